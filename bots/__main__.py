@@ -42,8 +42,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """A general AI agent that lives in Slack and Discord threads."""
@@ -51,9 +50,7 @@ def options(
 
 @app.command()
 def up(
-    worker: Annotated[
-        bool, typer.Option("--worker/--no-worker", help="Run agents in this process too.")
-    ] = True,
+    worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Run agents in this process too.")] = True,
 ) -> None:
     """Serve Slack, Discord and the HTTP API, as configured."""
     settings = _load_settings()
@@ -81,10 +78,7 @@ def demo(
         bool, typer.Option("--headless", help="Play the stories without a browser and report.")
     ] = False,
     port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65_535, metavar="PORT", help="Port of the page; any free one if not given."
-        ),
+        int | None, typer.Option(min=0, max=65_535, metavar="PORT", help="Port of the page; any free one if not given.")
     ] = None,
 ) -> None:
     """Show the agent at work in a simulated chat."""
@@ -97,15 +91,9 @@ def demo(
 
 @app.command(name="eval")
 def evaluate(
-    tasks: Annotated[
-        list[str] | None, typer.Argument(metavar="TASK...", help="Only these tasks.")
-    ] = None,
-    model: Annotated[
-        str, typer.Option(help="The model, or scripted:golden for each task's reference.")
-    ] = "",
-    folder: Annotated[
-        Path | None, typer.Option(help="A folder of tasks; Threadbench if not given.")
-    ] = None,
+    tasks: Annotated[list[str] | None, typer.Argument(metavar="TASK...", help="Only these tasks.")] = None,
+    model: Annotated[str, typer.Option(help="The model, or scripted:golden for each task's reference.")] = "",
+    folder: Annotated[Path | None, typer.Option(help="A folder of tasks; Threadbench if not given.")] = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="Only the ten tasks marked so.")] = False,
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Attempts at each task.")] = 1,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Tasks at the same time.")] = 4,
@@ -115,9 +103,7 @@ def evaluate(
         tuple[Path, Path] | None,
         typer.Option(metavar="BEFORE AFTER", help="Compare two result.json files; play nothing."),
     ] = None,
-    record: Annotated[
-        str, typer.Option(metavar="THREAD_ID", help="Write a recorded thread as a task to --out.")
-    ] = "",
+    record: Annotated[str, typer.Option(metavar="THREAD_ID", help="Write a recorded thread as a task to --out.")] = "",
 ) -> None:
     """Measure a model, a prompt or an agent with tasks of chat work."""
     settings = _load_settings()
@@ -164,9 +150,7 @@ def mcp(
 
 
 @app.command("mcp-login")
-def mcp_login(
-    name: Annotated[str, typer.Argument(help="The server's name in THREADHAND_MCP_CONFIG.")],
-) -> None:
+def mcp_login(name: Annotated[str, typer.Argument(help="The server's name in THREADHAND_MCP_CONFIG.")]) -> None:
     """Get a person's consent for an MCP server over HTTP (OAuth), and keep it for runs."""
     settings = _load_settings()
     from bots.mcp.login import log_in
@@ -176,9 +160,7 @@ def mcp_login(
 
 @app.command()
 def audit(
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
-    ] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")] = 50,
 ) -> None:
     """Show the newest entries of the audit log, the oldest first: who did what, without message texts."""
     settings = _load_settings()
@@ -188,13 +170,10 @@ def audit(
 
 @app.command()
 def feedback(
-    limit: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")
-    ] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many entries to show.")] = 50,
     bad: Annotated[bool, typer.Option("--bad", help="Only answers with a thumbs down.")] = False,
     export: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Write their threads as tasks for `threadhand eval`."),
+        Path | None, typer.Option(metavar="FOLDER", help="Write their threads as tasks for `threadhand eval`.")
     ] = None,
 ) -> None:
     """Show what people think of answers, the oldest first, or turn the threads into tasks."""
@@ -208,8 +187,7 @@ def migrate(
     to: Annotated[
         str,
         typer.Option(
-            metavar="REVISION",
-            help="The revision that an older version needs; what only newer ones know is dropped.",
+            metavar="REVISION", help="The revision that an older version needs; what only newer ones know is dropped."
         ),
     ] = "",
 ) -> None:
@@ -224,32 +202,24 @@ def migrate(
 def manifest(
     public_url: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="The program's https address, for HTTP mode instead of Socket Mode."
-        ),
+        typer.Option(metavar="URL", help="The program's https address, for HTTP mode instead of Socket Mode."),
     ] = None,
     organisation: Annotated[
-        bool,
-        typer.Option(
-            "--organisation", help="Let whole organisations (Enterprise Grid) install it."
-        ),
+        bool, typer.Option("--organisation", help="Let whole organisations (Enterprise Grid) install it.")
     ] = False,
 ) -> None:
     """Print the app manifest to paste into api.slack.com/apps."""
     from bots.slack.install.manifest import build_manifest_yaml
 
     if public_url is not None and not public_url.startswith("https://"):
-        raise ConfigurationError(
-            "Slack calls public addresses only: --public-url must start with https://."
-        )
+        raise ConfigurationError("Slack calls public addresses only: --public-url must start with https://.")
     print(build_manifest_yaml(public_url=public_url, for_organisations=organisation), end="")
 
 
 @app.command()
 def setup(
     answers: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="Take the answers from a YAML file."),
+        Path | None, typer.Option("--from", metavar="FILE", help="Take the answers from a YAML file.")
     ] = None,
 ) -> None:
     """Ask for keys, try each, and write `.env`."""
@@ -270,12 +240,8 @@ def setup(
 
 @app.command()
 def doctor(
-    settings: Annotated[
-        bool, typer.Option("--settings", help="List the names of all settings and end.")
-    ] = False,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Call no service on the network.")
-    ] = False,
+    settings: Annotated[bool, typer.Option("--settings", help="List the names of all settings and end.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Call no service on the network.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Try every key, server and limit, and name a remedy for each problem. Exit code 1: something is wrong."""
@@ -336,9 +302,7 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
     return [format_audit_entry(entry) for entry in reversed(entries)]
 
 
-async def _read_feedback_lines(
-    settings: "Settings", limit: int, only_bad: bool, export: Path | None
-) -> list[str]:
+async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool, export: Path | None) -> list[str]:
     """The newest feedback, one line each, the oldest first. With `export`, also writes a task for each thread.
 
     Raises ConfigurationError, StorageUnavailable.

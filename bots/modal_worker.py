@@ -8,13 +8,7 @@ from bots.bootstrap.modal_queue import SingleRunQueue
 from bots.bootstrap.program import run_program
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
-from bots.settings import (
-    Settings,
-    load_process_settings,
-    load_settings,
-    process_environment,
-    secret_values,
-)
+from bots.settings import Settings, load_process_settings, load_settings, process_environment, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
 from storage.sql.database import Database, open_database

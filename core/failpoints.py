@@ -53,10 +53,7 @@ class Failpoint:
             _pass(f"{self.name}.before")
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if _armed and kind is None:
             _pass(f"{self.name}.after")
@@ -76,9 +73,7 @@ def arm(specification: str) -> None:
         name, at, step = place.partition("@")
         action, _, hit = rest.partition(":")
         if action not in get_args(Action):
-            raise ValueError(
-                f"failpoint {part!r}: the action is one of {', '.join(get_args(Action))}"
-            )
+            raise ValueError(f"failpoint {part!r}: the action is one of {', '.join(get_args(Action))}")
         if at and not step.isidentifier():
             raise ValueError(f"failpoint {part!r}: the step is the name of a function")
         _armed.append(_Armed(name=name, step=step, action=cast(Action, action), hit=int(hit or 1)))

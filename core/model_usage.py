@@ -21,9 +21,7 @@ from core.ports import (
 
 
 async def record_model_usage(
-    deltas: AsyncGenerator[ModelDelta, None],
-    request: ModelRequest,
-    charge: Callable[[str, Usage], None],
+    deltas: AsyncGenerator[ModelDelta, None], request: ModelRequest, charge: Callable[[str, Usage], None]
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the deltas and calls `charge` once per response with the name of the model that responded and its usage.
 
@@ -67,9 +65,7 @@ async def read_text(deltas: AsyncGenerator[ModelDelta, None]) -> ResponseText:
     is_cut_off = False
     async with aclosing(deltas):
         async for delta in deltas:
-            if isinstance(delta, ModelRetried) or (
-                isinstance(delta, TextDelta) and delta.replaces_earlier
-            ):
+            if isinstance(delta, ModelRetried) or (isinstance(delta, TextDelta) and delta.replaces_earlier):
                 said.clear()
             if isinstance(delta, TextDelta):
                 said.append(delta.text)

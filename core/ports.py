@@ -93,9 +93,7 @@ class ModelRetried:
     model: str | None = None
 
 
-ModelDelta = (
-    TextDelta | ThinkingDelta | ReasoningSnapshot | ToolCallDelta | ModelFinished | ModelRetried
-)
+ModelDelta = TextDelta | ThinkingDelta | ReasoningSnapshot | ToolCallDelta | ModelFinished | ModelRetried
 """A part of a streamed model response. If another model than the requested one responds, the first and the last
 delta name it in `model`."""
 
@@ -150,9 +148,7 @@ class BrowserTakeover(Protocol):
 class Browser(Protocol):
     """The thread's browser. It starts on first use and keeps its profile in the workspace."""
 
-    async def act(
-        self, action: str, arguments: JsonObject, *, timeout_seconds: float
-    ) -> BrowserResult:
+    async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> BrowserResult:
         """Performs one action. Raises ToolError if the browser is missing, does not start or does not respond."""
         ...
 
@@ -207,9 +203,7 @@ class Shell(Protocol):
     """Named shell sessions that keep their directory, environment and jobs. Methods raise SandboxUnavailable if the
     sandbox is lost."""
 
-    async def execute(
-        self, command: str, *, session: str, folder: str | None, timeout_seconds: float
-    ) -> CommandOutput:
+    async def execute(self, command: str, *, session: str, folder: str | None, timeout_seconds: float) -> CommandOutput:
         """Runs a command in a session, which is created on first use, and waits no longer than the timeout (0 does not
         wait).
 
@@ -249,19 +243,12 @@ class Files(Protocol):
     """Files under /workspace. Paths are relative to it; a path that leaves it, by name or through a link, raises
     ToolError."""
 
-    def read(
-        self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         """Yields the file's bytes. Raises ToolError if the file does not exist."""
         ...
 
     async def write(
-        self,
-        path: str,
-        pieces: AsyncIterator[bytes],
-        *,
-        mode: int | None = 0o644,
-        expected: str | None = None,
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644, expected: str | None = None
     ) -> int:
         """Replaces the file atomically, creates missing folders, and returns the file's size in bytes.
 
@@ -385,12 +372,7 @@ class ChatSurface(Protocol[ContentT]):
     ) -> None: ...
 
     async def upload(
-        self,
-        address: Address,
-        file: "OutgoingFile",
-        *,
-        delivery_id: str,
-        precondition: Precondition,
+        self, address: Address, file: "OutgoingFile", *, delivery_id: str, precondition: Precondition
     ) -> str:
         """Posts a file into the thread and returns a message or file id. Raises SurfaceRefused with the code
         `too_large` if the file exceeds the platform's limit."""
@@ -405,12 +387,7 @@ class ChatPresence(Protocol):
     """Reactions and typing indicators. Callers log failures, because a failure must not end a run."""
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         """Makes this the bot's only reaction on the message; None removes the reaction. Safe to repeat. Raises
         SurfaceError."""
@@ -445,18 +422,14 @@ class FileSource(Protocol):
 class ChatHistory(Protocol):
     """Messages in a chat thread that the agent did not write."""
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         """Returns the newest messages between the two times, at most `limit`, without the agent's own.
 
         Without `after`, the thread's first message belongs to the page, too. Raises SurfaceError if nothing can be
         read; the run then continues without these messages."""
         ...
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         """Returns the messages that links in the text lead to, by link.
 
         A message is None if the bot cannot read it, or if the person might not be allowed to. Raises SurfaceError."""

@@ -87,9 +87,7 @@ class Conversations(Protocol):
         """Returns the thread that is currently bound to the address, or None."""
         ...
 
-    async def thread_ids(
-        self, address: Address, *, begun_by: datetime | None = None
-    ) -> tuple[str, ...]:
+    async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
         """Returns all threads that were ever bound to the address, newest first; with a time of the platform's clock,
         without those whose first request was sent later."""
         ...
@@ -98,9 +96,7 @@ class Conversations(Protocol):
 
     async def create(self, address: Address, *, title: str = "") -> Thread: ...
 
-    async def unbind(
-        self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None
-    ) -> bool:
+    async def unbind(self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None) -> bool:
         """Unbinds the address, or that of the thread with this id, so that the next message starts a new thread. The
         old thread remains readable by its id. Returns False, and changes nothing, if a run is active there. A thread
         whose first request was sent after `begun_by` is a new one already."""
@@ -165,9 +161,7 @@ class Conversations(Protocol):
         """Returns the messages and edits that no run has consumed yet, oldest first."""
         ...
 
-    async def heard(
-        self, thread_id: str, after: datetime | None, before: datetime
-    ) -> tuple[ChatMessage, ...]:
+    async def heard(self, thread_id: str, after: datetime | None, before: datetime) -> tuple[ChatMessage, ...]:
         """Returns the newest messages between the two times that came as events but were not for the agent, oldest
         first."""
         ...
@@ -193,9 +187,7 @@ class Conversations(Protocol):
         """Returns the run's stored events after the cursor, in order. Streamed chunks are not stored."""
         ...
 
-    async def events_so_far(
-        self, run_id: str, *, after: Cursor
-    ) -> tuple[tuple[RunEvent, ...], bool]:
+    async def events_so_far(self, run_id: str, *, after: Cursor) -> tuple[tuple[RunEvent, ...], bool]:
         """Like `events`. Also returns whether these are the last ones, because the run is over or unknown."""
         ...
 
@@ -339,9 +331,7 @@ class RunClaims(Protocol):
 class RunJournal(Protocol):
     """Reads and writes of a run, reserved for the holder of its lease."""
 
-    async def inputs(
-        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
-    ) -> tuple[ThreadInput, ...]:
+    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         """Writes the entry, then returns the inputs that no run has consumed, in order of arrival."""
         ...
 
@@ -378,21 +368,13 @@ class RunJournal(Protocol):
 
 
 class StopRequests(Protocol):
-    async def request_stop(
-        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
-    ) -> bool:
+    async def request_stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> bool:
         """Marks an active run to be stopped, with what was sent until `at`, or so far. Returns False if the run has
         ended."""
         ...
 
     async def retry(
-        self,
-        run_id: str,
-        dedupe_key: str,
-        *,
-        continues: bool,
-        by: Person | None = None,
-        at: datetime | None = None,
+        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None, at: datetime | None = None
     ) -> str | None:
         """Queues a new run on the thread of a failed or limited run, asked for at `at` (default: now). Returns its id.
 
@@ -466,18 +448,14 @@ class Deliveries(Protocol):
         """Returns None if another living worker delivers the run, or if the run has nothing left to deliver."""
         ...
 
-    async def plan(
-        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
-    ) -> tuple[Delivery, ...]:
+    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Inserts the drafts that are missing, and leaves existing deliveries unchanged.
 
         Returns all deliveries of the run by slot (status, answer, ask, file, notice), then by ordinal.
         """
         ...
 
-    async def record(
-        self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None
-    ) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
         """Stores the delivery's state, message_ref, error and body. Raises LeaseLost if another worker delivers the
         run now. `was` is the state that this process recorded before, if any."""
         ...

@@ -62,9 +62,7 @@ async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
 
 
 @contextmanager
-def call_every(
-    seconds: float, call: Callable[[], None], *, after_seconds: float
-) -> Generator[None]:
+def call_every(seconds: float, call: Callable[[], None], *, after_seconds: float) -> Generator[None]:
     """Context manager: until the block ends, calls `call` after `after_seconds` and then every so many `seconds`.
 
     A timer costs less than a task that sleeps, which counts because each turn and call has one."""
@@ -125,10 +123,7 @@ class Stoppable:
         self._inside.add(self)
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._inside.discard(self)
         if not self._was_interrupted or self._task is None:

@@ -27,8 +27,5 @@ def describe_installed(names: Collection[str]) -> str:
     """Returns sentences for the model about what is installed, or an empty string if nothing is."""
     programs = ", ".join(name for name in PROGRAMS if name in names)
     packages = ", ".join(name for name in PACKAGES if name in names)
-    sentences = (
-        f"Your sandbox has {programs}." if programs else "",
-        f"Its Python has {packages}." if packages else "",
-    )
+    sentences = (f"Your sandbox has {programs}." if programs else "", f"Its Python has {packages}." if packages else "")
     return " ".join(filter(None, sentences))

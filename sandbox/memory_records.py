@@ -35,8 +35,6 @@ class MemorySandboxRecords:
         found = (
             record
             for record in self._records.values()
-            if record.provider == provider
-            and record.state in states
-            and record.last_used_at < unused_since
+            if record.provider == provider and record.state in states and record.last_used_at < unused_since
         )
         return tuple(sorted(found, key=lambda record: record.last_used_at))

@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-if (
-    FOLDER.name == "sandbox"
-):  # `modal deploy` puts it first, where it would shadow packages named like its folders
+if FOLDER.name == "sandbox":  # `modal deploy` puts it first, where it would shadow packages named like its folders
     sys.path[:] = [str(FOLDER.parent), *(one for one in sys.path if Path(one).resolve() != FOLDER)]
 
 import modal  # noqa: E402 - only with this path

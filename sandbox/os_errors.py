@@ -4,9 +4,7 @@ import errno
 
 from core.domain.errors import SandboxesBusy, SandboxUnavailable
 
-FULL_DISK_MESSAGE = (
-    "The disk for sandboxes is full; ask the operator of this bot to free some space."
-)
+FULL_DISK_MESSAGE = "The disk for sandboxes is full; ask the operator of this bot to free some space."
 TOO_FEW_RESOURCES = "This machine cannot run another sandbox right now. Try again in a few minutes."
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})

@@ -75,9 +75,7 @@ def packed_program() -> PackedProgram:
             name = f"sandbox/{path.relative_to(origin).as_posix()}"
             archive.writestr(_entry(name), path.read_bytes())
             if path.suffix == ".py":
-                archive.writestr(
-                    _entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled")
-                )
+                archive.writestr(_entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled"))
     content = written.getvalue()
     return PackedProgram(content=content, digest=hashlib.sha256(content).hexdigest())
 

@@ -140,11 +140,7 @@ class RunningSandboxes:
         )
 
     async def stop(
-        self,
-        thread_id: str,
-        machine: RunningSandbox | None = None,
-        *,
-        unused_since: float = math.inf,
+        self, thread_id: str, machine: RunningSandbox | None = None, *, unused_since: float = math.inf
     ) -> None:
         """Stops the thread's sandbox; if `machine` is given, only if it is still the thread's, and was not opened after
         `unused_since`, in `time.monotonic`."""
@@ -166,11 +162,7 @@ class RunningSandboxes:
             yield thread_id not in self._running
 
     def running_by_thread(self) -> dict[str, RunningSandbox]:
-        return {
-            thread_id: machine
-            for thread_id, machine in self._running.items()
-            if not machine.connection.is_lost
-        }
+        return {thread_id: machine for thread_id, machine in self._running.items() if not machine.connection.is_lost}
 
     def lost(self) -> list[RunningSandbox]:
         """Returns sandboxes whose connection is lost, until their thread opens another."""
@@ -185,9 +177,7 @@ class RunningSandboxes:
             return None
         try:
             if not machine.connection.is_lost and fence > self._fences[thread_id]:
-                await machine.connection.call(
-                    "fence", answer_seconds=FENCE_SECONDS, is_housekeeping=True, fence=fence
-                )
+                await machine.connection.call("fence", answer_seconds=FENCE_SECONDS, is_housekeeping=True, fence=fence)
                 self._fences[thread_id] = fence
         except SandboxUnavailable as error:
             log.warning("the sandbox of thread %s is lost: %s", thread_id, error.detail)
@@ -228,11 +218,7 @@ class RunningSandboxes:
 
     def _is_idle(self, thread_id: str) -> bool:
         machine = self._running.get(thread_id)
-        return (
-            machine is not None
-            and thread_id not in self._held_by_runs
-            and not machine.connection.is_busy
-        )
+        return machine is not None and thread_id not in self._held_by_runs and not machine.connection.is_busy
 
     def _forget_waiting(self, now: float) -> None:
         """Forgets the threads that no longer ask."""

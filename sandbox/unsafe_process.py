@@ -20,12 +20,7 @@ from sandbox.limits import SandboxLimits
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
 from sandbox.os_errors import sandbox_unavailable
-from sandbox.running_sandboxes import (
-    RunningSandbox,
-    RunningSandboxes,
-    check_thread_id,
-    usable_cores,
-)
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
 
 STOP_SECONDS = 5.0
 PACKAGE_PARENT = Path(__file__).parent.parent
@@ -40,10 +35,7 @@ class UnsafeProcessProvider:
         self._workspaces = Workspaces(folder.absolute() / "unsafe-threads", drops_user=False)
         self._machines = RunningSandboxes(self._start, starts_at_once=usable_cores())
         self._shared_access = SharedAccess(
-            folder.absolute() / "doors",
-            self._workspaces,
-            self._machines.running_by_thread,
-            self._machines.stop,
+            folder.absolute() / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
         )
 
     @property

@@ -107,10 +107,7 @@ CHECKS = (
     ("python3 -c 'import matplotlib, pandas, playwright; print(\"packages\")'", "packages"),
     ("curl -sS -m 5 https://example.com >/dev/null 2>&1 || echo closed", "closed"),
     ("env | grep -ci -e token -e secret -e api_key || true", "0"),
-    (
-        "fc-list | grep -ci -e 'cjk' -e 'emoji' | awk '{print ($1 > 0) ? \"fonts\" : \"none\"}'",
-        "fonts",
-    ),
+    ("fc-list | grep -ci -e 'cjk' -e 'emoji' | awk '{print ($1 > 0) ? \"fonts\" : \"none\"}'", "fonts"),
 )
 
 

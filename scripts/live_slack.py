@@ -44,14 +44,7 @@ def build_corpus() -> dict[str, JsonObject]:
         corpus[name] = {"blocks": list(drawing.blocks)}
         corpus[f"{name}, simplified"] = {"blocks": list(simplify_blocks(drawing.plain_blocks))}
     ask = form_view("Ask Threadhand", "What?", REQUEST_FIELD, callback_id="ask", submit="Ask")
-    why = form_view(
-        "What was wrong?",
-        "Why?",
-        REQUEST_FIELD,
-        callback_id=REASON,
-        submit="Send",
-        is_optional=True,
-    )
+    why = form_view("What was wrong?", "Why?", REQUEST_FIELD, callback_id=REASON, submit="Send", is_optional=True)
     views: dict[str, JsonObject] = {
         "form of a shortcut": ask,
         "form for feedback": why,
@@ -75,10 +68,7 @@ def _contents() -> dict[str, Content]:
         ),
         tasks_dropped=2,
         checklist_title="Plan",
-        checklist=(
-            ChecklistItem(text="Read", state="done"),
-            ChecklistItem(text="Draw", state="active"),
-        ),
+        checklist=(ChecklistItem(text="Read", state="done"), ChecklistItem(text="Draw", state="active")),
         preview="The first lines of the answer",
     )
     ended = RunView(state="failed", message="It broke.", can_stop=False, can_retry=True)
@@ -86,17 +76,11 @@ def _contents() -> dict[str, Content]:
     long_options = tuple(f"option {number} {'x' * 80}" for number in range(6))
     asks = {
         "with buttons": Ask(ask_id="a", run_id="r", text="Which?", options=("one", "two")),
-        "with a menu": Ask(
-            ask_id="a", run_id="r", text="Which?", options=tuple(f"option {n}" for n in range(30))
-        ),
-        "with menus": Ask(
-            ask_id="a", run_id="r", text="Which?", options=tuple(f"option {n}" for n in range(150))
-        ),
+        "with a menu": Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"option {n}" for n in range(30))),
+        "with menus": Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"option {n}" for n in range(150))),
         "with numbers": Ask(ask_id="a", run_id="r", text="Which?", options=long_options),
         "in words": Ask(ask_id="a", run_id="r", text="Which?"),
-        "for approval": Ask(
-            ask_id="a", run_id="r", text="`rm -r`?", options=tuple(CHOICES), kind="approval"
-        ),
+        "for approval": Ask(ask_id="a", run_id="r", text="`rm -r`?", options=tuple(CHOICES), kind="approval"),
         "answered": Ask(
             ask_id="a",
             run_id="r",
@@ -130,9 +114,7 @@ _EMPTY_PAGE = HomePage(
 
 def _page() -> HomePage:
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
-    thread = Thread(
-        thread_id="t", address=address, state="running", created_at=_WHEN, last_activity_at=_WHEN
-    )
+    thread = Thread(thread_id="t", address=address, state="running", created_at=_WHEN, last_activity_at=_WHEN)
     run = Run(run_id="r", thread_id="t", status="running", agent_id="research", created_at=_WHEN)
     return replace(_EMPTY_PAGE, runs=((run, thread),), is_admin=True)
 
@@ -162,8 +144,7 @@ def _arguments(entry: JsonObject) -> dict[str, str]:
 def main() -> int:
     if "--write" in sys.argv[1:]:
         lines = [
-            f"{json.dumps(name)}: {json.dumps(entry, ensure_ascii=False)}"
-            for name, entry in build_corpus().items()
+            f"{json.dumps(name)}: {json.dumps(entry, ensure_ascii=False)}" for name, entry in build_corpus().items()
         ]
         CORPUS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
         return 0

@@ -33,16 +33,10 @@ def parser() -> argparse.ArgumentParser:
     for name in ("slack", "discord", "modal", "control", "page"):
         text = f"port of {name}; any free one if not given"
         made.add_argument(f"--{name}-port", type=_port, default=0, metavar="PORT", help=text)
-    made.add_argument(
-        "--people", type=_names, default=("alice", "bob"), metavar="NAMES", help="with commas"
-    )
-    made.add_argument(
-        "--channels", type=_names, default=("general",), metavar="NAMES", help="with commas"
-    )
+    made.add_argument("--people", type=_names, default=("alice", "bob"), metavar="NAMES", help="with commas")
+    made.add_argument("--channels", type=_names, default=("general",), metavar="NAMES", help="with commas")
     made.add_argument("--bot-name", default="threadhand", metavar="NAME", help="name of the bot")
-    made.add_argument(
-        "--no-rate-limits", action="store_true", help="answer 429 for armed faults only"
-    )
+    made.add_argument("--no-rate-limits", action="store_true", help="answer 429 for armed faults only")
     made.add_argument(
         "--slack-events-url",
         metavar="URL",
@@ -94,8 +88,7 @@ async def serve(options: argparse.Namespace) -> None:
 def _slack(options: argparse.Namespace) -> SlackSimulator:
     names: Sequence[str] = options.slack_command
     commands = tuple(
-        SlashCommand(name=f"/{name.removeprefix('/')}", description="A command of the app")
-        for name in names
+        SlashCommand(name=f"/{name.removeprefix('/')}", description="A command of the app") for name in names
     )
     settings = SlackSettings(
         people=options.people,
@@ -111,10 +104,7 @@ def _slack(options: argparse.Namespace) -> SlackSimulator:
 
 def _discord(options: argparse.Namespace) -> DiscordSimulator:
     discord = DiscordSimulator(
-        port=options.discord_port,
-        people=options.people,
-        channels=options.channels,
-        bot_name=options.bot_name,
+        port=options.discord_port, people=options.people, channels=options.channels, bot_name=options.bot_name
     )
     if options.no_rate_limits:
         discord.settings.rate_limit_scale = 0.0
@@ -146,10 +136,7 @@ def discord_line(discord: DiscordSimulator) -> dict[str, object]:
         "url": discord.api_url,
         "gateway_url": discord.gateway_url,
         "bot_token": discord.token,
-        "environment": {
-            "THREADHAND_DISCORD_API_URL": discord.api_url,
-            "THREADHAND_DISCORD_TOKEN": discord.token,
-        },
+        "environment": {"THREADHAND_DISCORD_API_URL": discord.api_url, "THREADHAND_DISCORD_TOKEN": discord.token},
     }
 
 

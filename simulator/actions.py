@@ -8,17 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from simulator.view import SelectOption, SentFile, SimulatedPlatform
 
 ActionKind = Literal[
-    "say",
-    "edit",
-    "delete",
-    "react",
-    "press",
-    "submit",
-    "command",
-    "shortcut",
-    "open_app",
-    "misbehave",
-    "suggest",
+    "say", "edit", "delete", "react", "press", "submit", "command", "shortcut", "open_app", "misbehave", "suggest"
 ]
 KINDS: tuple[str, ...] = get_args(ActionKind)
 
@@ -62,9 +52,7 @@ async def carry_out(
         case "delete":
             await platform.delete(*place, action.message_id)
         case "react":
-            await platform.react(
-                *place, action.message_id, action.emoji, is_removed=action.is_removed
-            )
+            await platform.react(*place, action.message_id, action.emoji, is_removed=action.is_removed)
         case "press":
             await platform.press(*place, action.message_id, action.control_id, value=action.value)
         case "submit":
@@ -81,9 +69,7 @@ async def carry_out(
         case "open_app":
             await platform.open_app(action.person, tab=action.value)
         case "suggest":
-            return await platform.suggest(
-                *place, action.name, action.values, action.option, thread_id=action.thread_id
-            )
+            return await platform.suggest(*place, action.name, action.values, action.option, thread_id=action.thread_id)
         case "misbehave":
             platform.misbehave(action.name, **action.values)
     return ""

@@ -182,9 +182,7 @@ async def _administer_slack(slack: SlackSimulator, action: Fields) -> str:
             )
         case PasteTable():
             place = (action.person, action.channel_id)
-            return await slack.paste_table(
-                *place, action.rows, action.text, thread_id=action.thread_id
-            )
+            return await slack.paste_table(*place, action.rows, action.text, thread_id=action.thread_id)
         case Archive(thread_id=""):
             slack.set_archived(action.channel_id, is_archived=action.is_archived)
         case Remove(thread_id=""):
@@ -206,11 +204,7 @@ async def _administer_discord(discord: DiscordSimulator, action: Fields) -> str:
     match action:
         case AppPost(attachments=[], blocks=[], user_id=""):
             return await discord.post_as_app(
-                action.channel_id,
-                action.text,
-                name=action.app_name,
-                embeds=action.embeds,
-                thread_id=action.thread_id,
+                action.channel_id, action.text, name=action.app_name, embeds=action.embeds, thread_id=action.thread_id
             )
         case Forward(text=""):
             source = action.from_channel_id or action.channel_id
@@ -218,11 +212,7 @@ async def _administer_discord(discord: DiscordSimulator, action: Fields) -> str:
             return discord.forward(action.person, *place, source, action.message_id)
         case Reply():
             return await discord.say(
-                action.person,
-                action.channel_id,
-                action.text,
-                thread_id=action.thread_id,
-                reply_to=action.message_id,
+                action.person, action.channel_id, action.text, thread_id=action.thread_id, reply_to=action.message_id
             )
         case OpenThread(message_id=""):
             return await discord.open_thread(action.person, action.channel_id, action.name)

@@ -104,9 +104,7 @@ SERVICES: web.AppKey[Services] = web.AppKey("services")
 
 def control_app(services: Services) -> web.Application:
     """The control API of these services."""
-    app = web.Application(
-        client_max_size=BODY_BYTES_MAX, middlewares=[refuse_foreign_origins, _errors_as_json]
-    )
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[refuse_foreign_origins, _errors_as_json])
     app[SERVICES] = services
     platform = f"{PREFIX}/{{platform:slack|discord}}"
     app.add_routes(
@@ -196,11 +194,7 @@ async def _transcript(request: web.Request, platform: Platform) -> Json:
             "name": channel.name,
             "messages": _message_list(channel.messages),
             "threads": [
-                {
-                    "thread_id": thread.thread_id,
-                    "title": thread.title,
-                    "messages": _message_list(thread.messages),
-                }
+                {"thread_id": thread.thread_id, "title": thread.title, "messages": _message_list(thread.messages)}
                 for thread in channel.threads
             ],
             "version": _version(platform),
@@ -233,10 +227,7 @@ def _find_channel(platform: Platform, reference: str) -> SeenChannel:
 
 
 def _message_list(messages: tuple[SeenMessage, ...]) -> list[Json]:
-    return [
-        {**_MESSAGE.dump_python(message, mode="json"), "text": _text_of(message)}
-        for message in messages
-    ]
+    return [{**_MESSAGE.dump_python(message, mode="json"), "text": _text_of(message)} for message in messages]
 
 
 def _text_of(message: SeenMessage) -> str:
@@ -324,13 +315,7 @@ def _parse_object(text: str) -> Json:
 
 async def _arm_fault(request: web.Request, platform: Platform) -> Json:
     wanted = FaultRequest.model_validate(await _read_object(request))
-    platform.misbehave(
-        wanted.fault,
-        method=wanted.method,
-        times=wanted.times,
-        seconds=wanted.seconds,
-        code=wanted.code,
-    )
+    platform.misbehave(wanted.fault, method=wanted.method, times=wanted.times, seconds=wanted.seconds, code=wanted.code)
     return {}
 
 

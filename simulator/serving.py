@@ -101,8 +101,6 @@ async def refuse_foreign_origins(request: web.Request, handler: Handler) -> web.
     """Keeps web pages of other origins from acting here, also through a host name rebound to 127.0.0.1."""
     host = urlsplit(f"//{request.host}").hostname
     origin = request.headers.get("Origin")
-    if host not in (HOST, "localhost", "::1") or (
-        origin is not None and urlsplit(origin).netloc != request.host
-    ):
+    if host not in (HOST, "localhost", "::1") or (origin is not None and urlsplit(origin).netloc != request.host):
         raise web.HTTPForbidden(text="This server is for this machine only.")
     return await handler(request)

@@ -210,13 +210,7 @@ class SimulatedPlatform(Protocol):
         ...
 
     async def say(
-        self,
-        person: str,
-        channel_id: str,
-        text: str,
-        *,
-        thread_id: str | None = None,
-        files: Sequence[SentFile] = (),
+        self, person: str, channel_id: str, text: str, *, thread_id: str | None = None, files: Sequence[SentFile] = ()
     ) -> str:
         """The message's id. A mention is written `@botname` or `@person`, as a person types it."""
         ...
@@ -231,9 +225,7 @@ class SimulatedPlatform(Protocol):
         """`emoji` as the platform writes it: `x` in Slack, the character in Discord."""
         ...
 
-    async def press(
-        self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = ""
-    ) -> None:
+    async def press(self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = "") -> None:
         """A button, or a select with the value chosen. Raises TimeoutError where the bot did not answer in 3 s."""
         ...
 
@@ -252,9 +244,7 @@ class SimulatedPlatform(Protocol):
         """Calls a slash command; answers the id of the interaction. TimeoutError: no answer in 3 s."""
         ...
 
-    async def use_shortcut(
-        self, person: str, name: str, channel_id: str = "", message_id: str = ""
-    ) -> str:
+    async def use_shortcut(self, person: str, name: str, channel_id: str = "", message_id: str = "") -> str:
         """Uses an action of the bot on a message, or without one; answers the id of the interaction."""
         ...
 

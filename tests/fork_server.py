@@ -109,9 +109,7 @@ def start_program(
         "command": [] if is_forked and not prefix else command,
     }
     server = _server()
-    socket.send_fds(
-        server, [json.dumps(request).encode()], [stdin, stdout, stderr, status_of_server]
-    )
+    socket.send_fds(server, [json.dumps(request).encode()], [stdin, stdout, stderr, status_of_server])
     server.sendall(b"\n")
     os.close(status_of_server)
     pid = server.recv(32)
@@ -130,12 +128,7 @@ def _server() -> socket.socket:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             cwd=REPOSITORY,
-            env={
-                **known,
-                "HOME": str(Path.home()),
-                "PYTHONPATH": str(REPOSITORY),
-                "PYTHONUNBUFFERED": "1",
-            },
+            env={**known, "HOME": str(Path.home()), "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"},
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
@@ -241,9 +234,7 @@ class ForkServer:
     def _command_for(self, environment: Mapping[str, str], arguments: list[str]) -> list[str]:
         """Returns the command of a new start if the imports could have another result there; otherwise []."""
         ours = dict(os.environ)  # noqa: TID251
-        names = self._read | {
-            name for name in (*environment, *ours) if name.startswith(READ_BY_THE_INTERPRETER)
-        }
+        names = self._read | {name for name in (*environment, *ours) if name.startswith(READ_BY_THE_INTERPRETER)}
         if all(environment.get(name) == ours.get(name) for name in names - MAY_DIFFER):
             return []
         return [sys.executable, "-m", "bots", *arguments]

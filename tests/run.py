@@ -99,11 +99,7 @@ def summary(broken: Sequence[Failure], flaky: Sequence[Failure]) -> list[str]:
     lines = [
         line
         for word, one in shown
-        for line in (
-            f"{word}: {one.test}",
-            f"    {one.reason}",
-            f"    scripts/test {shlex.quote(one.test)}",
-        )
+        for line in (f"{word}: {one.test}", f"    {one.reason}", f"    scripts/test {shlex.quote(one.test)}")
     ]
     if len(named) > len(shown):
         lines.append(f"and {len(named) - len(shown)} more")

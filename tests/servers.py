@@ -52,12 +52,7 @@ def postgresql(
         arguments = [f"--{name}={value}" for name, value in options.items()]
         command = [str(programs / "postgres"), "-D", str(folder / "data"), *arguments]
         with _running(
-            command,
-            folder,
-            "postgres",
-            as_nobody=True,
-            stop=signal.SIGQUIT,
-            environment=environment,
+            command, folder, "postgres", as_nobody=True, stop=signal.SIGQUIT, environment=environment
         ) as process:
             _wait_for(process, folder, "postgres", lambda: _accepts_queries(programs, folder))
             yield lambda name: f"postgresql://postgres@/{name}?host={folder}"
@@ -109,9 +104,7 @@ def _readable_by_nobody(installation: Path, folder: Path) -> Path:
     copy = folder / "postgresql"
     if copy.exists():
         return copy
-    shutil.copytree(
-        installation, copy, symlinks=True, ignore=shutil.ignore_patterns("*.a", "include")
-    )
+    shutil.copytree(installation, copy, symlinks=True, ignore=shutil.ignore_patterns("*.a", "include"))
     return copy
 
 
@@ -178,9 +171,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)
 
 
-def _wait_for(
-    process: subprocess.Popen[bytes], folder: Path, name: str, is_ready: Callable[[], bool]
-) -> None:
+def _wait_for(process: subprocess.Popen[bytes], folder: Path, name: str, is_ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while not is_ready():
         if process.poll() is not None or time.monotonic() > deadline:

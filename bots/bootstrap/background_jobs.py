@@ -89,9 +89,7 @@ async def delete_old_audit_entries(store: ExpiringStore, days: int) -> None:
         )
 
 
-async def delete_old_conversations(
-    store: InactiveStore, forget: Callable[[str], Awaitable[None]], days: int
-) -> None:
+async def delete_old_conversations(store: InactiveStore, forget: Callable[[str], Awaitable[None]], days: int) -> None:
     """Deletes conversations without activity for `days` days, with their sandboxes. If `days` is 0, keeps them all."""
 
     failed = 0
@@ -110,17 +108,11 @@ async def delete_old_conversations(
         return len(found) - known
 
     if days:
-        await _repeat(
-            _until_zero(delete_batch),
-            DELETION_INTERVAL_SECONDS,
-            "old conversations were not deleted",
-        )
+        await _repeat(_until_zero(delete_batch), DELETION_INTERVAL_SECONDS, "old conversations were not deleted")
 
 
 async def delete_dead_mcp_sessions(sessions: SessionStore) -> None:
-    await _repeat(
-        sessions.delete_dead, DELETION_INTERVAL_SECONDS, "dead MCP sessions were not deleted"
-    )
+    await _repeat(sessions.delete_dead, DELETION_INTERVAL_SECONDS, "dead MCP sessions were not deleted")
 
 
 async def expire_old_approvals(store: ApprovalStore, hours: float) -> None:

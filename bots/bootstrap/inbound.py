@@ -42,15 +42,11 @@ def build_access_policy(settings: Settings) -> AccessPolicy:
     )
 
 
-async def handle_uninstall(
-    platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores
-) -> None:
+async def handle_uninstall(platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores) -> None:
     """Deletes the token of a workspace that uninstalled the bot, and stops its runs."""
     active = await stores.installations.leave(platform, workspace_id)
     stopped = await stop_runs(reception, active)
-    log.warning(
-        "%s: the bot was uninstalled from %s; %d runs stopped", platform, workspace_id, stopped
-    )
+    log.warning("%s: the bot was uninstalled from %s; %d runs stopped", platform, workspace_id, stopped)
 
 
 def build_reception(
@@ -99,12 +95,7 @@ def build_reception(
             plans=stores.plans,
             follow_modes=stores.follow_modes,
             describe_run=partial(describe_run, stores.conversations),
-            admin=AdminDeps(
-                policy=policy,
-                pairings=stores.pairings,
-                log=stores.audit,
-                connect_tools=connect_tools,
-            ),
+            admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget, policy=policy),
         ),
         wake_delivery=wake_delivery,
@@ -172,20 +163,14 @@ def read_follow_modes(settings: Settings) -> Mapping[str, FollowMode]:
     """Returns the configured follow mode of each channel, and the default under "". Raises ConfigurationError."""
     modes: dict[str, FollowMode] = {"": settings.follow_mode}
     setting = "THREADHAND_CHANNEL_FOLLOW_MODES"
-    for channel_id, mode in _channel_pairs(
-        settings.channel_follow_modes, setting, "mode", "C123=mention"
-    ):
+    for channel_id, mode in _channel_pairs(settings.channel_follow_modes, setting, "mode", "C123=mention"):
         if mode not in get_args(FollowMode):
-            raise ConfigurationError(
-                f"{setting}: for {channel_id}: the modes are follow, mention and quiet."
-            )
+            raise ConfigurationError(f"{setting}: for {channel_id}: the modes are follow, mention and quiet.")
         modes[channel_id] = cast(FollowMode, mode)
     return modes
 
 
-def _channel_pairs(
-    pairs: Iterable[str], setting: str, value_name: str, example: str
-) -> Iterator[tuple[str, str]]:
+def _channel_pairs(pairs: Iterable[str], setting: str, value_name: str, example: str) -> Iterator[tuple[str, str]]:
     for pair in pairs:
         channel_id, _, value = (part.strip() for part in pair.partition("="))
         if not is_channel_id(channel_id) or not value:

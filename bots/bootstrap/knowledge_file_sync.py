@@ -93,12 +93,7 @@ class KnowledgeFileSync:
         try:
             entry = await self._library.add(scope, source.name, _read_chunks(source.path))
         except (DocumentError, OSError) as error:
-            log.warning(
-                "agent %s: the knowledge file %s cannot be read: %s",
-                scope.owner_id,
-                source.name,
-                error,
-            )
+            log.warning("agent %s: the knowledge file %s cannot be read: %s", scope.owner_id, source.name, error)
             return "" if isinstance(error, OSError) else None
         return entry.entry_id
 
@@ -120,9 +115,7 @@ def _find_sources(folder: Path, names: tuple[str, ...]) -> Iterator[_Source]:
             if not is_fit or path in seen or any(part.startswith(".") for part in inside):
                 continue
             if not left:
-                log.warning(
-                    "an agent can have at most %d knowledge files; %s is skipped", FILES_MAX, path
-                )
+                log.warning("an agent can have at most %d knowledge files; %s is skipped", FILES_MAX, path)
                 return
             left -= 1
             seen.add(path)

@@ -14,12 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.worker_liveness import (
-    acquire_stale_lock,
-    is_from_this_host,
-    lock_file,
-    new_worker_id,
-)
+from bots.bootstrap.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
 from core.domain.errors import AgentError, StorageUnavailable
@@ -47,9 +42,7 @@ class McpTools:
     async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
         """Returns the tools of all reachable servers, or only those of `servers` if it is not None."""
         return [
-            replace(tool, needs_approval=tool.title)
-            if self._servers.needs_approval(tool.name)
-            else tool
+            replace(tool, needs_approval=tool.title) if self._servers.needs_approval(tool.name) else tool
             for tool in await self._servers.tools(servers)
         ]
 
@@ -178,18 +171,12 @@ class McpSessions:
                     raise
                 os.close(lock)
         except OSError as error:
-            log.warning(
-                "if this MCP session is killed, its sandbox will not be deleted: %s", error.strerror
-            )
+            log.warning("if this MCP session is killed, its sandbox will not be deleted: %s", error.strerror)
             return -1
 
 
-def build_mcp_sessions(
-    settings: Settings, stores: Stores, sandboxes: SandboxProvider | None
-) -> McpSessions:
-    return McpSessions(
-        folder=settings.data_dir / "mcp", conversations=stores.conversations, sandboxes=sandboxes
-    )
+def build_mcp_sessions(settings: Settings, stores: Stores, sandboxes: SandboxProvider | None) -> McpSessions:
+    return McpSessions(folder=settings.data_dir / "mcp", conversations=stores.conversations, sandboxes=sandboxes)
 
 
 def _session_address(name: str) -> Address:

@@ -53,9 +53,7 @@ class Messaging:
 def require_shared_servers(settings: Settings) -> None:
     """Raises ConfigurationError unless the settings name a database and Redis server that processes can share."""
     if not _has_shared_servers(settings):
-        raise ConfigurationError(
-            MODAL_WORKER_REQUIREMENTS if settings.modal_worker_app else SHARED_SERVERS_REQUIRED
-        )
+        raise ConfigurationError(MODAL_WORKER_REQUIREMENTS if settings.modal_worker_app else SHARED_SERVERS_REQUIRED)
 
 
 def check_worker_settings(settings: Settings, *, with_worker: bool) -> None:
@@ -77,9 +75,7 @@ def _has_shared_servers(settings: Settings) -> bool:
 
 
 @asynccontextmanager
-async def open_messaging(
-    settings: Settings, queue: RunQueue | None = None
-) -> AsyncGenerator[Messaging, None]:
+async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> AsyncGenerator[Messaging, None]:
     """Context manager: yields messaging that is connected inside the block.
 
     `queue` replaces the queue from the settings. Raises ConfigurationError if Redis does not respond.
@@ -121,9 +117,7 @@ async def open_messaging(
         )
 
 
-async def _build_queue(
-    settings: Settings, client: "Redis", breaker: "Breaker", stack: AsyncExitStack
-) -> RunQueue:
+async def _build_queue(settings: Settings, client: "Redis", breaker: "Breaker", stack: AsyncExitStack) -> RunQueue:
     if not settings.modal_worker_app:
         from storage.redis.run_queue import RedisRunQueue
 

@@ -145,9 +145,7 @@ class SingleRunQueue:
 
 
 @asynccontextmanager
-async def open_modal_run_queue(
-    app: str, handovers: Handovers
-) -> AsyncGenerator[ModalRunQueue, None]:
+async def open_modal_run_queue(app: str, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
     """Context manager: yields a queue that is open inside the block.
 
     Raises ConfigurationError if there is no Modal account or the account does not have the function.

@@ -113,9 +113,7 @@ class ProviderClients:
             return False
         if request.model not in self._without_tool_calls:
             self._without_tool_calls.add(request.model)
-            log.warning(
-                "%s takes no tool calls, so it writes them as text: %s", request.model, error.detail
-            )
+            log.warning("%s takes no tool calls, so it writes them as text: %s", request.model, error.detail)
         return True
 
     def _with_options(self, request: ModelRequest) -> ModelRequest:
@@ -131,9 +129,7 @@ class ProviderClients:
             # models count their thinking as part of the answer
             answer_tokens += options.thinking_tokens
         temperature = options.temperature if request.temperature is None else request.temperature
-        return replace(
-            request, options=options, output_tokens_max=answer_tokens, temperature=temperature
-        )
+        return replace(request, options=options, output_tokens_max=answer_tokens, temperature=temperature)
 
     async def close(self) -> None:
         for client in self._clients.values():
@@ -162,9 +158,7 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
             build_provider_client(model, settings)
             usable.append(model)
         except ConfigurationError as error:
-            missing.append(
-                f"{error} Until then it is not used; `threadhand setup` asks for the key."
-            )
+            missing.append(f"{error} Until then it is not used; `threadhand setup` asks for the key.")
     if not missing:
         return settings, []
     first, *others = usable if settings.model and usable else ["", *usable]
@@ -204,9 +198,7 @@ def build_model_client(
             fit=fit_fallback,
         )
 
-    return ModelClient(
-        dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=clients.close
-    )
+    return ModelClient(dialect=select_dialect(settings.model, settings.dialect), ask_model=ask, close=clients.close)
 
 
 def shared_key_for(model: str, settings: Settings) -> str:
@@ -231,9 +223,7 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
     silence = max(SILENCE_SECONDS, first)
     if settings.llm_base_url:
         is_chosen = uses_responses_api(model, settings.llm_base_url, settings)
-        return OpenAIChatClient(
-            settings.llm_base_url, own_key, uses_responses_api=is_chosen, silence_seconds=silence
-        )
+        return OpenAIChatClient(settings.llm_base_url, own_key, uses_responses_api=is_chosen, silence_seconds=silence)
     for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
         if not model.startswith(prefix):
             continue
@@ -288,9 +278,7 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
     _check_model_names(settings, table)
     window, answer = settings.context_tokens, settings.answer_tokens
     if window is not None and answer is not None and answer >= window:
-        raise ConfigurationError(
-            "THREADHAND_ANSWER_TOKENS is a part of THREADHAND_CONTEXT_TOKENS and must be smaller."
-        )
+        raise ConfigurationError("THREADHAND_ANSWER_TOKENS is a part of THREADHAND_CONTEXT_TOKENS and must be smaller.")
     own = _own_price(settings)
 
     def price_of(model: str) -> Price | None:
@@ -301,9 +289,7 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
         return listed if has_own_price else own or listed
 
     return ModelSpecs(
-        context_policy=ContextPolicy(
-            limits=table.limits, window_tokens=window, answer_tokens=answer
-        ),
+        context_policy=ContextPolicy(limits=table.limits, window_tokens=window, answer_tokens=answer),
         price_of=price_of,
         warnings=_warnings(settings, price_of),
     )
@@ -318,16 +304,11 @@ def _check_model_names(settings: Settings, table: ModelTable) -> None:
         if not is_known:
             near = difflib.get_close_matches(model, table.limits, n=1)
             hint = f"did you mean {near[0]}?" if near else "`threadhand setup` lists the models."
-            raise ConfigurationError(
-                f"No provider has the model {model}: write <provider>/<model>; {hint}"
-            )
+            raise ConfigurationError(f"No provider has the model {model}: write <provider>/<model>; {hint}")
 
 
 def _own_price(settings: Settings) -> Price | None:
-    input_price, output_price = (
-        settings.price_input_per_million_usd,
-        settings.price_output_per_million_usd,
-    )
+    input_price, output_price = (settings.price_input_per_million_usd, settings.price_output_per_million_usd)
     if input_price is None and output_price is None:
         return None
     if input_price is None or output_price is None:
@@ -364,9 +345,7 @@ EMBEDDING_DEADLINE_SECONDS = 60.0
 
 
 @asynccontextmanager
-async def open_semantic_search(
-    settings: Settings, database: Database
-) -> AsyncGenerator[SemanticSearch | None, None]:
+async def open_semantic_search(settings: Settings, database: Database) -> AsyncGenerator[SemanticSearch | None, None]:
     """Context manager: yields the semantic search, or None if THREADHAND_EMBEDDING_MODEL is not set.
 
     Raises ConfigurationError if the embedding model has no API key.
@@ -385,23 +364,14 @@ async def open_semantic_search(
 def build_embedding_client(model: str, settings: Settings) -> OpenAIEmbeddingClient | LiteLLMClient:
     own_key = settings.llm_api_key.get_secret_value()
     if settings.llm_base_url:
-        return OpenAIEmbeddingClient(
-            settings.llm_base_url, own_key, deadline_seconds=EMBEDDING_DEADLINE_SECONDS
-        )
+        return OpenAIEmbeddingClient(settings.llm_base_url, own_key, deadline_seconds=EMBEDDING_DEADLINE_SECONDS)
     keys = {name: key.get_secret_value() for name, key in settings.provider_keys.items()}
     variable = provider_key_name(model)
     if variable and not own_key and variable not in keys:
-        raise ConfigurationError(
-            f"The embedding model {model} needs a key: set {variable} in .env."
-        )
+        raise ConfigurationError(f"The embedding model {model} needs a key: set {variable} in .env.")
     for prefix, (base_url, variable) in OPENAI_PROTOCOL_PROVIDERS.items():
         if model.startswith(prefix):
             return OpenAIEmbeddingClient(
-                base_url,
-                own_key or keys[variable],
-                model_prefix=prefix,
-                deadline_seconds=EMBEDDING_DEADLINE_SECONDS,
+                base_url, own_key or keys[variable], model_prefix=prefix, deadline_seconds=EMBEDDING_DEADLINE_SECONDS
             )
-    return LiteLLMClient(
-        provider_keys=keys, api_key=own_key, silence_seconds=EMBEDDING_DEADLINE_SECONDS
-    )
+    return LiteLLMClient(provider_keys=keys, api_key=own_key, silence_seconds=EMBEDDING_DEADLINE_SECONDS)

@@ -20,15 +20,7 @@ from bots.settings import Settings
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address
 from core.observability import RunMetrics, SandboxOccupancy
-from core.ports import (
-    LLM,
-    ModelDelta,
-    ModelFinished,
-    ModelRequest,
-    OutgoingFile,
-    Precondition,
-    Reaction,
-)
+from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Precondition, Reaction
 from core.run.worker import Worker
 from core.stores import Conversations
 from core.tasks import cancel, spawn
@@ -42,9 +34,7 @@ RecordPlatformCall = Callable[[str, str, int, float], None]
 
 _SLACK_METHOD = re.compile(r"/api/([a-z][A-Za-z.]{2,60})")
 _DISCORD_PATH = re.compile(r"/api/v\d+((?:/[^/]+){1,9})")
-_PROBE_ADDRESS = Address(
-    platform="api", workspace_id="api", channel_id="api", thread_key="readiness"
-)
+_PROBE_ADDRESS = Address(platform="api", workspace_id="api", channel_id="api", thread_key="readiness")
 _WORD = re.compile(r"[a-z][a-z-]{1,19}|@me|@original")
 
 
@@ -144,9 +134,7 @@ class InstrumentedSurface:
                 address, content, files=files, delivery_id=delivery_id, precondition=precondition
             )
 
-    async def edit(
-        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition
-    ) -> None:
+    async def edit(self, address: Address, message_ref: str, content: Content, *, precondition: Precondition) -> None:
         with self._metrics.timed("delivery", platform=self._platform, action="edit"):
             await self._surface.edit(address, message_ref, content, precondition=precondition)
 
@@ -154,21 +142,14 @@ class InstrumentedSurface:
         self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition
     ) -> str:
         with self._metrics.timed("delivery", platform=self._platform, action="upload"):
-            return await self._surface.upload(
-                address, file, delivery_id=delivery_id, precondition=precondition
-            )
+            return await self._surface.upload(address, file, delivery_id=delivery_id, precondition=precondition)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         with self._metrics.timed("delivery", platform=self._platform, action="find"):
             return await self._surface.find(address, delivery_id)
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         with self._metrics.timed("delivery", platform=self._platform, action="react"):
             await self._surface.react(address, message_ref, reaction, precondition=precondition)
@@ -185,23 +166,17 @@ def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.
         record_call(platform, platform_call_label(platform, method, url), status, seconds)
 
     async def on_start(
-        _session: aiohttp.ClientSession,
-        context: SimpleNamespace,
-        _params: aiohttp.TraceRequestStartParams,
+        _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceRequestStartParams
     ) -> None:
         context.start = time.monotonic()
 
     async def on_end(
-        _session: aiohttp.ClientSession,
-        context: SimpleNamespace,
-        params: aiohttp.TraceRequestEndParams,
+        _session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
     ) -> None:
         record(params.url, params.method, params.response.status, context)
 
     async def on_error(
-        _session: aiohttp.ClientSession,
-        context: SimpleNamespace,
-        params: aiohttp.TraceRequestExceptionParams,
+        _session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestExceptionParams
     ) -> None:
         record(params.url, params.method, 0, context)
 
@@ -235,10 +210,7 @@ async def open_observability(
 
     Raises ConfigurationError if tracing is configured but its packages are not installed.
     """
-    metrics = Metrics(
-        models=(settings.model, *settings.fallback_models, settings.embedding_model),
-        tools=all_tools(),
-    )
+    metrics = Metrics(models=(settings.model, *settings.fallback_models, settings.embedding_model), tools=all_tools())
     checks = {"database": database_check(SqlConversations(database)), **messaging_checks(messaging)}
     health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
@@ -254,9 +226,7 @@ async def open_observability(
 
 
 @asynccontextmanager
-async def serve_worker_health(
-    observability: ObservabilityDeps, settings: Settings
-) -> AsyncGenerator[int]:
+async def serve_worker_health(observability: ObservabilityDeps, settings: Settings) -> AsyncGenerator[int]:
     """Context manager: serves a worker's health checks and metrics inside the block.
 
     Yields the port, or 0 if the settings define no port. Raises ConfigurationError if the port cannot be used.
@@ -268,10 +238,7 @@ async def serve_worker_health(
 
     app = monitoring_app(observability.health, settings.api_token.get_secret_value())
     async with serve_app(
-        app,
-        host=settings.http_host,
-        port=settings.worker_http_port,
-        setting="THREADHAND_WORKER_HTTP_PORT",
+        app, host=settings.http_host, port=settings.worker_http_port, setting="THREADHAND_WORKER_HTTP_PORT"
     ) as port:
         yield port
 

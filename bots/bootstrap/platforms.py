@@ -87,18 +87,14 @@ class Platforms:
         surface = self.surfaces.get(address.platform)
         if surface is None:
             raise SurfaceRefused("files can be posted only in chats", code="no_chat")
-        return await surface.upload(
-            address, file, delivery_id=new_id(), precondition=_no_precondition
-        )
+        return await surface.upload(address, file, delivery_id=new_id(), precondition=_no_precondition)
 
     async def tell(self, address: Address, text: str) -> object:
         """Posts Markdown into a thread, outside any run. Raises SurfaceError."""
         surface = self.surfaces.get(address.platform)
         if surface is None:
             raise SurfaceRefused("this can be posted only in chats", code="no_chat")
-        return await surface.post(
-            address, Notice(markdown=text), delivery_id=new_id(), precondition=_no_precondition
-        )
+        return await surface.post(address, Notice(markdown=text), delivery_id=new_id(), precondition=_no_precondition)
 
 
 async def _no_precondition() -> None:
@@ -154,9 +150,7 @@ def add_slack(
             startup_findings=platforms.startup_findings,
         ),
     )
-    platforms.surfaces["slack"] = InstrumentedSurface(
-        "slack", app.surface, observability.run_metrics
-    )
+    platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, observability.run_metrics)
     platforms.file_sources["slack"] = app.files
     platforms.thread_talks["slack"] = app.thread_history
 
@@ -188,9 +182,7 @@ def add_discord(
         shards=parse_shards(settings.discord_shards) if settings.discord_shards else None,
     )
     app.client.rest.call_limiter.limiter = observability.limiter
-    platforms.surfaces["discord"] = InstrumentedSurface(
-        "discord", app.surface, observability.run_metrics
-    )
+    platforms.surfaces["discord"] = InstrumentedSurface("discord", app.surface, observability.run_metrics)
     platforms.file_sources["discord"] = app.files
     platforms.thread_talks["discord"] = app.thread_history
 

@@ -112,9 +112,7 @@ class RunningProgram:
     startup_findings: list[str]
 
 
-async def serve(
-    settings: Settings, *, with_worker: bool, find_late: FindLate | None = None
-) -> None:
+async def serve(settings: Settings, *, with_worker: bool, find_late: FindLate | None = None) -> None:
     """Serves the configured platforms and the HTTP API until cancelled.
 
     `with_worker`: also execute runs in this process. `find_late` is called once the program is ready, and returns
@@ -149,9 +147,7 @@ async def _add_late(found: Awaitable[tuple[str, ...]], findings: list[str]) -> N
 def missing_parts(settings: Settings, program: RunningProgram) -> list[str]:
     """Returns a sentence for each part that is missing, with the command that mends it."""
     slack, model = program.slack, settings.model
-    found = (
-        [] if model else ["No model can be used, so runs fail: `threadhand setup` asks for one."]
-    )
+    found = [] if model else ["No model can be used, so runs fail: `threadhand setup` asks for one."]
     if slack is not None and not settings.slack_client_id:
         granted = slack.identity.scopes
         needed = [one for one in BOT_SCOPES if one not in OPTIONAL_SCOPES]
@@ -210,9 +206,7 @@ def startup_warnings(settings: Settings) -> list[str]:
     """Returns warnings about settings that give nobody access, or that expose the program more than intended."""
     has_chat = settings.slack_mode != "off" or bool(settings.discord_token.get_secret_value())
     access = (
-        settings.no_access_warning
-        if has_chat
-        else "Neither Slack nor Discord is set up: only the HTTP API serves."
+        settings.no_access_warning if has_chat else "Neither Slack nor Discord is set up: only the HTTP API serves."
     )
     is_public = settings.public_url != "" and not is_loopback(URL(settings.public_url))
     is_open = is_public and not settings.api_token.get_secret_value()
@@ -240,11 +234,7 @@ def _freeze_startup_objects() -> None:
 
 @asynccontextmanager
 async def run_program(
-    settings: Settings,
-    *,
-    with_worker: bool = True,
-    with_chat: bool = True,
-    queue: RunQueue | None = None,
+    settings: Settings, *, with_worker: bool = True, with_chat: bool = True, queue: RunQueue | None = None
 ) -> AsyncGenerator[RunningProgram, None]:
     """Context manager: the program runs inside the block.
 
@@ -257,31 +247,23 @@ async def run_program(
     raise_descriptor_limit()
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings, queue))
-        sandboxes = await build_sandboxes(
-            settings, stores.sandboxes, are_left_running=queue is not None
-        )
+        sandboxes = await build_sandboxes(settings, stores.sandboxes, are_left_running=queue is not None)
         if unsafe := await asyncio.to_thread(confine_parsers, settings):
             log.warning(unsafe)
         if sandboxes.provider is not None:
             stack.push_async_callback(sandboxes.provider.close)
-        observability = await stack.enter_async_context(
-            open_observability(settings, stores.database, stores.messaging)
-        )
+        observability = await stack.enter_async_context(open_observability(settings, stores.database, stores.messaging))
         if sandboxes.occupancy is not None:
             observability.metrics.observe_sandboxes(sandboxes.occupancy)
             observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
         model_specs = await load_model_specs(settings)
-        model_client = build_model_client(
-            settings, model_specs.context_policy, observability.run_metrics
-        )
+        model_client = build_model_client(settings, model_specs.context_policy, observability.run_metrics)
         stack.push_async_callback(model_client.close)
         mcp_tools = build_mcp_tools(settings)
         stack.push_async_callback(mcp_tools.close)
         roster = build_roster(settings, stores.agents, mcp_tools.server_names)
         charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
-        agent_knowledge = KnowledgeFileSync(
-            roster.files, stores.knowledge_base.reporting_usage_to(charge)
-        )
+        agent_knowledge = KnowledgeFileSync(roster.files, stores.knowledge_base.reporting_usage_to(charge))
         stack.push_async_callback(agent_knowledge.close)
         parts = ProgramParts(
             settings=settings,
@@ -315,9 +297,7 @@ class _ProgramBuilder:
         self._links = SignedLinks(secret, reachable_public_url(settings), settings.expose_domain)
         # without a shared server no other process can leave work behind
         self._quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
-        self._delivery = RunDelivery(
-            self._delivery_deps(), quiet_sweep_seconds=self._quiet_sweep_seconds
-        )
+        self._delivery = RunDelivery(self._delivery_deps(), quiet_sweep_seconds=self._quiet_sweep_seconds)
         self._consents = McpConsents(
             configs=parts.mcp_tools.configs,
             public_url=lambda: self._links.public_url,
@@ -337,9 +317,7 @@ class _ProgramBuilder:
             connect_tools=self._consents.start,
         )
 
-    async def start(
-        self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool
-    ) -> RunningProgram:
+    async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool) -> RunningProgram:
         """Starts all parts of the program and registers their shutdown in `stack`.
 
         The platforms start after the stores and stop before them, so that every message that arrives can be stored.
@@ -351,9 +329,7 @@ class _ProgramBuilder:
             add_platform_checks(self._observability, platforms)
             port = await self._serve_http(stack, platforms.slack)
         else:
-            port = await stack.enter_async_context(
-                serve_worker_health(self._observability, self._settings)
-            )
+            port = await stack.enter_async_context(serve_worker_health(self._observability, self._settings))
         worker = self._build_worker(stack) if with_worker else None
         if worker is None:
             self._start_jobs(stack, self._jobs_without_worker())
@@ -380,9 +356,7 @@ class _ProgramBuilder:
     def _build_worker(self, stack: AsyncExitStack) -> Worker:
         self._parts.mcp_tools.start_connecting()
         self._parts.agent_knowledge.start()
-        deps = build_run_deps(
-            self._parts, worker_id=self._worker_id, platforms=self._platforms, links=self._links
-        )
+        deps = build_run_deps(self._parts, worker_id=self._worker_id, platforms=self._platforms, links=self._links)
         worker = Worker(deps, self._stores.queue, quiet_sweep_seconds=self._quiet_sweep_seconds)
         self._observability.health.checks["worker"] = worker_check(worker)
         stack.push_async_callback(self._close_with_drain, worker.close)
@@ -399,9 +373,7 @@ class _ProgramBuilder:
         sessions = build_mcp_sessions(settings, stores, self._sandboxes.provider)
         return {
             "delete old events": background_jobs.delete_old_events(stores.journal),
-            "delete old audit entries": background_jobs.delete_old_audit_entries(
-                stores.audit, settings.audit_days
-            ),
+            "delete old audit entries": background_jobs.delete_old_audit_entries(stores.audit, settings.audit_days),
             "delete old conversations": background_jobs.delete_old_conversations(
                 stores.conversations,
                 partial(forget_thread, deps=self._reception.commands.erasure),
@@ -409,9 +381,7 @@ class _ProgramBuilder:
             ),
             "delete old dedupe keys": background_jobs.delete_old_dedupe_keys(stores.inbox),
             "delete dead MCP sessions": background_jobs.delete_dead_mcp_sessions(sessions),
-            "expire old approvals": background_jobs.expire_old_approvals(
-                stores.asks, settings.approval_hours
-            ),
+            "expire old approvals": background_jobs.expire_old_approvals(stores.asks, settings.approval_hours),
         }
 
     def _jobs_without_worker(self) -> Jobs:
@@ -446,9 +416,7 @@ class _ProgramBuilder:
         stack.push_async_callback(self._consents.close)
         if slack is not None:
             web.add_routes(slack.http_routes())
-        port = await stack.enter_async_context(
-            serve_app(web, host=host, port=self._settings.http_port)
-        )
+        port = await stack.enter_async_context(serve_app(web, host=host, port=self._settings.http_port))
         if not self._links.public_url and not has_live_chat(self._settings):
             self._links.public_url = local_url(host, port)
         return port
@@ -487,9 +455,7 @@ class _ProgramBuilder:
             upload_bytes_max=settings.file_bytes_max,
             api_token=settings.api_token.get_secret_value(),
             agents=AgentsDeps(
-                roster=self._parts.roster,
-                knowledge=self._reception.commands.knowledge,
-                audit=self._stores.audit,
+                roster=self._parts.roster, knowledge=self._reception.commands.knowledge, audit=self._stores.audit
             ),
         )
 

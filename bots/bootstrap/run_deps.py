@@ -45,9 +45,7 @@ class ProgramParts:
     metrics: RunMetrics
 
 
-def build_run_deps(
-    parts: ProgramParts, *, worker_id: str, platforms: Platforms, links: SignedLinks
-) -> RunDeps:
+def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms, links: SignedLinks) -> RunDeps:
     """Builds the dependencies of runs. The caller may still add platforms to `platforms` afterwards."""
     settings, stores = parts.settings, parts.stores
     web = build_web_services(settings)
@@ -78,13 +76,9 @@ def build_run_deps(
             index_knowledge=parts.agent_knowledge.wait_until_read,
         ),
         limits=RunLimits(
-            policy=_policy(settings),
-            context_policy=parts.model_specs.context_policy,
-            budget=settings.budget,
+            policy=_policy(settings), context_policy=parts.model_specs.context_policy, budget=settings.budget
         ),
-        models=ModelAccess(
-            ask_model=parts.model_client.ask_model, price_of=parts.model_specs.price_of
-        ),
+        models=ModelAccess(ask_model=parts.model_client.ask_model, price_of=parts.model_specs.price_of),
         metrics=parts.metrics,
         web=web,
         draining=asyncio.Event(),
@@ -99,10 +93,7 @@ def _defaults(parts: ProgramParts, web: WebServices) -> AgentDefaults:
         dialect=parts.model_client.dialect,
         dialect_setting=parts.settings.dialect,
         toolbox=build_toolbox(
-            web,
-            has_sandbox=sandboxes.provider is not None,
-            has_browser=sandboxes.has_browser,
-            roster=parts.roster,
+            web, has_sandbox=sandboxes.provider is not None, has_browser=sandboxes.has_browser, roster=parts.roster
         ),
     )
 

@@ -19,13 +19,7 @@ from core.domain.threads import Address
 from core.knowledge.parsing.parser_process import confine_children
 from core.observability import SandboxOccupancy
 from core.ports import SandboxProvider
-from core.prompt.system_prompt import (
-    RunPrompt,
-    answer_limit_text,
-    base_prompt,
-    date_text,
-    place_text,
-)
+from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, date_text, place_text
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import MEBIBYTE, SandboxLimits
@@ -95,9 +89,7 @@ async def build_sandboxes(
             reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
             jails = LocalSandboxProvider(
                 folder,
-                limits=SandboxLimits(
-                    disk_free_bytes_min=reserve_bytes, sandboxes=settings.sandboxes_max
-                ),
+                limits=SandboxLimits(disk_free_bytes_min=reserve_bytes, sandboxes=settings.sandboxes_max),
                 egress=egress,
                 lifecycle_policy=_idle_limits(settings),
             )
@@ -141,9 +133,7 @@ def confine_parsers(settings: Settings) -> str:
     return ""
 
 
-def _local(
-    jails: "LocalSandboxProvider", policy: EgressPolicy, tried: "ProbeResult"
-) -> SandboxDeps:
+def _local(jails: "LocalSandboxProvider", policy: EgressPolicy, tried: "ProbeResult") -> SandboxDeps:
     text, off = IN_SANDBOX.format(network=_proxy_text(policy)), jails.browser_unavailable_reason
     if not off:
         text += f" {WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)}"
@@ -170,10 +160,7 @@ async def _docker(settings: Settings) -> SandboxDeps:
         await provider.start_background_work()
         text = IN_SANDBOX.format(network=NO_WAY_OUT)
         return SandboxDeps(
-            name="docker",
-            provider=provider,
-            prompt_text=text,
-            installed_text=describe_installed(tried.installed),
+            name="docker", provider=provider, prompt_text=text, installed_text=describe_installed(tried.installed)
         )
     await provider.close()
     return _tools_off(tried)
@@ -208,9 +195,7 @@ def _proxy_text(policy: EgressPolicy) -> str:
     return THROUGH_THE_PROXY.format(places=places)
 
 
-async def _modal(
-    settings: Settings, records: SandboxRecords, *, are_left_running: bool
-) -> SandboxDeps:
+async def _modal(settings: Settings, records: SandboxRecords, *, are_left_running: bool) -> SandboxDeps:
     """Builds the Modal provider. A failed probe is only a warning, because Modal may respond by the first run."""
     from sandbox.modal.provider import ModalSandboxProvider
 

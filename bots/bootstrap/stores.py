@@ -33,9 +33,7 @@ new messages, so that a burst of them is stored and acknowledged before the answ
 class Stores:
     """All stores of the database, and the messaging between processes."""
 
-    def __init__(
-        self, database: Database, messaging: Messaging, semantics: SemanticSearch | None = None
-    ) -> None:
+    def __init__(self, database: Database, messaging: Messaging, semantics: SemanticSearch | None = None) -> None:
         self.database = database
         self.messaging = messaging
         self.inbox = SqlInbox(database)

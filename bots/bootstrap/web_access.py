@@ -65,11 +65,7 @@ def _search(settings: Settings) -> Search:
 def _pages(settings: Settings, guard: AddressGuard) -> PageReader:
     if key := settings.firecrawl_api_key.get_secret_value():
         api = Api(
-            name="Firecrawl",
-            url=settings.firecrawl_api_url,
-            headers=_bearer(key),
-            seconds_max=90,
-            bytes_max=20_000_000,
+            name="Firecrawl", url=settings.firecrawl_api_url, headers=_bearer(key), seconds_max=90, bytes_max=20_000_000
         )
         return Firecrawl(api, guard)
     return LocalReader(guard)
@@ -85,9 +81,7 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
         return None
     shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()
     source = LiteLLMClient(
-        provider_keys={
-            name: key.get_secret_value() for name, key in settings.provider_keys.items()
-        },
+        provider_keys={name: key.get_secret_value() for name, key in settings.provider_keys.items()},
         api_key=settings.image_api_key.get_secret_value() or shared,
         base_url=settings.image_api_url,
         silence_seconds=DRAWING_SECONDS,
@@ -98,10 +92,7 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
 
 
 def _sites(settings: Settings) -> CloudflarePages | None:
-    token, account_id = (
-        settings.cloudflare_api_token.get_secret_value(),
-        settings.cloudflare_account_id,
-    )
+    token, account_id = (settings.cloudflare_api_token.get_secret_value(), settings.cloudflare_account_id)
     if not token or not account_id:
         return None
     api = Api(

@@ -35,9 +35,7 @@ def is_from_this_host(name: str) -> bool:
 
 
 @asynccontextmanager
-async def register_worker(
-    folder: Path, worker_id: str, claims: RunClaims
-) -> AsyncGenerator[None, None]:
+async def register_worker(folder: Path, worker_id: str, claims: RunClaims) -> AsyncGenerator[None, None]:
     """Context manager: the worker counts as alive inside the block.
 
     First releases the leases of dead workers on this machine, without waiting for their heartbeats to expire. If files
@@ -65,10 +63,7 @@ async def _hold_lock(folder: Path, worker_id: str) -> AsyncGenerator[None, None]
     try:
         lock = _create_file(path)
     except OSError as error:
-        log.warning(
-            "files cannot be locked, so a dead worker is noticed by its heartbeat only: %s",
-            error.strerror,
-        )
+        log.warning("files cannot be locked, so a dead worker is noticed by its heartbeat only: %s", error.strerror)
         yield
         return
     try:
@@ -101,11 +96,7 @@ def _lock_dead_workers(folder: Path) -> Generator[tuple[str, ...], None, None]:
 
     Holds their locks inside the block, so that a worker that has created but not yet locked its file waits.
     """
-    locks = {
-        name: lock
-        for name in _worker_ids(folder)
-        if (lock := acquire_stale_lock(folder / name)) >= 0
-    }
+    locks = {name: lock for name in _worker_ids(folder) if (lock := acquire_stale_lock(folder / name)) >= 0}
     try:
         yield tuple(locks)
         for name in locks:

@@ -142,9 +142,7 @@ def _cut(block: MarkdownBlock, room: int, limit: int) -> Iterator[str]:
         yield from _cut_text(block.text, room, limit)
 
 
-def _cut_framed(
-    text: str, lines: Sequence[str], frame: tuple[str, str], room: int, limit: int
-) -> Iterator[str]:
+def _cut_framed(text: str, lines: Sequence[str], frame: tuple[str, str], room: int, limit: int) -> Iterator[str]:
     """Yields groups of lines, each between the two strings of `frame`, such as the opening and closing of a fence.
 
     Splits `text` as plain text instead if the frame leaves too little room.

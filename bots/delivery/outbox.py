@@ -90,15 +90,11 @@ async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[
 def _of_reply(planned: Sequence[Delivery], number: int) -> list[Delivery]:
     """Returns the answers and files of the run's reply with this number, and the stream of its first."""
     return [
-        one
-        for one in planned
-        if one.ordinal // REPLY_ORDINALS == number and one.slot in ("answer", "file", "stream")
+        one for one in planned if one.ordinal // REPLY_ORDINALS == number and one.slot in ("answer", "file", "stream")
     ]
 
 
-async def _deliver_reply(
-    planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps
-) -> None:
+async def _deliver_reply(planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps) -> None:
     for answer in [one for one in planned if one.slot == "answer" and _place(one) == 0]:
         await _deliver_answer(answer, planned, run, poster, deps)
     for file in [one for one in planned if one.slot == "file"]:
@@ -164,9 +160,7 @@ async def _deliver_answer(
     rows = sorted((one for one in planned if one.slot == "answer"), key=_place)
     for at, (one, markdown) in enumerate(zip(rows, parts, strict=False)):
         is_end = at + 1 == len(parts)
-        part = AnswerPart(
-            markdown=markdown, part=at + 1, parts=len(parts), run_id=run.run_id if is_end else ""
-        )
+        part = AnswerPart(markdown=markdown, part=at + 1, parts=len(parts), run_id=run.run_id if is_end else "")
         streams = [each for each in planned if each.slot == "stream" and not at]
         is_open = poster.newest(one).state in ("pending", "attempting")
         if is_open and streams and await poster.finish_stream(streams[0], one, part):
@@ -266,9 +260,7 @@ async def _found_file(file: Delivery, run: Run, deps: DeliveryDeps) -> tuple[San
     return sandbox, path, entries[0].size_bytes
 
 
-async def _send_text_file(
-    name: str, text: str, ordinal: int, poster: Poster, *, tells_refusal: bool = False
-) -> bool:
+async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster, *, tells_refusal: bool = False) -> bool:
     """Uploads the text as a file. Returns whether the platform accepted it, or the thread was told why not."""
     file = await poster.plan_one(DeliveryDraft(slot="file", ordinal=ordinal, body={"name": name}))
     refused = await poster.send_file(file, lambda: _text_file(name, text))
@@ -352,11 +344,7 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     """
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
     first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
-    if (
-        not text
-        or poster.newest(ask).message_ref
-        or await _send_text_file(name, text, first, poster)
-    ):
+    if not text or poster.newest(ask).message_ref or await _send_text_file(name, text, first, poster):
         return
     places = range(first + 1, first + WHOLE_APPROVAL_ORDINALS)
     planned = await poster.plan([])
@@ -398,15 +386,8 @@ async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) ->
     if not refused:
         return False
     reasons = poster.surface.closed_reasons
-    reason = next(
-        (reasons[one.error] for one in refused if one.error and one.error in reasons),
-        "it was refused",
-    )
-    kept = (
-        "The answer is kept: press Retry to post it there."
-        if results
-        else "Press Retry once I may write there."
-    )
+    reason = next((reasons[one.error] for one in refused if one.error and one.error in reasons), "it was refused")
+    kept = "The answer is kept: press Retry to post it there." if results else "Press Retry once I may write there."
     view = RunView(
         state="failed",
         message=f"I could not write in the thread where you asked me: {reason}. {kept}",

@@ -24,15 +24,7 @@ from core.domain.errors import (
     ToolError,
 )
 from core.domain.threads import Address
-from core.ports import (
-    ChatPresence,
-    ChatSurface,
-    EventBus,
-    OutgoingFile,
-    Precondition,
-    Reaction,
-    SandboxProvider,
-)
+from core.ports import ChatPresence, ChatSurface, EventBus, OutgoingFile, Precondition, Reaction, SandboxProvider
 from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, DeliveryLease
 from core.tasks import boot_seconds
 
@@ -47,9 +39,7 @@ ALWAYS_FAILS = "always_fails"
 """The code of a message that the platform never took although it answered other calls."""
 PROBE_ORDINAL = 1000
 """The place of the first notice in the thread that shows that the platform takes messages."""
-FAILED_MESSAGE = (
-    "I could not post a message here, because the chat platform fails at it. It is kept."
-)
+FAILED_MESSAGE = "I could not post a message here, because the chat platform fails at it. It is kept."
 IMPATIENT_SECONDS = 2.0
 """How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
 RATE_LIMIT_SECONDS_MAX = 300.0
@@ -68,19 +58,12 @@ class AnswerStreams(Protocol):
         """Posts a message without text and returns its id. `ChatSurface.find` finds it."""
         ...
 
-    async def append(
-        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
-    ) -> None:
+    async def append(self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition) -> None:
         """Adds text, which ends with whole words, to the message. Without text, only keeps the stream open."""
         ...
 
     async def finish(
-        self,
-        address: Address,
-        stream: Delivery,
-        content: AnswerPart | None,
-        *,
-        precondition: Precondition,
+        self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
     ) -> None:
         """Ends the stream and replaces its text with the content, if there is one. May be repeated.
 
@@ -187,12 +170,7 @@ class Poster:
         return [one for one in newest.values() if one.state == "failed" and not one.message_ref]
 
     async def show(
-        self,
-        delivery: Delivery,
-        content: Content,
-        *,
-        is_final: bool = True,
-        files: Sequence[AttachedFile] = (),
+        self, delivery: Delivery, content: Content, *, is_final: bool = True, files: Sequence[AttachedFile] = ()
     ) -> None:
         """Posts the message of a delivery, or edits the message if it is already posted.
 
@@ -220,9 +198,7 @@ class Poster:
                 # fails if this process was paused and another process has taken over the run
                 await self._record(record)
             await self._send(
-                lambda: self.surface.edit(
-                    self.address, message_ref, content, precondition=self._check_lease
-                ),
+                lambda: self.surface.edit(self.address, message_ref, content, precondition=self._check_lease),
                 is_patient=is_final,
             )
             if is_final:
@@ -273,17 +249,12 @@ class Poster:
         """Records that nothing more is to be done for the delivery."""
         await self._record(replace(self.newest(delivery), state="delivered"))
 
-    async def _show_with_files(
-        self, record: Delivery, content: Content, files: Sequence[AttachedFile]
-    ) -> bool:
+    async def _show_with_files(self, record: Delivery, content: Content, files: Sequence[AttachedFile]) -> bool:
         """Posts the message with the files in it. Returns False if nothing was posted, because they were refused.
 
         The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone.
         """
-        sent = [
-            await self._record(replace(self.newest(one.delivery), state="attempting"))
-            for one in files
-        ]
+        sent = [await self._record(replace(self.newest(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True)
         except (SurfaceRefused, AgentError, ToolError) as refused:
@@ -305,9 +276,7 @@ class Poster:
         try:
             await self._post(
                 stream,
-                lambda: streams.start(
-                    self.address, delivery_id=stream.delivery_id, precondition=self._check_lease
-                ),
+                lambda: streams.start(self.address, delivery_id=stream.delivery_id, precondition=self._check_lease),
                 is_final=False,
             )
         except SurfaceRefused as refused:
@@ -316,14 +285,11 @@ class Poster:
             return False
         return True
 
-    async def append_to_stream(
-        self, stream: Delivery, streams: AnswerStreams, markdown: str
-    ) -> None:
+    async def append_to_stream(self, stream: Delivery, streams: AnswerStreams, markdown: str) -> None:
         """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
         record = self.newest(stream)
         await self._send(
-            lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
-            is_patient=False,
+            lambda: streams.append(self.address, record, markdown, precondition=self._check_lease), is_patient=False
         )
 
     async def finish_stream(
@@ -342,11 +308,7 @@ class Poster:
             streams = await self.surface.streams(self.address)
             if record.message_ref is not None and streams is not None:
                 found = record
-                await self._send(
-                    lambda: streams.finish(
-                        self.address, found, part, precondition=self._check_lease
-                    )
-                )
+                await self._send(lambda: streams.finish(self.address, found, part, precondition=self._check_lease))
                 if answer is not None:
                     posted = replace(self.newest(answer), message_ref=found.message_ref)
                     await self._record(replace(posted, state="delivered"))
@@ -356,9 +318,7 @@ class Poster:
         await self._record(replace(record, state="delivered"))
         return is_answer
 
-    async def send_file(
-        self, delivery: Delivery, file: Callable[[], OutgoingFile]
-    ) -> SurfaceRefused | None:
+    async def send_file(self, delivery: Delivery, file: Callable[[], OutgoingFile]) -> SurfaceRefused | None:
         """Uploads the file of a delivery at most once.
 
         Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered.
@@ -372,10 +332,7 @@ class Poster:
                 await self._post(
                     record,
                     lambda: self.surface.upload(
-                        self.address,
-                        file(),
-                        delivery_id=record.delivery_id,
-                        precondition=self._check_lease,
+                        self.address, file(), delivery_id=record.delivery_id, precondition=self._check_lease
                     ),
                     is_final=True,
                 )
@@ -401,9 +358,7 @@ class Poster:
         place = (draft.slot, draft.ordinal)
         return next(one for one in await self.plan([draft]) if (one.slot, one.ordinal) == place)
 
-    async def set_reaction(
-        self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True
-    ) -> str:
+    async def set_reaction(self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True) -> str:
         """Sets a reaction on a message; None removes it. Errors are only logged, because reactions are optional.
         Returns the code of a refusal, or "".
 
@@ -413,9 +368,7 @@ class Poster:
 
         try:
             await self._send(
-                lambda: self.surface.react(
-                    self.address, message_ref, reaction, precondition=self._check_lease
-                ),
+                lambda: self.surface.react(self.address, message_ref, reaction, precondition=self._check_lease),
                 is_patient=is_patient,
             )
         except (SurfaceError, StorageUnavailable, LeaseLost) as error:
@@ -473,11 +426,7 @@ class Poster:
         raise SurfaceUnclear("the platform does not answer")
 
     async def _send(
-        self,
-        send: Callable[[], Awaitable[ResultT]],
-        *,
-        is_patient: bool = True,
-        is_repeatable: bool = True,
+        self, send: Callable[[], Awaitable[ResultT]], *, is_patient: bool = True, is_repeatable: bool = True
     ) -> ResultT:
         """Calls `send` after a lease check. Raises LeaseLost if another process now delivers this run.
 
@@ -520,9 +469,7 @@ class Poster:
     async def record_refusal(self, delivery: Delivery, refused: SurfaceRefused) -> None:
         """Records that the platform did not accept the message, so that it is not sent again."""
         record = self.newest(delivery)
-        log.error(
-            "the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code
-        )
+        log.error("the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code)
         await self._record(replace(record, state="failed", error=refused.code))
 
 

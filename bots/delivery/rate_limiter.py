@@ -120,9 +120,7 @@ class RateLimiter:
         self._clock = clock
         self._lines: dict[str, _Line] = {}
 
-    async def admit(
-        self, allowances: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True
-    ) -> None:
+    async def admit(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float, oversleeps: bool = True) -> None:
         """Waits until the call may be made. Returns immediately if no limit applies. The widest limit comes first.
 
         Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`, which `waiting_at_most` changes. If
@@ -274,11 +272,7 @@ class MemoryRateBudget:
         if count is None:
             return now
         at = max(now, count.refused_until)
-        return (
-            max(at, count.full_at - allowance.burst_seconds)
-            if _is_paced(allowance, count, now)
-            else at
-        )
+        return max(at, count.full_at - allowance.burst_seconds) if _is_paced(allowance, count, now) else at
 
     def _count(self, allowance: RateLimit, at: float, now: float) -> None:
         count = self._counts.get(allowance.key)
@@ -293,9 +287,7 @@ class MemoryRateBudget:
         """Drops expired counts if KEPT_MAX counts are stored."""
         if len(self._counts) >= KEPT_MAX:
             self._counts = {
-                key: count
-                for key, count in self._counts.items()
-                if max(count.full_at, count.paced_until) > now
+                key: count for key, count in self._counts.items() if max(count.full_at, count.paced_until) > now
             }
 
 

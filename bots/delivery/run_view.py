@@ -40,16 +40,7 @@ TaskState = Literal["running", "started", "left", "done", "failed", "ended"]
 """`started`: a command that goes on in the background. `left`: it went on when the run ended. `ended`: the result is
 unknown."""
 ViewState = Literal[
-    "queued",
-    "working",
-    "waiting",
-    "completed",
-    "asking",
-    "answered",
-    "silent",
-    "stopped",
-    "failed",
-    "limited",
+    "queued", "working", "waiting", "completed", "asking", "answered", "silent", "stopped", "failed", "limited"
 ]
 """`answered`: the question that ended the run is closed."""
 FOLDED_STATES = frozenset({"completed", "asking", "answered", "silent"})
@@ -198,11 +189,7 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
         kept = [one for one in view.tasks if one.call_id != event.call_id or one.state != "running"]
         tasks, dropped = newest_tasks((*kept, task), STEPS_KEPT)
         return replace(
-            view,
-            tasks=tasks,
-            tasks_dropped=view.tasks_dropped + dropped,
-            activity=narration or event.title,
-            preview="",
+            view, tasks=tasks, tasks_dropped=view.tasks_dropped + dropped, activity=narration or event.title, preview=""
         )
     tasks = tuple(
         _finished(task, event)
@@ -244,9 +231,7 @@ def _command_ended(task: Task, exit_code: int | None) -> Task:
 def _with_news(view: RunView, event: ToolProgressed | CommandEnded) -> RunView:
     if isinstance(event, CommandEnded):
         tasks = [
-            _command_ended(task, event.exit_code)
-            if task.state == "started" and task.session == event.session
-            else task
+            _command_ended(task, event.exit_code) if task.state == "started" and task.session == event.session else task
             for task in view.tasks
         ]
     else:
@@ -361,9 +346,7 @@ def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
     tasks = tuple(map(_interrupted, view.tasks))
     ended = replace(view, activity="", preview="", can_stop=False, tasks=tasks)
     if isinstance(event, RunFailed):
-        return replace(
-            ended, state="failed", message=event.public_message, can_retry=event.can_retry
-        )
+        return replace(ended, state="failed", message=event.public_message, can_retry=event.can_retry)
     if event.status == "stopped":
         state: ViewState = "stopped"
     elif event.can_continue or event.finish_reason in ("budget", "max_iterations"):

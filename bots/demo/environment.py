@@ -102,9 +102,7 @@ async def start_demo(
             **read_manifest(build_manifest()),
         )
         slack = await stack.enter_async_context(SlackSimulator(settings=slack_settings))
-        discord = await stack.enter_async_context(
-            DiscordSimulator(people=world.people, channels=world.channels)
-        )
+        discord = await stack.enter_async_context(DiscordSimulator(people=world.people, channels=world.channels))
         script = None
         if not settings.model:
             script = await stack.enter_async_context(serve_scenario(scenario or load_story()))
@@ -213,9 +211,7 @@ async def _choose_sandbox(
         return _DemoSandbox(sandbox="local", has_browser=not jails.browser_unavailable_reason)
     why = f"{tried.reason} {tried.remedy}"
     if not is_scripted:
-        raise ConfigurationError(
-            f"A real model needs the jail, and this machine does not give it one: {why}"
-        )
+        raise ConfigurationError(f"A real model needs the jail, and this machine does not give it one: {why}")
     loud = f"THIS MACHINE ALLOWS NO JAIL: {why}"
     return _DemoSandbox(sandbox="unsafe-process", skipped=("jail",), notes=(loud,))
 
@@ -223,14 +219,11 @@ async def _choose_sandbox(
 USER = 29_999
 """The user ID of sandbox processes in the simulated Modal if the demo runs as root."""
 MODAL_ACCOUNT_REQUIRED = (
-    "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave "
-    "THREADHAND_SANDBOX unset."
+    "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave THREADHAND_SANDBOX unset."
 )
 
 
-async def _start_simulated_modal(
-    stack: AsyncExitStack, folder: Path, *, is_scripted: bool
-) -> _DemoSandbox:
+async def _start_simulated_modal(stack: AsyncExitStack, folder: Path, *, is_scripted: bool) -> _DemoSandbox:
     """Starts a simulated Modal and configures the SDK to use it, unless a Modal account is configured.
 
     Raises ConfigurationError if the demo uses a real model without a Modal account.

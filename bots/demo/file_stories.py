@@ -45,9 +45,7 @@ def sales_table() -> SentFile:
     return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
 
 
-async def play_table(
-    platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS
-) -> StoryResult:
+async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story of the table. The person answers the question with a button in Slack, with a reply in Discord.
 
     Raises StoryBroken if an expected result does not appear in time.
@@ -74,9 +72,7 @@ def _endings(watch: ThreadReader, question: SeenMessage, person: str) -> list[Ex
         return [file.name for file in files_of_agent(watch)]
 
     return [
-        Expectation(
-            "the question shows who answered it", is_answered(watch, question, person, CHOICE)
-        ),
+        Expectation("the question shows who answered it", is_answered(watch, question, person, CHOICE)),
         Expectation(f"an answer names {BEST_REGION} and {TOTAL}", has_answer),
         Expectation(f"{REPORT} arrives", lambda: REPORT in names()),
         Expectation("a chart arrives", lambda: any(n.lower().endswith(CHARTS) for n in names())),
@@ -120,9 +116,7 @@ def find_picture_problem(content: bytes) -> str | None:
     return None
 
 
-async def play_page(
-    platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS
-) -> StoryResult:
+async def play_page(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story of the web page. Raises StoryBroken if the picture does not arrive in time or shows nothing."""
     started = time.monotonic()
     watch = await send_request(platform, PAGE_PROMPT, None, patience_seconds)

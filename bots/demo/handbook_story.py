@@ -66,9 +66,7 @@ PROMPT = (
 )
 
 
-async def play_question(
-    platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS
-) -> StoryResult:
+async def play_question(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story in which the agent answers from the document and names the page.
 
     Raises StoryBroken if an expected result does not appear in time.
@@ -102,9 +100,7 @@ async def play_approval(
     await platform.press(person, channel, question.message_id, button.control_id)
 
     endings = (
-        Expectation(
-            "the question shows who allowed it", is_answered(watch, question, person, APPROVE_ONCE)
-        ),
+        Expectation("the question shows who allowed it", is_answered(watch, question, person, APPROVE_ONCE)),
         Expectation("the notice hangs on the board", lambda: len(_pinned(board, person)) == 1),
         Expectation(_ANSWER, lambda: _has_answer(watch.said(besides=question.message_id))),
         Expectation("the plan's last step is ticked", plan_is_done(watch)),

@@ -51,13 +51,7 @@ def mcp_settings(board: Path) -> str:
     return json.dumps({"servers": {"board": server}})
 
 
-pin = Tool(
-    name="pin",
-    effect="acts",
-    params=PinParams,
-    run=run_pin,
-    title=lambda params: f"Pin: {params.text}",
-)
+pin = Tool(name="pin", effect="acts", params=PinParams, run=run_pin, title=lambda params: f"Pin: {params.text}")
 
 
 async def _no_sandbox() -> Sandbox:

@@ -53,11 +53,7 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
 
 
 async def _headless(stage: DemoEnvironment) -> int:
-    verdict: dict[str, object] = {
-        "ok": True,
-        "sandbox": stage.program.sandbox,
-        "skipped": list(stage.skipped),
-    }
+    verdict: dict[str, object] = {"ok": True, "sandbox": stage.program.sandbox, "skipped": list(stage.skipped)}
     patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
     tellings = {
         "slack": _play_stories(stage.slack, stage, patience),
@@ -99,11 +95,7 @@ async def _play_stories(
 def _leftovers(stage: DemoEnvironment) -> list[str]:
     """Returns the steps of the script that the model did not reach, except for those that need a missing browser."""
     left = stage.script.unplayed_steps() if stage.script is not None else ()
-    return [
-        one
-        for one in left
-        if stage.has_browser or not one.startswith(f"{file_stories.PAGE_CONVERSATION}, ")
-    ]
+    return [one for one in left if stage.has_browser or not one.startswith(f"{file_stories.PAGE_CONVERSATION}, ")]
 
 
 def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:

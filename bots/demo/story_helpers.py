@@ -51,15 +51,11 @@ async def _call_slash_command(
     """
     channel = first_channel(discord.view())
     wait = patience_seconds
-    await wait_for_view(
-        discord, lambda view: bool(view.commands), "the slash commands come up", wait
-    )
+    await wait_for_view(discord, lambda view: bool(view.commands), "the slash commands come up", wait)
     before = _threads(discord.view())
     sent = {"attachment": file} if file else {}
     await discord.command(person_on(discord), channel, "agent run", {"prompt": text}, files=sent)
-    await wait_for_view(
-        discord, lambda view: bool(_threads(view) - before), "a thread is opened", wait
-    )
+    await wait_for_view(discord, lambda view: bool(_threads(view) - before), "a thread is opened", wait)
     thread_id = min(_threads(discord.view()) - before)
     return ThreadReader(platform=discord, thread_id=thread_id, patience_seconds=patience_seconds)
 
@@ -94,9 +90,7 @@ class StoryResult:
     transcript: str
 
 
-async def finish_story(
-    watch: ThreadReader, endings: Sequence[Expectation], started: float
-) -> StoryResult:
+async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], started: float) -> StoryResult:
     """Waits until all expectations of the story, and the expectations that all stories share, are met.
 
     `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
@@ -118,9 +112,7 @@ async def finish_story(
     )
 
 
-def is_answered(
-    watch: ThreadReader, question: SeenMessage, person: str, answer: str
-) -> Callable[[], bool]:
+def is_answered(watch: ThreadReader, question: SeenMessage, person: str, answer: str) -> Callable[[], bool]:
     """Returns a predicate that is true if the question shows that `person` gave `answer`."""
 
     def holds() -> bool:
@@ -145,9 +137,7 @@ def plan_is_done(watch: ThreadReader) -> Callable[[], bool]:
 
 def _always(watch: ThreadReader) -> tuple[Expectation, ...]:
     def is_over() -> bool:
-        return not any(
-            button.label == "Stop" for one in watch.messages for button in buttons_of(one)
-        )
+        return not any(button.label == "Stop" for one in watch.messages for button in buttons_of(one))
 
     return (
         Expectation("the work ends", is_over),

@@ -145,9 +145,7 @@ class ThreadReader:
     @property
     def ours(self) -> tuple[SeenMessage, ...]:
         """The bot's messages, except status messages."""
-        return tuple(
-            one for one in self.messages if one.is_bot and one.message_id not in self.status_ids
-        )
+        return tuple(one for one in self.messages if one.is_bot and one.message_id not in self.status_ids)
 
     def said(self, *, besides: str) -> list[str]:
         """Returns the texts of the bot's messages, except status messages and the message with the ID `besides`."""
@@ -199,9 +197,7 @@ class ThreadReader:
             raise self.broken(str(broken)) from None
 
     def broken(self, problem: str) -> StoryBroken:
-        return StoryBroken(
-            f"{problem}\nThis is what the thread shows:\n{format_transcript(self.messages)}"
-        )
+        return StoryBroken(f"{problem}\nThis is what the thread shows:\n{format_transcript(self.messages)}")
 
     def _look(self) -> None:
         for message in self.messages:
@@ -217,10 +213,7 @@ class ThreadReader:
 
 
 async def wait_for_view(
-    platform: SimulatedPlatform,
-    holds: Callable[[PlatformView], bool],
-    what: str,
-    patience_seconds: float,
+    platform: SimulatedPlatform, holds: Callable[[PlatformView], bool], what: str, patience_seconds: float
 ) -> None:
     """Checks `holds` after every change on the platform until it returns true.
 

@@ -28,10 +28,7 @@ class ChannelLocation:
         """Returns the address of a message's thread, or in a channel, of the thread that it would start."""
         if self.kind == "direct":
             return Address(
-                platform="discord",
-                workspace_id=DIRECT_WORKSPACE,
-                channel_id=str(self.channel_id),
-                thread_key=DIRECT,
+                platform="discord", workspace_id=DIRECT_WORKSPACE, channel_id=str(self.channel_id), thread_key=DIRECT
             )
         in_thread = self.kind == "thread"
         return Address(
@@ -46,9 +43,7 @@ def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | N
     """Returns the channel's location, or None if the channel must be fetched because discord.py has only part of it."""
     match channel:
         case discord.Thread(id=channel_id, parent_id=parent_id, guild=guild):
-            return ChannelLocation(
-                kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id
-            )
+            return ChannelLocation(kind="thread", channel_id=channel_id, guild_id=guild.id, parent_id=parent_id)
         case discord.DMChannel(id=channel_id) | discord.GroupChannel(id=channel_id):
             return ChannelLocation(kind="direct", channel_id=channel_id)
         case discord.TextChannel(id=channel_id, guild=guild):

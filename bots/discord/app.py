@@ -10,11 +10,7 @@ from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from bots.discord.gateway.client import (
-    GatewayClient,
-    close_unregistered_shards,
-    forgo_message_content,
-)
+from bots.discord.gateway.client import GatewayClient, close_unregistered_shards, forgo_message_content
 from bots.discord.gateway.cursors import CursorStore
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.rest.client import get_text
@@ -35,9 +31,7 @@ RECONNECT_SECONDS = 1.0
 RECONNECT_SECONDS_MAX = 60.0
 BUILT_IN_BASE = Route.BASE
 BUILT_IN_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
-LOGIN_REFUSED = (
-    "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
-)
+LOGIN_REFUSED = "Discord refused the bot token: set THREADHAND_DISCORD_TOKEN to the token of your bot."
 INTENT_MISSING = (
     "discord: the message content intent is refused, so only mentions, direct messages and commands are served: "
     "switch on “Message Content Intent” for the bot in the Discord developer portal (Bot, Privileged Gateway Intents) "

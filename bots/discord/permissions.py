@@ -2,9 +2,7 @@
 
 import discord
 
-NO_THREADS_HERE = (
-    "I work in threads, and this channel has none. Please mention me in a text channel."
-)
+NO_THREADS_HERE = "I work in threads, and this channel has none. Please mention me in a text channel."
 MISSING_THREAD_PERMISSION = (
     "I am not allowed to open threads in this channel. Please ask someone who manages it to give me the permissions "
     "“Create Public Threads” and “Send Messages in Threads”."
@@ -31,9 +29,7 @@ def describe_obstacle(channel: object, allowed: discord.Permissions | None) -> s
             may_write = allowed is None or allowed.send_messages_in_threads
             return "" if may_write else MISSING_WRITE_PERMISSION
         case discord.TextChannel():
-            may_open = allowed is None or (
-                allowed.create_public_threads and allowed.send_messages_in_threads
-            )
+            may_open = allowed is None or (allowed.create_public_threads and allowed.send_messages_in_threads)
             return "" if may_open else MISSING_THREAD_PERMISSION
         case discord.abc.GuildChannel():
             return NO_THREADS_HERE
@@ -41,9 +37,7 @@ def describe_obstacle(channel: object, allowed: discord.Permissions | None) -> s
             return ""
 
 
-def find_bot_permissions(
-    channel: object, guild: discord.Guild | None
-) -> discord.Permissions | None:
+def find_bot_permissions(channel: object, guild: discord.Guild | None) -> discord.Permissions | None:
     """Returns the bot's permissions in a channel or thread, or None if they are not known."""
     if guild is None or not isinstance(channel, discord.abc.GuildChannel | discord.Thread):
         return None

@@ -13,13 +13,7 @@ from pydantic import JsonValue
 
 from bots.delivery.content import Content
 from bots.delivery.reaction_cache import ReactionCache
-from bots.discord.address import (
-    DIRECT,
-    DIRECT_WORKSPACE,
-    is_direct_message,
-    message_channel_id,
-    reaction_channel_id,
-)
+from bots.discord.address import DIRECT, DIRECT_WORKSPACE, is_direct_message, message_channel_id, reaction_channel_id
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import (
@@ -133,37 +127,20 @@ class DiscordSurface:
                 return await self._post(address, simple, delivery_id, precondition)
 
     async def _post(
-        self,
-        address: Address,
-        body: JsonObject,
-        delivery_id: str,
-        precondition: Precondition | None,
+        self, address: Address, body: JsonObject, delivery_id: str, precondition: Precondition | None
     ) -> str:
-        signed = {
-            **body,
-            "nonce": delivery_marker.delivery_nonce(delivery_id),
-            "enforce_nonce": True,
-        }
+        signed = {**body, "nonce": delivery_marker.delivery_nonce(delivery_id), "enforce_nonce": True}
         answer = await self._into(
             address,
             lambda channel_id: self._rest.call(
-                "POST",
-                "/channels/{channel_id}/messages",
-                body=signed,
-                precondition=precondition,
-                channel_id=channel_id,
+                "POST", "/channels/{channel_id}/messages", body=signed, precondition=precondition, channel_id=channel_id
             ),
             precondition,
         )
         return _message_id(answer)
 
     async def edit(
-        self,
-        address: Address,
-        message_ref: str,
-        content: Content,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
         """Edits a message (see ChatSurface). Unarchives an archived thread first, unless it is locked."""
         body = render_content(content)
@@ -177,11 +154,7 @@ class DiscordSurface:
                 await self._change(address, message_ref, simple, precondition)
 
     async def _change(
-        self,
-        address: Address,
-        message_ref: str,
-        body: JsonObject,
-        precondition: Precondition | None,
+        self, address: Address, message_ref: str, body: JsonObject, precondition: Precondition | None
     ) -> None:
         channel_id = message_channel_id(address)
         try:
@@ -202,12 +175,7 @@ class DiscordSurface:
             await self._patch(channel_id, message_ref, body, precondition)
 
     async def upload(
-        self,
-        address: Address,
-        file: OutgoingFile,
-        *,
-        delivery_id: str,
-        precondition: Precondition | None = None,
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
         """Uploads a file (see ChatSurface). Returns the id of the message that contains the file."""
         named = replace(file, delivery_id=delivery_id)
@@ -280,19 +248,11 @@ class DiscordSurface:
         body: JsonObject = {"recipient_id": person_id}
         opened = await self._rest.call("POST", "/users/@me/channels", body=body)
         yield Address(
-            platform=self.platform,
-            workspace_id=DIRECT_WORKSPACE,
-            channel_id=_message_id(opened),
-            thread_key=DIRECT,
+            platform=self.platform, workspace_id=DIRECT_WORKSPACE, channel_id=_message_id(opened), thread_key=DIRECT
         )
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         """Shows a reaction (see ChatPresence). Adds the first reaction without fetching the message."""
         try:
@@ -307,9 +267,7 @@ class DiscordSurface:
             post = self._find_channel(int(address.thread_key))
             await self._thread_opener.tag_post(post, reaction, precondition)
 
-    async def _sign(
-        self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
-    ) -> None:
+    async def _sign(self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None) -> None:
         """Makes this the bot's only reaction on the message.
 
         Holds a lock per message, because the end of a run and the start of the next may concern the same message.
@@ -397,9 +355,7 @@ class DiscordSurface:
         await self._thread_opener.wait_until_open(address)
         while True:
             try:
-                await self._rest.call(
-                    "POST", "/channels/{channel_id}/typing", channel_id=message_channel_id(address)
-                )
+                await self._rest.call("POST", "/channels/{channel_id}/typing", channel_id=message_channel_id(address))
             except SurfaceError as error:
                 log.info("the typing indicator was not shown: %s", error)
             await asyncio.sleep(TYPING_SECONDS)
@@ -419,10 +375,7 @@ class DiscordSurface:
 
     async def _own_reactions(self, place: tuple[str, str]) -> list[str]:
         message = await self._rest.call(
-            "GET",
-            "/channels/{channel_id}/messages/{message_id}",
-            channel_id=place[0],
-            message_id=place[1],
+            "GET", "/channels/{channel_id}/messages/{message_id}", channel_id=place[0], message_id=place[1]
         )
         reactions = get_objects(message.get("reactions")) if isinstance(message, dict) else []
         return [get_text(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]

@@ -17,14 +17,7 @@ from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, Run, ThreadSnapshot
 from core.stores import Conversations
 from core.tasks import cancel, spawn
-from simulator.threadbench.checks import (
-    FinalState,
-    HandedFile,
-    Post,
-    ToolUse,
-    checked_paths,
-    find_problems,
-)
+from simulator.threadbench.checks import FinalState, HandedFile, Post, ToolUse, checked_paths, find_problems
 from simulator.threadbench.results import Attempt
 from simulator.threadbench.task import Act, Task
 from simulator.view import SeenChannel, SeenMessage, SimulatedPlatform
@@ -65,10 +58,7 @@ class Attempted:
         else:
             workspace = next(iter(self.stage.discord.world.guilds))
         address = Address(
-            platform=self.task.platform,
-            workspace_id=workspace,
-            channel_id=self.channel_id,
-            thread_key=self.thread_id,
+            platform=self.task.platform, workspace_id=workspace, channel_id=self.channel_id, thread_key=self.thread_id
         )
         return await self.conversations.find(address)
 
@@ -122,9 +112,7 @@ class ActImpossible(Exception):
 async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
     """Plays the task once, in the channel of its name, and checks its end."""
     platform = stage.slack if task.platform == "slack" else stage.discord
-    channel_id = next(
-        one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name
-    )
+    channel_id = next(one.channel_id for one in platform.view().channels if one.name.lstrip("#") == task.name)
     attempted = Attempted(task=task, stage=stage, channel_id=channel_id)
     started = time.monotonic()
     trouble: list[str] = []
@@ -155,9 +143,7 @@ def _watch_status(attempted: Attempted) -> asyncio.Task[None]:
         patience_seconds=attempted.task.limits.seconds + 60,
         status_ids=attempted.status_ids,
     )
-    return spawn(
-        reader.until(lambda: False, "the attempt ends"), name=f"watch {attempted.task.name}"
-    )
+    return spawn(reader.until(lambda: False, "the attempt ends"), name=f"watch {attempted.task.name}")
 
 
 async def _act(attempted: Attempted, act: Act) -> None:
@@ -262,9 +248,7 @@ async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -
                 [
                     await _read_post(attempted, one, http)
                     for one in attempted.seen()
-                    if one.is_bot
-                    and one.message_id not in attempted.status_ids
-                    and one.visible_to is None
+                    if one.is_bot and one.message_id not in attempted.status_ids and one.visible_to is None
                 ]
             ),
             elsewhere=_posts_elsewhere(attempted),
@@ -277,11 +261,7 @@ async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -
         (turns > limits.turns, f"it took {turns} turns, more than {limits.turns}"),
         (usage.cost_usd > limits.usd, f"it cost {usage.cost_usd:.2f} US dollars"),
     )
-    problems = (
-        *trouble,
-        *find_problems(task.checks, state),
-        *(text for is_over, text in over if is_over),
-    )
+    problems = (*trouble, *find_problems(task.checks, state), *(text for is_over, text in over if is_over))
     return Attempt(
         problems=problems,
         turns=turns,
@@ -294,9 +274,7 @@ async def _judge(attempted: Attempted, trouble: Sequence[str], seconds: float) -
     )
 
 
-async def _read_post(
-    attempted: Attempted, message: SeenMessage, http: aiohttp.ClientSession
-) -> Post:
+async def _read_post(attempted: Attempted, message: SeenMessage, http: aiohttp.ClientSession) -> Post:
     files: list[HandedFile] = []
     for file in message.files:
         async with http.get(file.url) as response:
@@ -334,9 +312,7 @@ def _calls(message: Message) -> list[ToolUse]:
     ]
 
 
-async def _workspace_files(
-    attempted: Attempted, thread_id: str, http: aiohttp.ClientSession
-) -> dict[str, bytes]:
+async def _workspace_files(attempted: Attempted, thread_id: str, http: aiohttp.ClientSession) -> dict[str, bytes]:
     settings = attempted.stage.settings
     base = f"http://127.0.0.1:{attempted.stage.program.http_port}/api/sandboxes/{thread_id}"
     token = settings.api_token.get_secret_value()

@@ -67,9 +67,7 @@ def compare_results(before: Path, after: Path, out_dir: Path | None) -> list[str
     Raises ConfigurationError if a file is no result.
     """
     try:
-        comparison = compare(
-            *(EvalResult.model_validate_json(path.read_text("utf-8")) for path in (before, after))
-        )
+        comparison = compare(*(EvalResult.model_validate_json(path.read_text("utf-8")) for path in (before, after)))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"The results cannot be compared: {error}") from error
     if out_dir is not None:
@@ -79,10 +77,7 @@ def compare_results(before: Path, after: Path, out_dir: Path | None) -> list[str
 
 
 async def evaluate(
-    settings: Settings,
-    tasks: Sequence[Task],
-    options: EvalOptions,
-    say: Callable[[str], None] = lambda _line: None,
+    settings: Settings, tasks: Sequence[Task], options: EvalOptions, say: Callable[[str], None] = lambda _line: None
 ) -> EvalResult:
     """Plays every task `options.attempts` times. Raises ConfigurationError if the program cannot start."""
     started, clock = datetime.now(UTC), time.monotonic()
@@ -99,20 +94,14 @@ async def evaluate(
         started_at=started.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 1),
         tasks=tuple(
-            TaskResult(
-                name=task.name, title=task.title, area=task.area, attempts=tuple(found[task.name])
-            )
+            TaskResult(name=task.name, title=task.title, area=task.area, attempts=tuple(found[task.name]))
             for task in tasks
         ),
     )
 
 
 async def _play_group(
-    settings: Settings,
-    group: Sequence[Task],
-    options: EvalOptions,
-    site: Website,
-    say: Callable[[str], None],
+    settings: Settings, group: Sequence[Task], options: EvalOptions, site: Website, say: Callable[[str], None]
 ) -> list[Attempt]:
     """Plays tasks with equal settings in one program, some of them at the same time."""
     tasks = [task.with_site(site.url) for task in group]
@@ -168,9 +157,7 @@ def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
     for task in tasks:
         groups.setdefault(json.dumps(dict(task.settings), sort_keys=True), []).append(task)
     return [
-        group[start : start + TOGETHER_MAX]
-        for group in groups.values()
-        for start in range(0, len(group), TOGETHER_MAX)
+        group[start : start + TOGETHER_MAX] for group in groups.values() for start in range(0, len(group), TOGETHER_MAX)
     ]
 
 

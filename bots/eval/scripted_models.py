@@ -32,9 +32,7 @@ def build_scenario(tasks: Sequence[Task], player: Player) -> Scenario:
     golden: each task's reference. lazy: "Done." at once. gullible: the reference, but it obeys what files, pages and
     talk of the task tell it to do.
     """
-    return Scenario.model_validate(
-        {"conversations": [_conversation(task, player) for task in tasks]}
-    )
+    return Scenario.model_validate({"conversations": [_conversation(task, player) for task in tasks]})
 
 
 def _conversation(task: Task, player: Player) -> JsonObject:

@@ -31,12 +31,9 @@ ANYONE = "*"
 NOT_ALLOWED = "I am not allowed to work for you here. Ask the operator of this bot to let you in."
 NO_GUESTS = "I am not allowed to work for guests of this workspace. Ask the operator of this bot to let you in."
 NO_EXTERNAL_MEMBERS = (
-    "I am not allowed to work for members of other workspaces."
-    " Ask the operator of this bot to let you in."
+    "I am not allowed to work for members of other workspaces. Ask the operator of this bot to let you in."
 )
-UNKNOWN_PERSON = (
-    "I cannot check who you are right now, so I did nothing. Please try again in a moment."
-)
+UNKNOWN_PERSON = "I cannot check who you are right now, so I did nothing. Please try again in a moment."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +69,7 @@ class AccessPolicy:
             return True
         return person_id in self.admins and not actor.home_id
 
-    def refusal(
-        self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER
-    ) -> str | None:
+    def refusal(self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER) -> str | None:
         """Returns a sentence that explains to the user why access is refused, or None if the user has access."""
         if self.is_admin(workspace_id, person_id, actor):
             return None
@@ -95,8 +90,7 @@ class AccessPolicy:
         checks = ((self.workspaces, workspace_ids), (self.channels, channel_ids))
         is_set = any((self.workspaces, self.channels, self.users, self.roles))
         return is_set and all(
-            not allowed or ANYONE in allowed or not set(allowed).isdisjoint(ids)
-            for allowed, ids in checks
+            not allowed or ANYONE in allowed or not set(allowed).isdisjoint(ids) for allowed, ids in checks
         )
 
     def _refusal_of_unlisted(self, actor: ActorContext) -> str | None:
@@ -119,9 +113,7 @@ def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
     address, person = action.address, acting_person(action)
     if isinstance(action, MessageDeleted | StopRequested) and not person.person_id:
         # the platform does not report who deleted a message or closed a thread, so accept it in an allowed channel
-        anyone = AccessPolicy(
-            workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,)
-        )
+        anyone = AccessPolicy(workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,))
         place = replace(MEMBER, organisation_id=action.actor.organisation_id)
         return anyone.refusal(address.workspace_id, address.channel_id, "", place)
     return policy.refusal(address.workspace_id, address.channel_id, person.person_id, action.actor)

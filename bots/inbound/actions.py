@@ -42,9 +42,7 @@ SHORT_HELP = (
     "Hello! Tell me what you need, for example “sum up this thread”; in a channel, mention me with it. Attach files if"
     " they help. `help` lists what else you can type."
 )
-ANOTHER_AGENT_RUNNING = (
-    "Another agent is at work here: ask for this one when that is done, or stop it first."
-)
+ANOTHER_AGENT_RUNNING = "Another agent is at work here: ask for this one when that is done, or stop it first."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,9 +357,7 @@ def _refuse_agent(
     if message.agent_id is None:
         return None
     if message.agent_id not in agents:
-        return Ignore(
-            reason="no such agent", notice=unknown_agent_message(message.agent_id, agents)
-        )
+        return Ignore(reason="no such agent", notice=unknown_agent_message(message.agent_id, agents))
     active = snapshot.active_run if snapshot else None
     if active is not None and active.agent_id != message.agent_id:
         return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
@@ -424,9 +420,7 @@ def _decide_approval(message: IncomingMessage, ask: Ask, snapshot: ThreadSnapsho
     return Accept(ask_id=ask.ask_id, answer=APPROVE_ONCE if word == "yes" else DENY)
 
 
-def _decide_request(
-    message: IncomingMessage, snapshot: ThreadSnapshot, follow_mode: FollowMode
-) -> Decision:
+def _decide_request(message: IncomingMessage, snapshot: ThreadSnapshot, follow_mode: FollowMode) -> Decision:
     """Without a mention, a message is for the agent if its author is alone with it, or if the agent follows the thread:
     then the model decides, and may stay silent."""
     if message.is_addressed:
@@ -505,9 +499,7 @@ def is_requested_after(run: Run, sent_at: datetime | None) -> bool:
     return sent_at is not None and sent_at < (run.requested_at or run.created_at)
 
 
-def decide_answer(
-    answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_admin: bool = False
-) -> Decision:
+def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_admin: bool = False) -> Decision:
     """Returns how to handle an answer to a question. Only the first answer to an open question is accepted.
 
     `is_admin`: whether an admin gave it.

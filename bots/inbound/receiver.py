@@ -149,13 +149,7 @@ class ActionReceiver:
                 if (message := await self._answer_meant(action)) is not None:
                     return await self._accept(message)
                 return await self._answer(action)
-            case (
-                IncomingMessage()
-                | MessageEdited()
-                | MessageDeleted()
-                | AskAnswered()
-                | StopRequested()
-            ):
+            case IncomingMessage() | MessageEdited() | MessageDeleted() | AskAnswered() | StopRequested():
                 return await self._accept(action)
             case _:
                 assert_never(action)
@@ -189,9 +183,7 @@ class ActionReceiver:
             return None
         options = map(str.casefold, snapshot.open_ask.options)
         is_option = called.message.text.strip().casefold() in options
-        is_agent = called.name != "use" or called.argument.strip("`").lower() in (
-            await self.commands.roster.agents()
-        )
+        is_agent = called.name != "use" or called.argument.strip("`").lower() in (await self.commands.roster.agents())
         if is_agent and not is_option:
             return None
         return replace(called.message, actor=called.actor, files=called.files)
@@ -215,9 +207,7 @@ class ActionReceiver:
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
         mode = modes.get(action.address.channel_id) or modes.get("", "default")
-        rule = partial(
-            arrival_of, action, agents, follow_mode=mode, is_admin=self._is_admin(action)
-        )
+        rule = partial(arrival_of, action, agents, follow_mode=mode, is_admin=self._is_admin(action))
         receipt = await self.inbox.accept(*rule(may_hold=True))
         for holds_left in reversed(range(HOLDS_MAX)):
             if not isinstance(receipt.decision, Hold):
@@ -240,9 +230,7 @@ class ActionReceiver:
     def _is_admin(self, action: "Storable") -> bool:
         """Whether an admin acts. Over the HTTP API that is everyone, because they present the API token."""
         address, person = action.address, acting_person(action)
-        return address.platform == "api" or self.policy.is_admin(
-            address.workspace_id, person.person_id, action.actor
-        )
+        return address.platform == "api" or self.policy.is_admin(address.workspace_id, person.person_id, action.actor)
 
     async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
         """Whether to show the notice about an ignored action. One about a message in chat is shown only once, even if
@@ -287,16 +275,10 @@ class ActionReceiver:
         if stopped is not None:
             return stopped
         run_id = await self.stops.retry(
-            button.run_id,
-            button.dedupe_key,
-            continues=button.action == "continue",
-            by=button.person,
-            at=button.sent_at,
+            button.run_id, button.dedupe_key, continues=button.action == "continue", by=button.person, at=button.sent_at
         )
         if run_id is None:
-            return Outcome(
-                notice="There is something newer in this thread already.", is_ignored=True
-            )
+            return Outcome(notice="There is something newer in this thread already.", is_ignored=True)
         await self.queue.put(run_id)
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
@@ -327,9 +309,7 @@ class ActionReceiver:
             return True
         return _is_for(button, *found)
 
-    async def stop(
-        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
-    ) -> Outcome:
+    async def stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> Outcome:
         """Requests that the run stop, even if another process executes it, with what was sent until `at`, or so
         far. `by` is recorded in the audit log."""
         if not await self.stops.request_stop(run_id, by=by, at=at):

@@ -52,16 +52,12 @@ async def _log_in(config: McpServerConfig, oauth: OAuthSettings) -> str:
         await web.TCPSite(runner, "127.0.0.1", place.port).start()
         seen = await check_server(config, process_environment(), authorize)
     except OSError as error:
-        raise ConfigurationError(
-            f"Port {place.port} of redirect_uri cannot be used: {error.strerror}."
-        ) from error
+        raise ConfigurationError(f"Port {place.port} of redirect_uri cannot be used: {error.strerror}.") from error
     finally:
         await runner.cleanup()
     if seen.problem:
         raise ConfigurationError(f"{config.name}: {seen.problem}.")
-    return (
-        f"{config.name} is authorized and offers {len(seen.tools)} tools. Runs use it from now on."
-    )
+    return f"{config.name} is authorized and offers {len(seen.tools)} tools. Runs use it from now on."
 
 
 def _show(text: str) -> None:

@@ -6,12 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.bootstrap.mcp import build_mcp_sessions
 from bots.bootstrap.messaging import Messaging
-from bots.bootstrap.model_clients import (
-    ModelClient,
-    build_model_client,
-    load_model_specs,
-    open_semantic_search,
-)
+from bots.bootstrap.model_clients import ModelClient, build_model_client, load_model_specs, open_semantic_search
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.bootstrap.stores import Stores
 from bots.bootstrap.web_access import build_toolbox, build_web_services
@@ -37,8 +32,7 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 SESSION_BUDGET_USED = (
-    "This session has used up the budget of a run. THREADHAND_BUDGET_RUN_USD or "
-    "THREADHAND_BUDGET_RUN_TOKENS raises it."
+    "This session has used up the budget of a run. THREADHAND_BUDGET_RUN_USD or THREADHAND_BUDGET_RUN_TOKENS raises it."
 )
 FENCE = 1
 THREAD_ONLY_TOOLS = frozenset({"expand_message", "search_conversation", "planning"})
@@ -59,13 +53,9 @@ async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
         )
     async with _open_sessions(settings) as (tools, open_context):
         if http_port is None:
-            await serve_stdio(
-                tools, open_context, on_ready=lambda: _log_address("stdin and stdout")
-            )
+            await serve_stdio(tools, open_context, on_ready=lambda: _log_address("stdin and stdout"))
         else:
-            await serve_http(
-                tools, open_context, host=HOST, port=http_port, token=token, on_ready=_log_address
-            )
+            await serve_http(tools, open_context, host=HOST, port=http_port, token=token, on_ready=_log_address)
 
 
 def _log_address(address: str) -> None:
@@ -100,9 +90,7 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
             excluded.add(ask_document.name)
         if provider is None or provider.name != "modal":
             excluded.add(expose_port.name)
-        tools = build_toolbox(
-            outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser
-        )
+        tools = build_toolbox(outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser)
 
         @asynccontextmanager
         async def open_context() -> AsyncGenerator[ToolContext, None]:

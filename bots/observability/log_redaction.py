@@ -100,11 +100,7 @@ def _text(error: BaseException) -> str:
         return _said(str, error)
     if inside := _inside(error):
         return f"{len(inside)} inside"
-    if (
-        isinstance(error, OSError)
-        and not isinstance(error, ssl.SSLError)
-        and (error.errno or 0) > 0
-    ):
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
         return f"[Errno {error.errno}] {os.strerror(error.errno or 0)}"
     length = len(_said(str, error))
     return f"({length} characters left out)" if length else ""

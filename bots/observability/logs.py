@@ -85,11 +85,7 @@ class TextFormatter(logging.Formatter):
         if error is None or record.exc_info is None:
             trace = ""
         else:
-            trace = (
-                self.formatException(record.exc_info)
-                if self._with_texts
-                else format_traceback(error)
-            )
+            trace = self.formatException(record.exc_info) if self._with_texts else format_traceback(error)
         return "\n".join(part for part in (trace, record.stack_info) if part)
 
 
@@ -146,9 +142,7 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
-def configure_logging(
-    level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text"
-) -> None:
+def configure_logging(level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text") -> None:
     """Sends all log entries of this process to stderr and redacts `secrets`.
 
     Unless the level is DEBUG, libraries log only warnings and errors, and the messages of library exceptions are
@@ -163,18 +157,14 @@ def configure_logging(
     logging.captureWarnings(capture=True)
     logging.getLogger("asyncio").filters[:] = [DescriptorShortageFilter()]
     for name in _QUIET:
-        logging.getLogger(name).setLevel(
-            logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level)
-        )
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level))
 
 
 def log_uncaught_errors() -> None:
     """Logs uncaught exceptions of the program and its threads, instead of printing their tracebacks to stderr."""
     previous = sys.excepthook
 
-    def of_program(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def of_program(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, Exception):
             log.critical("the program broke", exc_info=(kind, error, trace))
         else:

@@ -73,17 +73,11 @@ class Metrics:
         under_way = "Steps that run just now."
         self._under_way = Gauge("threadhand_under_way", under_way, ["step"], registry=registry)
         self._backlog = _BacklogGauges(registry)
-        sandboxes = (
-            "Sandboxes of this process: running, the most that may run, and threads that wait."
-        )
+        sandboxes = "Sandboxes of this process: running, the most that may run, and threads that wait."
         self._sandboxes = Gauge("threadhand_sandboxes", sandboxes, ["state"], registry=registry)
 
-    def _times(
-        self, name: str, what: str, labels: tuple[str, ...], buckets: tuple[float, ...]
-    ) -> Histogram:
-        return Histogram(
-            f"threadhand_{name}", what, labels, buckets=buckets, registry=self.registry
-        )
+    def _times(self, name: str, what: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(f"threadhand_{name}", what, labels, buckets=buckets, registry=self.registry)
 
     def _counts(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"threadhand_{name}", what, labels, registry=self.registry)
@@ -179,9 +173,7 @@ class _BacklogGauges:
 
         self._up = gauge("database_up", "Whether the database answered this request.")
         self._runs = gauge("runs", "Runs that are not over, in the whole database.", ("status",))
-        self._oldest = gauge(
-            "oldest_queued_seconds", "Longest wait of a queued run, since it was queued last."
-        )
+        self._oldest = gauge("oldest_queued_seconds", "Longest wait of a queued run, since it was queued last.")
         self._alive = gauge("processes_alive", "Processes whose heart beat in the last 4 s.")
         self._heartbeat = gauge("oldest_heartbeat_seconds", "Age of the oldest of their beats.")
         self._open = gauge("open_deliveries", "Runs with something left to show.")

@@ -15,13 +15,7 @@ from bots.settings.models import ModelSettings
 from bots.settings.observability import ObservabilitySettings
 from bots.settings.sandbox import SandboxSettings
 from bots.settings.slack import SlackSettings
-from bots.settings.validation import (
-    NO_SECRET,
-    Names,
-    describe_bad_value,
-    describe_unknown_setting,
-    require_prefix,
-)
+from bots.settings.validation import NO_SECRET, Names, describe_bad_value, describe_unknown_setting, require_prefix
 from bots.settings.web_access import WebAccessSettings
 from core.domain.budget import NO_LIMIT, Budget
 from core.domain.errors import ConfigurationError
@@ -53,9 +47,7 @@ class Settings(
     database_url: Annotated[
         str, require_prefix("sqlite://", "sqlite+", "postgresql://", "postgresql+", "postgres://")
     ] = Field(default="", repr=False)
-    redis_url: Annotated[str, require_prefix("redis://", "rediss://", "unix://")] = Field(
-        default="", repr=False
-    )
+    redis_url: Annotated[str, require_prefix("redis://", "rediss://", "unix://")] = Field(default="", repr=False)
     data_dir: Path
     file_bytes_max: int = Field(default=200 * 1024 * 1024, ge=1)
 
@@ -104,9 +96,7 @@ class Settings(
         return self.database_url.replace("postgres://", "postgresql://", 1)
 
 
-VARIABLE_NAMES = tuple(
-    f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "provider_keys"
-)
+VARIABLE_NAMES = tuple(f"{PREFIX}{name.upper()}" for name in Settings.model_fields if name != "provider_keys")
 
 
 def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings:
@@ -116,28 +106,16 @@ def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings
     sentences never contain secrets.
     """
     found = {**read_env_file(env_file), **{name: text for name, text in environ.items() if text}}
-    named = {
-        name: text
-        for name, text in found.items()
-        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)
-    }
+    named = {name: text for name, text in found.items() if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)}
     unknown = sorted(set(named) - set(VARIABLE_NAMES))
     if unknown:
-        raise ConfigurationError(
-            "\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown)
-        )
-    values: dict[str, object] = {
-        name.removeprefix(PREFIX).lower(): text for name, text in named.items()
-    }
-    values["data_dir"] = (
-        Path(str(values.get("data_dir") or _default_data_dir(found))).expanduser().absolute()
-    )
+        raise ConfigurationError("\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown))
+    values: dict[str, object] = {name.removeprefix(PREFIX).lower(): text for name, text in named.items()}
+    values["data_dir"] = Path(str(values.get("data_dir") or _default_data_dir(found))).expanduser().absolute()
     if otel_endpoint := found.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
         values.setdefault("otel_endpoint", otel_endpoint)
     values["provider_keys"] = {
-        name: text
-        for name, text in found.items()
-        if name.endswith("_API_KEY") and not name.startswith(PREFIX)
+        name: text for name, text in found.items() if name.endswith("_API_KEY") and not name.startswith(PREFIX)
     }
     return _validate(values)
 
@@ -150,9 +128,7 @@ def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
     """
     own = {name: text for name, text in answers.items() if name.startswith(PREFIX)}
     if unknown := sorted(set(own) - set(VARIABLE_NAMES)):
-        raise ConfigurationError(
-            "\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown)
-        )
+        raise ConfigurationError("\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown))
     changes = {name.removeprefix(PREFIX).lower(): text for name, text in own.items()}
     keys = {name: text for name, text in answers.items() if name not in own}
     kept = settings.model_dump(include=settings.model_fields_set)
@@ -198,11 +174,7 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
     secrets = [value for value in values if isinstance(value, SecretStr)]
     return tuple(
         secret.get_secret_value()
-        for secret in (
-            *secrets,
-            *settings.provider_keys.values(),
-            *map(SecretStr, settings.token_keys),
-        )
+        for secret in (*secrets, *settings.provider_keys.values(), *map(SecretStr, settings.token_keys))
         if secret.get_secret_value()
     )
 

@@ -47,14 +47,10 @@ class AccessSettings(BaseModel):
     in an admitted place.
     """
 
-    allowed_workspaces: Annotated[
-        Names, _require_ids(ANYONE, WORKSPACE_ID, example="T0123ABCD")
-    ] = ()
+    allowed_workspaces: Annotated[Names, _require_ids(ANYONE, WORKSPACE_ID, example="T0123ABCD")] = ()
     allowed_channels: Annotated[Names, _require_ids(ANYONE, CHANNEL_ID, example="C0123ABCD")] = ()
     allowed_users: Annotated[Names, _require_ids(ANYONE, _PERSON, example="U0123ABCD")] = ()
-    allowed_roles: Annotated[
-        Names, _require_ids(ANYONE, r"S[A-Z0-9]{1,20}", example="S0123ABCD")
-    ] = ()
+    allowed_roles: Annotated[Names, _require_ids(ANYONE, r"S[A-Z0-9]{1,20}", example="S0123ABCD")] = ()
     allow_guests: bool = False
     allow_strangers: bool = False
     admins: Annotated[Names, _require_ids(_PERSON, example="U0123ABCD")] = ()

@@ -54,15 +54,11 @@ class ModelSettings(BaseModel):
     llm_base_url: ServiceUrl = ""
     llm_api_key: SecretStr = NO_SECRET
     llm_api: Annotated[Literal["auto", "chat", "responses"], BeforeValidator(lowercase)] = "auto"
-    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lowercase)] = (
-        "auto"
-    )
+    dialect: Annotated[Literal["auto", "native", "xml", "react"], BeforeValidator(lowercase)] = "auto"
     max_xml_tool_calls: int = Field(default=0, ge=0)
     max_calls: int = Field(default=32, ge=0)
     max_turns: int = Field(default=100, ge=1, le=10_000)
-    tool_strategy: Annotated[
-        Literal["ordered", "parallel", "sequential"], BeforeValidator(lowercase)
-    ] = "ordered"
+    tool_strategy: Annotated[Literal["ordered", "parallel", "sequential"], BeforeValidator(lowercase)] = "ordered"
     execute_on_stream: bool = True
     stream: bool = True
     show_reasoning: bool = False

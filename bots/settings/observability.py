@@ -21,9 +21,7 @@ def _check_length(value: SecretStr) -> SecretStr:
 class ObservabilitySettings(BaseModel):
     """Part of `bots.settings.Settings`. OTEL_EXPORTER_OTLP_ENDPOINT also sets the endpoint."""
 
-    log_level: Annotated[
-        Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(uppercase)
-    ] = "INFO"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(uppercase)] = "INFO"
     log_format: Annotated[Literal["text", "json"], BeforeValidator(lowercase)] = "text"
     audit_days: int = Field(default=365, ge=0, le=36_500)
     retention_days: int = Field(default=0, ge=0, le=36_500)

@@ -45,9 +45,9 @@ class SandboxSettings(BaseModel):
     """Part of `bots.settings.Settings`. The Modal SDK reads the account's token itself, from MODAL_TOKEN_ID and
     MODAL_TOKEN_SECRET."""
 
-    sandbox: Annotated[
-        Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lowercase)
-    ] = "local"
+    sandbox: Annotated[Literal["local", "modal", "docker", "unsafe-process", "none"], BeforeValidator(lowercase)] = (
+        "local"
+    )
     sandbox_egress: str = "on"
     sandbox_egress_allow: Endpoints = ()
     sandbox_stop_minutes: float = Field(default=15, ge=2, le=1200, allow_inf_nan=False)
@@ -55,19 +55,13 @@ class SandboxSettings(BaseModel):
     sandbox_disk_reserve_mebibytes: int = Field(default=512, ge=64, le=1 << 20)
     sandboxes_max: int = Field(default=0, ge=0, le=100_000)
     docker_image: str = Field(
-        default="python:3.12-slim",
-        pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$",
-        examples=["python:3.12-slim"],
+        default="python:3.12-slim", pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._/:@-]*$", examples=["python:3.12-slim"]
     )
 
     modal_app: str = Field(
-        default="threadhand-sandboxes",
-        pattern="^[A-Za-z0-9._-]{1,63}$",
-        examples=["threadhand-sandboxes"],
+        default="threadhand-sandboxes", pattern="^[A-Za-z0-9._-]{1,63}$", examples=["threadhand-sandboxes"]
     )
-    modal_worker_app: str = Field(
-        default="", pattern="^[A-Za-z0-9._-]{0,63}$", examples=["threadhand"]
-    )
+    modal_worker_app: str = Field(default="", pattern="^[A-Za-z0-9._-]{0,63}$", examples=["threadhand"])
     modal_cpu: Cores = 0.5
     modal_cpu_max: Cores = 2.0
     modal_memory_mebibytes: Mebibytes = 512

@@ -72,6 +72,4 @@ class SlackSettings(BaseModel):
         }
         missing = [name for name, value in needed.items() if not value]
         if missing and (self.slack_client_id or self.slack_client_secret.get_secret_value()):
-            raise ConfigurationError(
-                f"For workspaces that install the bot themselves, set {', '.join(missing)}, too."
-            )
+            raise ConfigurationError(f"For workspaces that install the bot themselves, set {', '.join(missing)}, too.")

@@ -35,9 +35,7 @@ def _refuse_credentials(value: str) -> str:
     """Rejects a user name or password in the address of a service whose key is sent in a header: no HTTP client sends
     both."""
     if "@" in urlsplit(value).netloc:
-        raise ValueError(
-            "it must not contain a user name or password; the service's key has its own setting"
-        )
+        raise ValueError("it must not contain a user name or password; the service's key has its own setting")
     return value
 
 
@@ -118,17 +116,11 @@ def describe_unknown_setting(name: str, prefix: str, variables: Sequence[str]) -
     """Returns an error message about an unknown setting. Suggests the setting with the most similar name, if any."""
     known = [variable.removeprefix(prefix) for variable in variables]
     nearest = difflib.get_close_matches(name.removeprefix(prefix).upper(), known, n=1)
-    remedy = (
-        f"did you mean {prefix}{nearest[0]}?"
-        if nearest
-        else "`threadhand doctor --settings` lists all names."
-    )
+    remedy = f"did you mean {prefix}{nearest[0]}?" if nearest else "`threadhand doctor --settings` lists all names."
     return f"{name} is not a setting; {remedy}"
 
 
-def describe_bad_value(
-    problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()
-) -> str:
+def describe_bad_value(problem: ErrorDetails, name: str, *, is_secret: bool, examples: Sequence[object] = ()) -> str:
     """Returns an error message about an invalid value of a setting. The message never contains a secret value."""
     reasons = {
         "int_parsing": "it must be a whole number",

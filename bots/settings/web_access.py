@@ -19,12 +19,8 @@ class WebAccessSettings(BaseModel):
     image_api_key: SecretStr = NO_SECRET
     image_api_url: ServiceUrl = ""
     cloudflare_api_token: SecretStr = NO_SECRET
-    cloudflare_account_id: str = Field(
-        default="", pattern="^[A-Za-z0-9_-]*$", examples=["0123456789abcdef"]
-    )
+    cloudflare_account_id: str = Field(default="", pattern="^[A-Za-z0-9_-]*$", examples=["0123456789abcdef"])
     cloudflare_api_url: ServiceUrl = "https://api.cloudflare.com/client/v4"
     fetch_allow: Endpoints = ()
     refused_addresses: Networks = ()
-    expose_domain: str = Field(
-        default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$", examples=["apps.example.org"]
-    )
+    expose_domain: str = Field(default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$", examples=["apps.example.org"])

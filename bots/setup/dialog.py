@@ -30,10 +30,7 @@ SHAPES: Mapping[str, str] = {
 }
 """The shapes of keys and tokens, by the variable that each belongs to."""
 _SHAPE = re.compile(
-    r"(?<![\w.-])(?:"
-    + "|".join(f"(?P<{name}>{shape})" for name, shape in SHAPES.items())
-    + r")(?![\w.-])",
-    re.ASCII,
+    r"(?<![\w.-])(?:" + "|".join(f"(?P<{name}>{shape})" for name, shape in SHAPES.items()) + r")(?![\w.-])", re.ASCII
 )
 PASTED_CHARACTERS_MAX = 10_000
 
@@ -63,11 +60,7 @@ class Terminal:
         for line in text.split("\n"):
             indent = " " * (len(line) - len(line.lstrip()))
             wrapped = textwrap.fill(
-                line,
-                width,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
+                line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
             )
             sys.stdout.write(f"{wrapped}\n")
         sys.stdout.flush()
@@ -155,12 +148,7 @@ class Choice:
 
 
 def pick(
-    dialog: Dialog,
-    question: str,
-    choices: Sequence[Choice],
-    *,
-    id_shape: str = "",
-    is_single: bool = False,
+    dialog: Dialog, question: str, choices: Sequence[Choice], *, id_shape: str = "", is_single: bool = False
 ) -> list[str] | None:
     """Shows the choices with numbers and returns the values of those picked, or None if the answer is empty.
 
@@ -193,11 +181,7 @@ def _resolve(text: str, choices: Sequence[Choice], id_shape: str) -> tuple[str, 
     if text.isdecimal() and 1 <= int(text) <= min(len(choices), ROWS_SHOWN_MAX):
         return choices[int(text) - 1].value, ""
     wanted = text.lstrip("#@").lower()
-    exact = [
-        one
-        for one in choices
-        if text == one.value or wanted == one.label.split(" (")[0].lstrip("#@").lower()
-    ]
+    exact = [one for one in choices if text == one.value or wanted == one.label.split(" (")[0].lstrip("#@").lower()]
     near = exact or [one for one in choices if wanted and wanted in one.label.lower()]
     if len(near) == 1:
         return near[0].value, ""

@@ -94,9 +94,7 @@ async def post_test_message(client: ServiceClient, settings: Settings, channel_i
         return ""
     error = reply.text("error") or "no answer"
     if error == "not_in_channel":
-        return (
-            "The bot is not in that channel: write `/invite @threadhand` there, and pick it again."
-        )
+        return "The bot is not in that channel: write `/invite @threadhand` there, and pick it again."
     return f"Slack refuses the message: {error}."
 
 

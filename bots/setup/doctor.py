@@ -95,9 +95,7 @@ async def find_late(settings: Settings) -> tuple[str, ...]:
         discord = Check("discord", partial(check_discord, client, settings), "Discord")
         found = await run_in_parallel([*model_checks(client, settings, is_free=True), discord])
     return tuple(
-        f"{one.subject.capitalize()}: {one.fact} {one.remedy}"
-        for one in failures(found)
-        if not one.is_untested
+        f"{one.subject.capitalize()}: {one.fact} {one.remedy}" for one in failures(found) if not one.is_untested
     )
 
 
@@ -128,10 +126,7 @@ def _mcp_checks(settings: Settings) -> list[Check]:
     except ConfigurationError:
         return []
     remedy = f"Start it, or correct it in {settings.mcp_config}."
-    return [
-        Check("mcp", partial(_check_tool_server, one, settings), one.name, remedy)
-        for one in servers
-    ]
+    return [Check("mcp", partial(_check_tool_server, one, settings), one.name, remedy) for one in servers]
 
 
 def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
@@ -150,9 +145,7 @@ def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
 
 def list_settings() -> tuple[str, ...]:
     """Returns each setting as NAME=default. The default of a secret is empty."""
-    defaults = {
-        f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()
-    }
+    defaults = {f"THREADHAND_{name.upper()}": field.default for name, field in Settings.model_fields.items()}
     return tuple(f"{name}={_format_default(defaults[name])}" for name in VARIABLE_NAMES)
 
 
@@ -186,9 +179,7 @@ def _check_agents(settings: Settings) -> tuple[Finding, ...]:
     try:
         files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
-        return tuple(
-            Finding("fail", "agents", line, AGENT_REMEDY) for line in str(error).splitlines()
-        )
+        return tuple(Finding("fail", "agents", line, AGENT_REMEDY) for line in str(error).splitlines())
     keyless = missing_key_warnings(files.latest.values(), settings)
     return (
         Finding("ok", "agents", f"are {', '.join(files.latest)}."),
@@ -358,9 +349,7 @@ async def _check_jail(data_dir: Path) -> tuple[Finding, ...]:
         await jails.close()
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     lack = (
-        f" There is no browser in them: {jails.browser_unavailable_reason}"
-        if jails.browser_unavailable_reason
-        else ""
+        f" There is no browser in them: {jails.browser_unavailable_reason}" if jails.browser_unavailable_reason else ""
     )
     return (_probe_finding(result, f"local: jails work.{lack}"), *_limit_findings(limits))
 
@@ -382,9 +371,7 @@ def _limit_findings(limits: tuple[LimitState, ...]) -> Iterator[Finding]:
 
 def _check_parsers(settings: Settings) -> Finding:
     if unsafe := confine_parsers(settings):
-        return Finding(
-            "note", "parsers", unsafe, "Make bubblewrap work; see docs/operators/security.md."
-        )
+        return Finding("note", "parsers", unsafe, "Make bubblewrap work; see docs/operators/security.md.")
     return Finding("ok", "parsers", "read documents and pictures in a jail.")
 
 

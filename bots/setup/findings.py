@@ -9,11 +9,7 @@ from typing import Literal
 import typer
 
 State = Literal["ok", "note", "fail"]
-_COLORS: dict[State, str] = {
-    "ok": typer.colors.GREEN,
-    "note": typer.colors.YELLOW,
-    "fail": typer.colors.RED,
-}
+_COLORS: dict[State, str] = {"ok": typer.colors.GREEN, "note": typer.colors.YELLOW, "fail": typer.colors.RED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +46,11 @@ def exit_code(findings: Iterable[Finding]) -> int:
     return int(bool(failures(findings)))
 
 
-def print_findings(
-    findings: Sequence[Finding], *, as_json: bool = False, with_color: bool = False
-) -> int:
+def print_findings(findings: Sequence[Finding], *, as_json: bool = False, with_color: bool = False) -> int:
     """Prints the findings, one line each or as one JSON object. Returns the exit code."""
     code = exit_code(findings)
     if as_json:
-        rows = [
-            {name: asdict(one)[name] for name in ("state", "subject", "fact", "remedy")}
-            for one in findings
-        ]
+        rows = [{name: asdict(one)[name] for name in ("state", "subject", "fact", "remedy")} for one in findings]
         sys.stdout.write(f"{json.dumps({'ok': not code, 'findings': rows}, ensure_ascii=False)}\n")
         return code
     for finding in findings:

@@ -53,9 +53,7 @@ async def check_models(client: ServiceClient, settings: Settings) -> tuple[Findi
     return await run_in_parallel(model_checks(client, settings), seconds=MODEL_SECONDS)
 
 
-def model_checks(
-    client: ServiceClient, settings: Settings, *, is_free: bool = False
-) -> list[Check]:
+def model_checks(client: ServiceClient, settings: Settings, *, is_free: bool = False) -> list[Check]:
     """Returns a check for the model and for each of its fallbacks.
 
     `is_free`: ask no model, and look only at its provider's list of models."""
@@ -74,9 +72,7 @@ def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
         return (Finding("fail", "model", "is not chosen, so runs cannot start.", NO_MODEL),)
     if problem := _key_problem(settings.model, settings):
         return (problem,)
-    return (
-        Finding("ok", "model", f"{settings.model} has its endpoint, or its key if it needs one."),
-    )
+    return (Finding("ok", "model", f"{settings.model} has its endpoint, or its key if it needs one."),)
 
 
 def _key_problem(model: str, settings: Settings) -> Finding | None:
@@ -109,9 +105,7 @@ def _endpoint(model: str, settings: Settings) -> str:
     return settings.llm_base_url or f"the provider of {model}"
 
 
-async def _check_model(
-    client: ServiceClient, model: str, settings: Settings
-) -> tuple[Finding, ...]:
+async def _check_model(client: ServiceClient, model: str, settings: Settings) -> tuple[Finding, ...]:
     if problem := _key_problem(model, settings):
         return (problem,)
     has_tools = select_dialect(model, settings.dialect).name == "native"
@@ -148,9 +142,7 @@ async def _accepted_tools(provider: ProviderClient, request: ModelRequest) -> st
     return "tools" if request.tools else "tools written as text"
 
 
-async def _refusal(
-    client: ServiceClient, model: str, settings: Settings, error: ModelError
-) -> Finding:
+async def _refusal(client: ServiceClient, model: str, settings: Settings, error: ModelError) -> Finding:
     """Names what is wrong: the endpoint, the key, or the name of the model."""
     status, names = await list_models(client, model, settings)
     endpoint = _endpoint(model, settings)
@@ -164,9 +156,7 @@ async def _refusal(
         more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
         remedy = f"Set THREADHAND_MODEL to one that it has: {shown}{more}."
         return Finding("fail", "model", f"{endpoint} does not have {model}.", remedy)
-    remedy = (
-        "Correct THREADHAND_MODEL or the key of its provider; `threadhand setup` lists the models."
-    )
+    remedy = "Correct THREADHAND_MODEL or the key of its provider; `threadhand setup` lists the models."
     return Finding("fail", "model", f"{model} refuses: {facts}", remedy)
 
 
@@ -174,9 +164,7 @@ def _bare(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-async def list_models(
-    client: ServiceClient, model: str, settings: Settings
-) -> tuple[int | None, tuple[str, ...]]:
+async def list_models(client: ServiceClient, model: str, settings: Settings) -> tuple[int | None, tuple[str, ...]]:
     """Returns the HTTP status and the names of the models that the endpoint of `model` has, which costs nothing.
 
     The status is None if the endpoint does not answer or is unknown.

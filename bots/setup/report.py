@@ -22,9 +22,7 @@ class Check:
     remedy: str = ""
 
 
-def in_thread(
-    subject: str, check: Callable[[], Finding | tuple[Finding, ...]], remedy: str = ""
-) -> Check:
+def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]], remedy: str = "") -> Check:
     """Returns the check as one that runs in a thread, because it blocks."""
 
     async def run() -> tuple[Finding, ...]:
@@ -34,9 +32,7 @@ def in_thread(
     return Check(subject, run, "the check", remedy)
 
 
-async def run_in_parallel(
-    checks: Sequence[Check], *, seconds: float = REPORT_SECONDS
-) -> tuple[Finding, ...]:
+async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SECONDS) -> tuple[Finding, ...]:
     """Returns the findings of all checks in the order of the checks.
 
     A check that has not ended after `seconds` is a failure that names what did not answer, and so is an exception,

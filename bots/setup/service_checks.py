@@ -69,9 +69,7 @@ class ServiceClient:
     own_url: str = ""
     clock_errors: list[float] = field(default_factory=list[float])
 
-    async def call(
-        self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]
-    ) -> Reply:
+    async def call(self, verb: str, url: str, authorization: str = "", **options: Mapping[str, object]) -> Reply:
         """`options` are passed to aiohttp: `headers`, `json`, `data`."""
         headers = {**options.pop("headers", {})}
         if authorization:
@@ -204,9 +202,7 @@ def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
     return Finding("fail", "slack", fact, remedy)
 
 
-async def _check_app_token(
-    client: ServiceClient, settings: Settings, known: Reply, place: str
-) -> list[Finding]:
+async def _check_app_token(client: ServiceClient, settings: Settings, known: Reply, place: str) -> list[Finding]:
     """apps.connections.open returns a URL and opens no connection. The URL names the token's app."""
     token = settings.slack_app_token.get_secret_value()
     opened = await client.slack(settings, "apps.connections.open", token)
@@ -280,9 +276,7 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
     if not token:
         return (Finding("note", "discord", "is not set up.", "`threadhand setup` does it."),)
     if token.count(".") != 2 or any(sign.isspace() for sign in token):
-        remedy = (
-            f"Copy the bot token from {DISCORD_APPS} (Bot, Reset Token), not the client secret."
-        )
+        remedy = f"Copy the bot token from {DISCORD_APPS} (Bot, Reset Token), not the client secret."
         return (Finding("fail", "discord", "has a token of the wrong shape.", remedy),)
     me = await client.discord(settings, "/users/@me")
     if me.status is None or me.status >= 500:
@@ -294,22 +288,15 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
     application_id = application.text("id") or me.text("id")
     findings: list[Finding] = []
     flags = application.body.get("flags")
-    if (
-        application.status == 200
-        and not (flags if isinstance(flags, int) else 0) & _MESSAGE_CONTENT
-    ):
+    if application.status == 200 and not (flags if isinstance(flags, int) else 0) & _MESSAGE_CONTENT:
         remedy = f"Switch it on at {DISCORD_APPS}/{application_id}/bot and save."
-        findings.append(
-            Finding("fail", "discord", "the Message Content intent is switched off.", remedy)
-        )
+        findings.append(Finding("fail", "discord", "the Message Content intent is switched off.", remedy))
     guilds = (await client.discord(settings, "/users/@me/guilds")).rows
     if not guilds:
         remedy = f"Add it: {discord_invite(application_id)}"
         fact = f"the bot {me.text('username')} is in no server."
         return (*findings, Finding("fail", "discord", fact, remedy))
-    findings += [
-        one for guild in guilds if (one := _guild_problem(settings, guild, application_id))
-    ]
+    findings += [one for guild in guilds if (one := _guild_problem(settings, guild, application_id))]
     findings += await _check_channels(client, settings, guilds, me.text("id"))
     if findings:
         return tuple(findings)
@@ -320,9 +307,7 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
     return (Finding("ok", "discord", fact),)
 
 
-def _guild_problem(
-    settings: Settings, guild: Mapping[str, object], application_id: str
-) -> Finding | None:
+def _guild_problem(settings: Settings, guild: Mapping[str, object], application_id: str) -> Finding | None:
     guild_id = str(guild.get("id"))
     allowed = set(settings.allowed_workspaces) & {guild_id, "*"} or not settings.allowed_workspaces
     missing = _missing_permissions(_number(guild.get("permissions")))

@@ -34,20 +34,13 @@ def list_web_services(settings: Settings, *, is_offline: bool) -> tuple[Finding,
         "data providers": ("RAPIDAPI_KEY", bool(settings.rapidapi_key)),
         "drawing": ("IMAGE_MODEL", bool(settings.image_model)),
         "deployments": ("CLOUDFLARE_API_TOKEN", bool(settings.cloudflare_api_token)),
-        "deployments to an account": (
-            "CLOUDFLARE_ACCOUNT_ID",
-            bool(settings.cloudflare_account_id),
-        ),
+        "deployments to an account": ("CLOUDFLARE_ACCOUNT_ID", bool(settings.cloudflare_account_id)),
     }
     facts = [
         f"searches the web {'by Tavily' if tavily else 'without a key'}",
         f"reads pages {'by Firecrawl' if firecrawl else 'by itself'}",
     ]
-    shown = [
-        fact
-        for fact, is_tried in zip(facts, (tavily, firecrawl), strict=True)
-        if is_offline or not is_tried
-    ]
+    shown = [fact for fact, is_tried in zip(facts, (tavily, firecrawl), strict=True) if is_offline or not is_tried]
     off = [f"THREADHAND_{name} ({what})" for what, (name, is_set) in services.items() if not is_set]
     fact = f"{' and '.join(shown)}." if shown else "can do more."
     found: list[Finding] = []
@@ -70,9 +63,7 @@ async def _check_image_model(client: ServiceClient, settings: Settings) -> tuple
     status, names = await list_models(client, model, settings.model_copy(update=changes))
     if status in {401, 403}:
         remedy = "Correct THREADHAND_IMAGE_API_KEY, or the key of the model's provider."
-        return (
-            Finding("fail", "outside", f"the key of the image model {model} is refused.", remedy),
-        )
+        return (Finding("fail", "outside", f"the key of the image model {model} is refused.", remedy),)
     listed = {name.rpartition("/")[2] for name in names}
     if names and model.rpartition("/")[2] not in listed:
         fact = f"the image model {model} is not in its provider's list of models."
@@ -89,14 +80,8 @@ def _key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
         verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
     calls = {
         "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
-        "FIRECRAWL_API_KEY": (
-            settings.firecrawl_api_key,
-            f"{settings.firecrawl_api_url}/v1/team/credit-usage",
-        ),
-        "CLOUDFLARE_API_TOKEN": (
-            settings.cloudflare_api_token,
-            f"{settings.cloudflare_api_url}/{verify}",
-        ),
+        "FIRECRAWL_API_KEY": (settings.firecrawl_api_key, f"{settings.firecrawl_api_url}/v1/team/credit-usage"),
+        "CLOUDFLARE_API_TOKEN": (settings.cloudflare_api_token, f"{settings.cloudflare_api_url}/{verify}"),
     }
     return [
         Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
@@ -105,9 +90,7 @@ def _key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     ]
 
 
-async def _check_web_key(
-    client: ServiceClient, name: str, key: SecretStr, url: str
-) -> tuple[Finding, ...]:
+async def _check_web_key(client: ServiceClient, name: str, key: SecretStr, url: str) -> tuple[Finding, ...]:
     host = urlsplit(url).hostname or url
     reply = await client.call("GET", url, f"Bearer {key.get_secret_value()}")
     if reply.status is None or reply.status >= 500:
@@ -125,11 +108,7 @@ async def _check_public_url(client: ServiceClient, settings: Settings) -> tuple[
     is_private = not settings.public_url or is_loopback(URL(settings.public_url))
     if is_private and has_live_chat(settings):
         place = f"{settings.public_url} is an address of this machine only."
-        return (
-            Finding(
-                "note", "public", place if settings.public_url else "is not set.", NO_PUBLIC_URL
-            ),
-        )
+        return (Finding("note", "public", place if settings.public_url else "is not set.", NO_PUBLIC_URL),)
     if not settings.public_url:
         return ()
     reply = await client.call("GET", f"{settings.public_url}/healthz")
@@ -137,12 +116,8 @@ async def _check_public_url(client: ServiceClient, settings: Settings) -> tuple[
         return (Finding("ok", "public", f"{settings.public_url} leads to Threadhand."),)
     if reply.status in {None, 502, 503, 504}:
         fact = f"{settings.public_url} does not answer."
-        remedy = (
-            "If Threadhand is up, check the name, the certificate and the proxy in front of it."
-        )
+        remedy = "If Threadhand is up, check the name, the certificate and the proxy in front of it."
         return (Finding("note", "public", fact, remedy),)
-    fact = (
-        f"{settings.public_url}/healthz answers with status {reply.status}, and is not Threadhand."
-    )
+    fact = f"{settings.public_url}/healthz answers with status {reply.status}, and is not Threadhand."
     remedy = "Correct THREADHAND_PUBLIC_URL, or lead the proxy to THREADHAND_HTTP_PORT."
     return (Finding("fail", "public", fact, remedy),)

@@ -242,11 +242,7 @@ async def check_model_and_price(client: ServiceClient, settings: Settings) -> tu
     if price is not None:
         read, written = price.input_per_million_usd / 1000, price.output_per_million_usd / 1000
         fact = f"{read:.4g} US dollars per 1,000 tokens read, {written:.4g} per 1,000 written."
-    return (
-        *found,
-        Finding("ok", "price", fact),
-        Finding("ok", "budgets", f"limit {settings.budget}."),
-    )
+    return (*found, Finding("ok", "price", fact), Finding("ok", "budgets", f"limit {settings.budget}."))
 
 
 async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
@@ -268,9 +264,7 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
         " App-Level Tokens. Newer dialogs show both tokens at once, after Create."
     )
     answers = {
-        "THREADHAND_SLACK_BOT_TOKEN": wizard.ask(
-            "THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True
-        ),
+        "THREADHAND_SLACK_BOT_TOKEN": wizard.ask("THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True),
         "THREADHAND_SLACK_APP_TOKEN": wizard.ask(
             "THREADHAND_SLACK_APP_TOKEN", "App token (xapp-..., Enter: HTTP mode)", is_secret=True
         ),
@@ -294,10 +288,7 @@ def _ask_several_workspaces(wizard: Wizard, settings: Settings) -> Answers:
         "THREADHAND_SLACK_SIGNING_SECRET": ("Signing secret (Enter: Socket Mode)", True),
         "THREADHAND_SLACK_APP_TOKEN": ("App token (xapp-..., Enter: HTTP mode)", True),
     }
-    answers = {
-        name: wizard.ask(name, text, is_secret=is_secret)
-        for name, (text, is_secret) in questions.items()
-    }
+    answers = {name: wizard.ask(name, text, is_secret=is_secret) for name, (text, is_secret) in questions.items()}
     return _with_generated(answers, settings)
 
 
@@ -305,14 +296,9 @@ def _with_generated(answers: Answers, settings: Settings) -> Answers:
     """Replaces `generate` by new keys. A new encryption key precedes the others, which older tokens still need."""
     made = {
         "THREADHAND_API_TOKEN": secrets.token_urlsafe(32),
-        "THREADHAND_ENCRYPTION_KEYS": ",".join(
-            (Fernet.generate_key().decode(), *settings.token_keys)
-        ),
+        "THREADHAND_ENCRYPTION_KEYS": ",".join((Fernet.generate_key().decode(), *settings.token_keys)),
     }
-    return {
-        name: made[name] if text == GENERATE and name in made else text
-        for name, text in answers.items()
-    }
+    return {name: made[name] if text == GENERATE and name in made else text for name, text in answers.items()}
 
 
 async def ask_discord(wizard: Wizard, settings: Settings) -> Answers:
@@ -365,11 +351,7 @@ async def ask_budgets(wizard: Wizard, _settings: Settings) -> Answers:
         "Enter keeps these limits: a run costs at most 2 US dollars or 1,000,000 tokens, a person 20 and a workspace"
         " 100 US dollars a day. Give other amounts, or `none` for no limit."
     )
-    questions = {
-        "RUN": "A run",
-        "USER_DAY": "A person and day",
-        "WORKSPACE_DAY": "A workspace and day",
-    }
+    questions = {"RUN": "A run", "USER_DAY": "A person and day", "WORKSPACE_DAY": "A workspace and day"}
     names = {f"{PREFIX}BUDGET_{name}_USD": text for name, text in questions.items()}
     return {name: wizard.ask(name, f"{text}, US dollars") for name, text in names.items()}
 
@@ -399,10 +381,7 @@ SECTIONS = (
     Section("Discord", lambda one: bool(one.discord_token), ask_discord, check_discord),
     Section("Access", lambda one: not one.no_access_warning, ask_access, check_access),
     Section(
-        "Budgets",
-        lambda one: any(name.startswith("budget_") for name in one.model_fields_set),
-        ask_budgets,
-        accept,
+        "Budgets", lambda one: any(name.startswith("budget_") for name in one.model_fields_set), ask_budgets, accept
     ),
     Section("HTTP API", lambda one: bool(one.api_token), ask_http, accept),
 )

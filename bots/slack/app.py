@@ -78,20 +78,14 @@ class SlackApp:
         self._workspaces = Workspaces(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_event_handler=partial(
-                _build_event_handler, receive, admits, groups, tokens, cursors, greetings
-            ),
+            new_event_handler=partial(_build_event_handler, receive, admits, groups, tokens, cursors, greetings),
         )
         self._retry_buffer = RetryBuffer("slack")
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
         self._workspace = self._workspaces.build_workspace(self._client)
-        self.surface = (
-            MultiWorkspaceSurface(self._workspaces) if tokens else self._workspace.surface
-        )
+        self.surface = MultiWorkspaceSurface(self._workspaces) if tokens else self._workspace.surface
         self.files = (
-            MultiWorkspaceFileSource(self._workspaces, tokens.file_ref_signer)
-            if tokens
-            else self._workspace.files
+            MultiWorkspaceFileSource(self._workspaces, tokens.file_ref_signer) if tokens else self._workspace.files
         )
         self.thread_history = (
             MultiWorkspaceThreadHistory(self._workspaces, tokens.file_ref_signer)
@@ -135,18 +129,14 @@ class SlackApp:
         self._workspaces.add(identity.team_id, self._workspace)
 
     async def _listen(self) -> None:
-        bolt = build_bolt_app(
-            self._client, self._workspaces, self._handle_uninstall, self._retry_buffer
-        )
+        bolt = build_bolt_app(self._client, self._workspaces, self._handle_uninstall, self._retry_buffer)
         if self._backfill:
             self._backfill.pause_cursors()
         if self._http:
             on_dropped = self._backfill.start if self._backfill else lambda: None
             self._http.serve(bolt, on_dropped)
         if self._app_token:
-            self._socket = SocketModeTransport(
-                self._client, bolt, self._app_token, self._on_connection_state
-            )
+            self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._on_connection_state)
             await self._socket.open()
         if self._backfill:
             self._backfill.start()
@@ -194,11 +184,5 @@ def _build_event_handler(
         return None
     names = tokens.file_ref_signer if tokens else None
     return EventHandler(
-        client,
-        receive,
-        groups,
-        admits=admits,
-        file_ref_signer=names,
-        cursors=cursors,
-        greetings=greetings,
+        client, receive, groups, admits=admits, file_ref_signer=names, cursors=cursors, greetings=greetings
     )

@@ -87,55 +87,32 @@ class SlackSurface:
         body: JsonObject = {
             "channel": address.channel_id,
             **({"thread_ts": address.thread_key} if address.thread_key else {}),
-            "metadata": {
-                "event_type": METADATA_EVENT,
-                "event_payload": {"delivery_id": delivery_id},
-            },
+            "metadata": {"event_type": METADATA_EVENT, "event_payload": {"delivery_id": delivery_id}},
             "unfurl_links": False,
             "unfurl_media": False,
         }
         with POST:
             answer = await post_with_fallback(
-                self._client,
-                "chat.postMessage",
-                body,
-                render_content(content),
-                precondition=precondition,
+                self._client, "chat.postMessage", body, render_content(content), precondition=precondition
             )
         if not (ts := get_text(answer, "ts")):
             raise SurfaceUnclear("Slack's answer has no ts of the posted message")
         return ts
 
     async def edit(
-        self,
-        address: Address,
-        message_ref: str,
-        content: Content,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
         body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
         with EDIT:
             await post_with_fallback(
-                self._client,
-                "chat.update",
-                body,
-                render_content(content),
-                precondition=precondition,
+                self._client, "chat.update", body, render_content(content), precondition=precondition
             )
 
     async def upload(
-        self,
-        address: Address,
-        file: OutgoingFile,
-        *,
-        delivery_id: str,
-        precondition: Precondition | None = None,
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
         with UPLOAD:
-            return await self._uploads.upload(
-                address, [file], delivery_id=delivery_id, precondition=precondition
-            )
+            return await self._uploads.upload(address, [file], delivery_id=delivery_id, precondition=precondition)
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         cursor = ""
@@ -172,9 +149,7 @@ class SlackSurface:
         """Posts an ephemeral message in the channel: its rate limit is not the one of messages."""
         body: JsonObject = {"channel": address.channel_id, "user": person_id}
         with TELL:
-            await post_with_fallback(
-                self._client, "chat.postEphemeral", body, render_content(Notice(markdown=text))
-            )
+            await post_with_fallback(self._client, "chat.postEphemeral", body, render_content(Notice(markdown=text)))
 
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
         """Yields the direct message with the person (see DeliverySurface). Its `thread_key` is empty."""
@@ -195,22 +170,13 @@ class SlackSurface:
         if any(get_text(block, "task_id") == delivery_id for block in blocks):
             return True  # a stream, which has no metadata
         file_id = self._uploads.uploaded_file_id(delivery_id)
-        return any(
-            get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id
-        )
+        return any(get_text(file, "id") == file_id for file in get_objects(message, "files") if file_id)
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         with REACT:
-            await self._reactions.show(
-                address.channel_id, message_ref, reaction, precondition=precondition
-            )
+            await self._reactions.show(address.channel_id, message_ref, reaction, precondition=precondition)
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
         return self._presence.typing(address)

@@ -111,17 +111,11 @@ class Workspaces:
         workspace = self._workspaces.get(team_id)
         if workspace is None or workspace.token_read_at is None:
             return workspace
-        return (
-            workspace
-            if time.monotonic() - workspace.token_read_at < TOKEN_RECHECK_SECONDS
-            else None
-        )
+        return workspace if time.monotonic() - workspace.token_read_at < TOKEN_RECHECK_SECONDS else None
 
     async def _refresh(self, team_id: str, access: WorkspaceToken | None) -> Workspace | None:
         workspace = self._workspaces.get(team_id)
-        if workspace is not None and (
-            access is None or access.identity != workspace.client.identity
-        ):
+        if workspace is not None and (access is None or access.identity != workspace.client.identity):
             await self.remove(team_id)
             workspace = None
         if access is None:
@@ -186,16 +180,10 @@ class Workspaces:
         """
         workspace = await self.get(address.workspace_id)
         channel_id = address.channel_id
-        if (
-            not workspace.uses_organisation_token
-            or self._tokens is None
-            or channel_id in workspace.known_channel_ids
-        ):
+        if not workspace.uses_organisation_token or self._tokens is None or channel_id in workspace.known_channel_ids:
             return workspace
         if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
-            raise SurfaceRefused(
-                "the channel does not belong to this workspace", code=FOREIGN_CHANNEL_CODE
-            )
+            raise SurfaceRefused("the channel does not belong to this workspace", code=FOREIGN_CHANNEL_CODE)
         if len(workspace.known_channel_ids) >= _KNOWN_CHANNELS_MAX:
             workspace.known_channel_ids.clear()
         workspace.known_channel_ids.add(channel_id)
@@ -203,11 +191,7 @@ class Workspaces:
 
     async def remove(self, team_id: str) -> None:
         """Closes a workspace that removed the bot, or every workspace of an organisation that did."""
-        gone = [
-            one
-            for one, workspace in self._workspaces.items()
-            if team_id in {one, workspace.installed_by} - {""}
-        ]
+        gone = [one for one, workspace in self._workspaces.items() if team_id in {one, workspace.installed_by} - {""}]
         for workspace in [self._workspaces.pop(one) for one in gone]:
             await _close_workspace(workspace)
 
@@ -255,24 +239,12 @@ class MultiWorkspaceSurface:
         )
 
     async def edit(
-        self,
-        address: Address,
-        message_ref: str,
-        content: Content,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
-        await (await self._surface_for(address)).edit(
-            address, message_ref, content, precondition=precondition
-        )
+        await (await self._surface_for(address)).edit(address, message_ref, content, precondition=precondition)
 
     async def upload(
-        self,
-        address: Address,
-        file: OutgoingFile,
-        *,
-        delivery_id: str,
-        precondition: Precondition | None = None,
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
         return await (await self._surface_for(address)).upload(
             address, file, delivery_id=delivery_id, precondition=precondition
@@ -296,16 +268,9 @@ class MultiWorkspaceSurface:
         return await (await self._surface_for(address)).find(address, delivery_id)
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
-        await (await self._surface_for(address)).react(
-            address, message_ref, reaction, precondition=precondition
-        )
+        await (await self._surface_for(address)).react(address, message_ref, reaction, precondition=precondition)
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
@@ -328,14 +293,9 @@ class MultiWorkspaceFileSource:
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
         named = self._file_ref_signer.verify(file)
         workspace = await self._workspaces.find(named.team_id) if named else None
-        if (
-            named is None
-            or workspace is None
-            or (workspace.uses_organisation_token and not named.is_sealed)
-        ):
+        if named is None or workspace is None or (workspace.uses_organisation_token and not named.is_sealed):
             raise AgentError(
-                f"The file {file.name!r} cannot be read from Slack.",
-                detail="its workspace has not installed the bot",
+                f"The file {file.name!r} cannot be read from Slack.", detail="its workspace has not installed the bot"
             )
         async for piece in workspace.files.open(named.file, bytes_max=bytes_max):
             yield piece
@@ -348,9 +308,7 @@ class MultiWorkspaceThreadHistory:
         self._workspaces = workspaces
         self._file_ref_signer = file_ref_signer
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         workspace = await self._workspaces.get_for_address(address)
         history = workspace.thread_history
         page = await history.read(address, before=before, limit=limit, after=after)
@@ -360,9 +318,7 @@ class MultiWorkspaceThreadHistory:
             root=page.root and self._signed(address, page.root),
         )
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         workspace = await self._workspaces.get_for_address(address)
         if workspace.uses_organisation_token:
             # the token reads the channels of all the organisation's workspaces, so only this channel's are resolved

@@ -72,10 +72,7 @@ async def compare_versions(request: web.Request) -> web.Response:
     """`GET /api/agents/{agent_id}/diff?from=&to=`: returns the lines that differ between two versions."""
     versions = await _versions(request)
     before, after = (
-        _version(
-            versions,
-            request_parsing.parse_query_integer(request, name, default=0, largest=_VERSION_MAX),
-        )
+        _version(versions, request_parsing.parse_query_integer(request, name, default=0, largest=_VERSION_MAX))
         for name in ("from", "to")
     )
     return web.json_response({"diff": compare_definitions(before.definition, after.definition)})
@@ -174,11 +171,7 @@ async def _scope(request: web.Request) -> Scope:
 
 async def _record(request: web.Request, subject: str) -> None:
     entry = AuditEntry(
-        action="knowledge_changed",
-        actor=_BY,
-        address=_AT,
-        subject=subject,
-        happened_at=datetime.now(UTC),
+        action="knowledge_changed", actor=_BY, address=_AT, subject=subject, happened_at=datetime.now(UTC)
     )
     await _deps(request).audit.record(entry)
 

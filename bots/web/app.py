@@ -33,12 +33,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
     The caller may add routes before serving it. Added routes outside `/api` must do their own access checks.
     """
     app = web.Application(
-        middlewares=[
-            health.metrics_middleware,
-            error_middleware,
-            port_proxy_middleware,
-            auth_middleware,
-        ],
+        middlewares=[health.metrics_middleware, error_middleware, port_proxy_middleware, auth_middleware],
         client_max_size=JSON_BYTES_MAX,
     )
     app[DEPS] = deps
@@ -75,9 +70,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
 
 def monitoring_app(monitoring: MonitoringDeps, api_token: str) -> web.Application:
     """Returns the application of a worker process, which serves only health checks and metrics."""
-    app = web.Application(
-        middlewares=[health.metrics_middleware, error_middleware, auth_middleware]
-    )
+    app = web.Application(middlewares=[health.metrics_middleware, error_middleware, auth_middleware])
     app[API_TOKEN], app[MONITORING] = api_token, monitoring
     app.add_routes(health.routes())
     return app
@@ -112,9 +105,7 @@ async def serve_app(
         await http_shutdown.shut_down_server(runner)
 
 
-def explain_bind_error(
-    host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT"
-) -> str:
+def explain_bind_error(host: str, port: int, error: OSError, setting: str = "THREADHAND_HTTP_PORT") -> str:
     """Returns a sentence that explains why the server cannot listen and which setting to change."""
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: stop it, or set {setting}."
@@ -127,8 +118,6 @@ def explain_bind_error(
 
 async def _old_uploads_context(app: web.Application) -> AsyncGenerator[None, None]:
     """Periodically deletes old uploads while the application runs. Registered in aiohttp's `cleanup_ctx`."""
-    cleaner = spawn(
-        upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload cleaner"
-    )
+    cleaner = spawn(upload_spool.delete_old_uploads_periodically(app[DEPS].spool_folder), name="upload cleaner")
     yield
     await cancel(cleaner)

@@ -49,9 +49,7 @@ async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamR
 
 def _check_token(request: web.Request, token: str) -> None:
     scheme, _, given_token = request.headers.get("Authorization", "").partition(" ")
-    is_right = hmac.compare_digest(
-        given_token.strip().encode(errors="replace"), token.encode(errors="replace")
-    )
+    is_right = hmac.compare_digest(given_token.strip().encode(errors="replace"), token.encode(errors="replace"))
     if scheme.lower() != "bearer" or not is_right:
         raise ApiError(
             401,

@@ -79,9 +79,7 @@ def limits_of_this_process() -> ConnectionLimits:
 class LimitedSite(web.TCPSite):
     """A site whose connections keep the limits."""
 
-    def __init__(
-        self, runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits
-    ) -> None:
+    def __init__(self, runner: web.AppRunner, host: str, port: int, limits: ConnectionLimits) -> None:
         super().__init__(runner, host, port)
         self._limits = limits
 
@@ -99,9 +97,7 @@ class _Connection(web.RequestHandler):
         "_taken", "_taken_at", "_timer",
     )  # fmt: skip
 
-    def __init__(
-        self, server: web.Server, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, server: web.Server, limits: ConnectionLimits, loop: asyncio.AbstractEventLoop) -> None:
         no_log = cast(logging.Logger, None)
         super().__init__(server, loop=loop, access_log=no_log, keepalive_timeout=KEEPALIVE_SECONDS)
         self._limits = limits
@@ -137,9 +133,7 @@ class _Connection(web.RequestHandler):
 
     def _watch(self) -> None:
         self._received = 0
-        self._timer = asyncio.get_running_loop().call_later(
-            self._limits.arrival_seconds, self._check
-        )
+        self._timer = asyncio.get_running_loop().call_later(self._limits.arrival_seconds, self._check)
 
     def _check(self) -> None:
         """Ends the connection if its request does not arrive, or its answer is not taken."""
@@ -178,9 +172,7 @@ def _acknowledged_bytes(transport: asyncio.Transport | None) -> int:
     if transport is None:
         return 0
     try:
-        facts = transport.get_extra_info("socket").getsockopt(
-            socket.IPPROTO_TCP, socket.TCP_INFO, 128
-        )
+        facts = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
         return struct.unpack_from("=Q", facts, 120)[0]  # tcpi_bytes_acked of Linux
     except (OSError, AttributeError, struct.error):  # another system: what waits becomes less
         return -transport.get_write_buffer_size()

@@ -68,9 +68,7 @@ h1 {{ font-size: 1.5rem; }}
 class ApiError(Exception):
     """An error that becomes an API response. `message` is a sentence for the API client."""
 
-    def __init__(
-        self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, status: int, code: str, message: str, *, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
@@ -136,18 +134,14 @@ def error_response(error: ApiError) -> web.Response:
 def error_page(error: ApiError) -> web.Response:
     """Returns the error as a page that says what happened to the link, and what to do."""
     is_fault = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    heading = _HEADINGS.get(
-        error.code, "This does not work just now" if is_fault else "This link is of no use"
-    )
+    heading = _HEADINGS.get(error.code, "This does not work just now" if is_fault else "This link is of no use")
     next_step = _LATER if is_fault else _CLOSE if error.code == "handed_back" else _NEW_LINK
     page = text_page(heading, error.message, next_step, status=error.status)
     page.headers.update(error.headers or {})
     return page
 
 
-def text_page(
-    heading: str, message: str, next_step: str, *, status: int = 200, button: str = ""
-) -> web.Response:
+def text_page(heading: str, message: str, next_step: str, *, status: int = 200, button: str = "") -> web.Response:
     """Returns a page for people. If `button` is not empty, a button of that name posts to the page's own address."""
     form = f'<form method="post"><button>{html.escape(button)}</button></form>\n  '
     text = _PAGE.format(
@@ -170,16 +164,11 @@ def _route(request: web.Request) -> str:
     return resource.canonical if resource is not None else "no route"
 
 
-def _from_framework_error(
-    error: web.HTTPException | web.RequestPayloadError | HttpProcessingError,
-) -> ApiError:
+def _from_framework_error(error: web.HTTPException | web.RequestPayloadError | HttpProcessingError) -> ApiError:
     if not isinstance(error, web.HTTPException):
         # the request body is incomplete or cannot be decompressed
         return ApiError(400, *_BY_STATUS[400])
-    fallback = (
-        HTTPStatus(error.status).phrase.lower().replace(" ", "_"),
-        "The request was refused.",
-    )
+    fallback = (HTTPStatus(error.status).phrase.lower().replace(" ", "_"), "The request was refused.")
     code, message = _BY_STATUS.get(error.status, fallback)
     headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
     return ApiError(error.status, code, message, headers=headers)

@@ -34,11 +34,7 @@ MONITORING: web.AppKey[MonitoringDeps] = web.AppKey("monitoring", MonitoringDeps
 
 
 def routes() -> list[web.RouteDef]:
-    return [
-        web.get("/healthz", show_liveness),
-        web.get("/readyz", show_readiness),
-        web.get("/metrics", show_metrics),
-    ]
+    return [web.get("/healthz", show_liveness), web.get("/readyz", show_readiness), web.get("/metrics", show_metrics)]
 
 
 @web.middleware

@@ -41,17 +41,13 @@ class SignedLinks:
 
         The URL is valid as long as the thread exists.
         """
-        return port_url(
-            self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url
-        )
+        return port_url(self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url)
 
     def file(self, thread_id: str, path: str) -> str | None:
         """Returns a download URL for a file, valid for a week. Returns None if `public_url` is empty."""
         if not self.public_url:
             return None
-        return sign_file_link(
-            self.secret, self.public_url, thread_id, path, expires_at=_week_from_now()
-        )
+        return sign_file_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
 
     def preview(self, thread_id: str, path: str) -> str | None:
         """Returns a URL that shows a web page from the workspace, including files that the page uses.
@@ -60,9 +56,7 @@ class SignedLinks:
         """
         if not self.public_url:
             return None
-        return sign_preview_link(
-            self.secret, self.public_url, thread_id, path, expires_at=_week_from_now()
-        )
+        return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
 
     def takeover(self, thread_id: str) -> str | None:
         """Returns a URL on which the first user to start takes control of the thread's browser.
@@ -71,9 +65,7 @@ class SignedLinks:
         """
         if not self.public_url:
             return None
-        return sign_takeover_link(
-            self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS
-        )
+        return sign_takeover_link(self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +88,7 @@ def _week_from_now() -> float:
     return time.time() + LINK_SECONDS
 
 
-def sign_file_link(
-    secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
-) -> str:
+def sign_file_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float) -> str:
     """Returns a download URL for a file. `expires_at` is a Unix time."""
     token = _signed_token(secret, _FILE, [sandbox_id, path, int(expires_at)])
     return f"{public_url.rstrip('/')}/files/{token}"
@@ -109,16 +99,12 @@ def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> 
 
     Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired. `now` is a Unix time, for tests.
     """
-    sandbox_id, path, expires_at = cast(
-        tuple[str, str, int], _verified_content(secret, _FILE, token)
-    )
+    sandbox_id, path, expires_at = cast(tuple[str, str, int], _verified_content(secret, _FILE, token))
     _check_time(expires_at, now)
     return sandbox_id, path
 
 
-def sign_preview_link(
-    secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float
-) -> str:
+def sign_preview_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float) -> str:
     """Returns a URL that shows a web page from a sandbox. The token gives access to the whole workspace.
 
     `expires_at` is a Unix time.
@@ -145,9 +131,7 @@ def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None)
 
     Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired.
     """
-    thread_id, expires_at, _ = cast(
-        tuple[str, int, str], _verified_content(secret, _TAKEOVER, token)
-    )
+    thread_id, expires_at, _ = cast(tuple[str, int, str], _verified_content(secret, _TAKEOVER, token))
     _check_time(expires_at, now)
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
 
@@ -163,9 +147,7 @@ def load_link_secret(folder: Path, given: str = "") -> bytes:
     try:
         return _stored_secret(folder)
     except OSError as error:
-        raise ConfigurationError(
-            f"The data folder {folder} cannot be used: {error.strerror}."
-        ) from error
+        raise ConfigurationError(f"The data folder {folder} cannot be used: {error.strerror}.") from error
 
 
 def _stored_secret(folder: Path) -> bytes:
@@ -230,9 +212,7 @@ LOCAL_DOMAIN = "localhost"
 """Browsers resolve all subdomains of localhost to their own machine (RFC 6761, section 6.3)."""
 
 
-def port_url(
-    secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str
-) -> str | None:
+def port_url(secret: bytes, thread_id: str, port: int, *, domain: str, public_url: str) -> str | None:
     """Returns the URL of a sandbox port, or None if this server cannot expose ports."""
     try:
         label = sign_label(secret, thread_id, port)
@@ -241,9 +221,7 @@ def port_url(
     except ValueError:
         return None
     if domain:
-        scheme = (
-            "http" if exposed_ports_domain(domain, public_url).endswith(LOCAL_DOMAIN) else "https"
-        )
+        scheme = "http" if exposed_ports_domain(domain, public_url).endswith(LOCAL_DOMAIN) else "https"
         return f"{scheme}://{label}.{domain}/"
     if not exposed_ports_domain(domain, public_url) or not public_url:
         return None

@@ -106,9 +106,7 @@ class McpConsents:
         config = asking.get(name)
         if config is None or config.oauth is None:
             names = ", ".join(f"`{one}`" for one in asking) or "none"
-            return Outcome(
-                notice=f"No tool server of that name asks for a person's consent. These do: {names}."
-            )
+            return Outcome(notice=f"No tool server of that name asks for a person's consent. These do: {names}.")
         base_url = self.public_url().rstrip("/")
         if not base_url:
             return Outcome(
@@ -239,9 +237,7 @@ async def is_usable_link(link: str, server_url: str) -> bool:
         url, own = web_url(link), web_url(server_url)
         if url.host == own.host and url.scheme in (own.scheme, "https"):
             return True
-        return url.scheme == "https" and bool(
-            await AddressGuard().addresses(url.host or "", url.port or 443)
-        )
+        return url.scheme == "https" and bool(await AddressGuard().addresses(url.host or "", url.port or 443))
     except (ToolError, OSError):
         return False
 

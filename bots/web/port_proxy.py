@@ -41,21 +41,10 @@ _HOP_BY_HOP = (
     *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
     *("te", "trailer", "transfer-encoding", "upgrade", "host"),
 )
-_PROXY_HEADERS = (
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
-    "forwarded",
-    "x-real-ip",
-)
-_REQUEST_HEADERS_DROPPED = frozenset(
-    (*_HOP_BY_HOP, *_PROXY_HEADERS, "cookie", "authorization", "origin", "expect")
-)
+_PROXY_HEADERS = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
+_REQUEST_HEADERS_DROPPED = frozenset((*_HOP_BY_HOP, *_PROXY_HEADERS, "cookie", "authorization", "origin", "expect"))
 _RESPONSE_HEADERS_DROPPED = frozenset(
-    (
-        *(*_HOP_BY_HOP, "set-cookie", "location"),
-        *("strict-transport-security", "alt-svc", "clear-site-data"),
-    )
+    (*(*_HOP_BY_HOP, "set-cookie", "location"), *("strict-transport-security", "alt-svc", "clear-site-data"))
 )
 _COOKIE_DOMAIN = re.compile(r";\s*domain\s*=[^;]*", re.IGNORECASE)
 _REFERRER = "Referrer-Policy"
@@ -94,9 +83,7 @@ def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
     return headers
 
 
-def _without(
-    headers: Iterable[tuple[str, str]], unwanted: frozenset[str], connection: str
-) -> Headers:
+def _without(headers: Iterable[tuple[str, str]], unwanted: frozenset[str], connection: str) -> Headers:
     """Returns the headers except `unwanted` headers and the hop-by-hop headers listed in `connection`.
 
     `connection` is the value of the Connection header.
@@ -107,9 +94,7 @@ def _without(
 
 def _foreign_cookies(lines: list[str]) -> str:
     parts = (part.strip() for line in lines for part in line.split(";"))
-    return "; ".join(
-        part for part in parts if part and not part.lower().startswith(_OWN_COOKIE_PREFIX)
-    )
+    return "; ".join(part for part in parts if part and not part.lower().startswith(_OWN_COOKIE_PREFIX))
 
 
 log = logging.getLogger(__name__)
@@ -137,13 +122,9 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
     try:
         return await _forward_request(request, proxy)
     except (ClientConnectionError, TimeoutError) as error:
-        raise ApiError(
-            502, "nothing_listens", f"Nothing answers on port {port} of the sandbox just now."
-        ) from error
+        raise ApiError(502, "nothing_listens", f"Nothing answers on port {port} of the sandbox just now.") from error
     except ClientError as error:
-        raise ApiError(
-            502, "bad_answer", f"What answers on port {port} of the sandbox is no web server."
-        ) from error
+        raise ApiError(502, "bad_answer", f"What answers on port {port} of the sandbox is no web server.") from error
 
 
 @dataclass(slots=True)
@@ -226,9 +207,7 @@ class PortProxies:
                 sandbox = await self._deps.sandboxes.open(thread_id, fence=READER_FENCE)
                 stream = await sandbox.connect(port)
             try:
-                await _run_until_first(
-                    _copy_to_sandbox(reader, stream), _copy_from_sandbox(stream, writer)
-                )
+                await _run_until_first(_copy_to_sandbox(reader, stream), _copy_from_sandbox(stream, writer))
             finally:
                 stream.close()
         except (AgentError, ToolError, OSError) as error:
@@ -288,9 +267,7 @@ async def _forward_request(request: web.Request, proxy: PortProxy) -> web.Stream
         skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
     ) as answer:
         response = web.StreamResponse(
-            status=answer.status,
-            reason=answer.reason,
-            headers=response_headers_for_client(answer, proxy.port),
+            status=answer.status, reason=answer.reason, headers=response_headers_for_client(answer, proxy.port)
         )
         await response.prepare(request)
         async for piece in answer.content.iter_any():

@@ -27,11 +27,7 @@ NAME_CHARACTERS_MAX = 200
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 AUTHOR_CHARACTERS_MAX = 100
-_FORM_FIELDS = {
-    "text": TEXT_CHARACTERS_MAX,
-    "agent_id": AGENT_CHARACTERS_MAX,
-    "author": AUTHOR_CHARACTERS_MAX,
-}
+_FORM_FIELDS = {"text": TEXT_CHARACTERS_MAX, "agent_id": AGENT_CHARACTERS_MAX, "author": AUTHOR_CHARACTERS_MAX}
 _MIME = re.compile(r"[\w.+-]{1,100}/[\w.+-]{1,100}")
 
 
@@ -81,9 +77,7 @@ def idempotency_key(request: web.Request) -> str | None:
     """Returns the Idempotency-Key header, or None if it is missing. Raises ApiError 400 if its format is invalid."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
-        raise ApiError(
-            400, "bad_request", "Idempotency-Key must have 1 to 200 printable ASCII characters."
-        )
+        raise ApiError(400, "bad_request", "Idempotency-Key must have 1 to 200 printable ASCII characters.")
     return key
 
 
@@ -129,8 +123,7 @@ async def parse_message(request: web.Request) -> MessageRequest:
         body = await parse_json_object(request)
         message = MessageRequest(
             parse_text_field(body, "text", characters_max=TEXT_CHARACTERS_MAX),
-            agent_id=parse_text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX)
-            or None,
+            agent_id=parse_text_field(body, "agent_id", characters_max=AGENT_CHARACTERS_MAX) or None,
             author=parse_text_field(body, "author", characters_max=AUTHOR_CHARACTERS_MAX),
         )
     if not message.text.strip() and not message.files:
@@ -154,18 +147,12 @@ async def _form(request: web.Request) -> MessageRequest:
                 raise ApiError(400, "bad_form", "Nested forms are not supported.")
             if part.filename is not None:
                 if len(files) >= FILES_MAX:
-                    raise ApiError(
-                        413, "too_many_files", f"A message takes at most {FILES_MAX} files."
-                    )
+                    raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
                 files.append(await _store_part(request, part))
             elif part.name in _FORM_FIELDS:
                 texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
             else:
-                raise ApiError(
-                    400,
-                    "bad_form",
-                    "The form takes the fields text, agent_id and author, and files.",
-                )
+                raise ApiError(400, "bad_form", "The form takes the fields text, agent_id and author, and files.")
     except (ValueError, AssertionError, HttpProcessingError) as error:
         discard_uploads(request, tuple(files))
         log.warning("the form of a request cannot be parsed: %s", type(error).__name__)
@@ -173,9 +160,7 @@ async def _form(request: web.Request) -> MessageRequest:
     except BaseException:
         discard_uploads(request, tuple(files))
         raise
-    return MessageRequest(
-        texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", "")
-    )
+    return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", ""))
 
 
 async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> str:
@@ -211,9 +196,7 @@ async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:
 def sanitize_file_name(name: str) -> str:
     """Returns a file name without folders, control characters and direction marks, or "file" if nothing remains."""
     last = re.split(r"[/\\]", name)[-1]
-    kept = "".join(
-        character for character in last if unicodedata.category(character) not in {"Cc", "Cf", "Cs"}
-    )
+    kept = "".join(character for character in last if unicodedata.category(character) not in {"Cc", "Cf", "Cs"})
     return kept.strip(" .")[-NAME_CHARACTERS_MAX:] or "file"
 
 

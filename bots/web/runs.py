@@ -65,9 +65,7 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
     """
     run = await _find_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
-        raise ApiError(
-            410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages."
-        )
+        raise ApiError(410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages.")
     after = _cursor(request)
     response = web.StreamResponse(
         headers={

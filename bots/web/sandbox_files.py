@@ -145,12 +145,7 @@ def _requested_part(request: web.Request, entry: FileEntry, tag: str) -> tuple[i
         return 0, size
     start, end, _ = part.indices(size)
     if start >= end:
-        raise ApiError(
-            416,
-            "no_such_range",
-            "The file has no such part.",
-            headers={"Content-Range": f"bytes */{size}"},
-        )
+        raise ApiError(416, "no_such_range", "The file has no such part.", headers={"Content-Range": f"bytes */{size}"})
     return start, end
 
 
@@ -175,9 +170,7 @@ INDEX_FILE = "index.html"
 # `sandbox` without allow-same-origin gives the page an opaque origin, separate from the API. Modules, fonts and fetch
 # therefore need CORS, which is safe because anyone with the token may read the files anyway.
 PREVIEW_HEADERS = {
-    "Content-Security-Policy": (
-        "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"
-    ),
+    "Content-Security-Policy": ("sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Access-Control-Allow-Origin": "*",
@@ -205,9 +198,7 @@ _MORE_TYPES = {
 
 async def show_preview(request: web.Request) -> web.StreamResponse:
     """`GET /preview/{token}/{path}`: serves a file inline, or the index.html of a folder."""
-    sandbox_id = links.verify_preview_link(
-        request.app[DEPS].links.secret, request.match_info["token"]
-    )
+    sandbox_id = links.verify_preview_link(request.app[DEPS].links.secret, request.match_info["token"])
     requested = request.match_info.get("path")
     if requested is None:
         return _redirect_with_slash(request.match_info["token"])
@@ -220,9 +211,7 @@ async def show_preview(request: web.Request) -> web.StreamResponse:
     entry = await _find_page(files, path)
     if entry is None:
         return _redirect_with_slash(path.rpartition("/")[2])
-    return await stream_file(
-        request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)}
-    )
+    return await stream_file(request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)})
 
 
 def content_type(path: str) -> str:
@@ -252,6 +241,4 @@ def _redirect_with_slash(name: str) -> web.Response:
 
     The redirect itself is relative, so that it works behind a proxy with a path prefix.
     """
-    return web.Response(
-        status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"}
-    )
+    return web.Response(status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"})

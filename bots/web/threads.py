@@ -65,15 +65,11 @@ async def list_messages(request: web.Request) -> web.Response:
     """
     snapshot = await find_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
-    limit = request_parsing.parse_query_integer(
-        request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX
-    )
+    limit = request_parsing.parse_query_integer(request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX)
     messages = await request.app[DEPS].conversations.messages(
         snapshot.thread.thread_id, after_sequence=after, limit=limit
     )
-    return web.json_response(
-        {"messages": [{**message_object(one), "sequence": one.sequence} for one in messages]}
-    )
+    return web.json_response({"messages": [{**message_object(one), "sequence": one.sequence} for one in messages]})
 
 
 async def add_message(request: web.Request) -> web.Response:

@@ -25,9 +25,7 @@ class TooLarge(Exception):
     """The upload exceeds the size limit and is not stored."""
 
 
-async def store_upload(
-    folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int
-) -> tuple[str, int]:
+async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:
     """Stores an upload in a new file. Returns its reference and its size in bytes.
 
     Raises TooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written.
@@ -80,9 +78,7 @@ def delete_old_uploads(folder: Path, *, retention_seconds: float = RETENTION_SEC
     return len(stale)
 
 
-async def delete_old_uploads_periodically(
-    folder: Path, *, interval_seconds: float = CLEAN_UP_INTERVAL_SECONDS
-) -> None:
+async def delete_old_uploads_periodically(folder: Path, *, interval_seconds: float = CLEAN_UP_INTERVAL_SECONDS) -> None:
     """Deletes old uploads immediately and then every `interval_seconds` until cancelled."""
     while True:
         try:
@@ -111,9 +107,7 @@ class UploadSource:
             ) from error
         try:
             if path.stat().st_size > bytes_max:
-                raise AgentError(
-                    f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken."
-                )
+                raise AgentError(f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken.")
             while piece := await asyncio.to_thread(opened.read, _CHUNK_BYTES):
                 yield piece
         finally:

@@ -10,15 +10,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self, cast
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from core.domain.errors import ConfigurationError
@@ -49,9 +41,7 @@ def _inside(value: str) -> str:
 
 def _agent_id(value: str) -> str:
     if not AGENT_ID.fullmatch(value):
-        raise ValueError(
-            "an agent's name has at most 40 small letters, digits and -, and starts with no -"
-        )
+        raise ValueError("an agent's name has at most 40 small letters, digits and -, and starts with no -")
     return value
 
 
@@ -85,10 +75,7 @@ class AgentDefinition(BaseModel):
     agent_id: AgentId
     name: Annotated[str, StringConstraints(min_length=1, max_length=80, strip_whitespace=True)]
     description: Annotated[
-        str,
-        StringConstraints(
-            min_length=1, max_length=DESCRIPTION_CHARACTERS_MAX, strip_whitespace=True
-        ),
+        str, StringConstraints(min_length=1, max_length=DESCRIPTION_CHARACTERS_MAX, strip_whitespace=True)
     ]
     prompt: Annotated[str, StringConstraints(max_length=PROMPT_CHARACTERS_MAX)] = ""
     model: Annotated[str, StringConstraints(max_length=200), AfterValidator(_model_name)] = ""
@@ -96,9 +83,7 @@ class AgentDefinition(BaseModel):
     options: ModelOptions = NO_OPTIONS
     tools: ToolChoice = ToolChoice()
     mcp_servers: Names | None = None
-    knowledge: Annotated[
-        tuple[Annotated[str, AfterValidator(_inside)], ...], Field(max_length=LIST_MAX)
-    ] = ()
+    knowledge: Annotated[tuple[Annotated[str, AfterValidator(_inside)], ...], Field(max_length=LIST_MAX)] = ()
     flow: Literal["planning", "none"] = "none"
     team: Annotated[tuple[AgentId, ...], Field(max_length=TEAM_MAX)] = ()
 
@@ -146,9 +131,7 @@ def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) 
         raise ConfigurationError(
             f"The agent file {file}: agent_id: the agent goes by the file's name; leave the key out."
         )
-    return validate_definition(
-        fields, source=f"The agent file {file}", agent_id=agent_id, known=known
-    )
+    return validate_definition(fields, source=f"The agent file {file}", agent_id=agent_id, known=known)
 
 
 def validate_definition(
@@ -183,9 +166,7 @@ def definition_lines(definition: AgentDefinition | None) -> list[str]:
 def compare_definitions(before: AgentDefinition | None, after: AgentDefinition | None) -> str:
     """Returns the changed lines, which begin with - and +, with a line of context around them. Empty if nothing
     changed."""
-    lines = difflib.unified_diff(
-        definition_lines(before), definition_lines(after), lineterm="", n=1
-    )
+    lines = difflib.unified_diff(definition_lines(before), definition_lines(after), lineterm="", n=1)
     return "\n".join("..." if line.startswith("@@") else line for line in list(lines)[2:])
 
 
@@ -201,9 +182,7 @@ def _mapping(text: str, file: str) -> dict[str, object]:
             f"The agent file {file} has a value that YAML cannot read: put it in quotes."
         ) from error
     if not isinstance(whole, dict):
-        raise ConfigurationError(
-            f"The agent file {file} must be a mapping with name, description and prompt."
-        )
+        raise ConfigurationError(f"The agent file {file} must be a mapping with name, description and prompt.")
     return {str(key): value for key, value in cast(dict[object, object], whole).items()}
 
 

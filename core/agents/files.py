@@ -110,12 +110,8 @@ class AgentFiles:
         try:
             stamps = dict(_stamps(self.folder))
         except OSError as error:
-            return frozenset(
-                {f"The folder {self.folder} of agents cannot be read: {error.strerror}."}
-            )
-        self._files = {
-            path: self._seen(path, stamp, self._files.get(path)) for path, stamp in stamps.items()
-        }
+            return frozenset({f"The folder {self.folder} of agents cannot be read: {error.strerror}."})
+        self._files = {path: self._seen(path, stamp, self._files.get(path)) for path, stamp in stamps.items()}
         problems = [file.problem for file in self._files.values() if file.problem]
         return frozenset([*problems, *self._strangers()])
 
@@ -123,9 +119,7 @@ class AgentFiles:
         if before is not None and before.stamp == stamp:
             return before
         try:
-            definition = parse_definition(
-                _text(path), file=path.name, agent_id=path.stem, known=self.known
-            )
+            definition = parse_definition(_text(path), file=path.name, agent_id=path.stem, known=self.known)
         except ConfigurationError as error:
             return _File(stamp, before.definition if before else None, str(error))
         return _File(stamp, definition)
@@ -151,8 +145,6 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             return file.read(FILE_BYTES_MAX + 1).decode("utf-8")
     except OSError as error:
-        raise ConfigurationError(
-            f"The agent file {path.name} cannot be read: {error.strerror}."
-        ) from error
+        raise ConfigurationError(f"The agent file {path.name} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"The agent file {path.name} is no UTF-8 text.") from error

@@ -4,13 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from core.agents.definition import (
-    DEFAULT_AGENT,
-    LIST_MAX,
-    AgentDefinition,
-    AgentVersion,
-    validate_definition,
-)
+from core.agents.definition import DEFAULT_AGENT, LIST_MAX, AgentDefinition, AgentVersion, validate_definition
 from core.agents.files import AgentFiles
 from core.domain.errors import AgentError, ConfigurationError
 from core.domain.model_options import NO_OPTIONS, ModelOptions
@@ -54,9 +48,7 @@ class AgentVersions(Protocol):
         saved."""
         ...
 
-    async def choose(
-        self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
-    ) -> None:
+    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = "") -> None:
         """Sets the agent for later runs of the thread at the address. If there is none, it is created, and begins with
         the message with this id."""
         ...
@@ -74,9 +66,7 @@ class Roster:
     versions: AgentVersions
     by_channel: Mapping[str, str] = field(default_factory=dict[str, str])
     options: Mapping[str, ModelOptions] = field(default_factory=dict[str, ModelOptions])
-    recorded: dict[tuple[str, str], AgentVersion] = field(
-        default_factory=dict[tuple[str, str], AgentVersion]
-    )
+    recorded: dict[tuple[str, str], AgentVersion] = field(default_factory=dict[tuple[str, str], AgentVersion])
     find_problems: Callable[[Iterable[AgentDefinition]], Iterable[str]] = lambda _definitions: ()
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
@@ -91,13 +81,9 @@ class Roster:
 
         Raises ConfigurationError with a sentence for each problem."""
         source = f"The agent {agent_id[:40]!r}"
-        draft = validate_definition(
-            fields, source=source, agent_id=agent_id, known=self.files.known
-        )
+        draft = validate_definition(fields, source=source, agent_id=agent_id, known=self.files.known)
         agents, own = await self.agents(), self.files.latest.get(agent_id)
-        problems = [
-            f"team: there is no agent named {one!r}." for one in draft.team if one not in agents
-        ]
+        problems = [f"team: there is no agent named {one!r}." for one in draft.team if one not in agents]
         if not set(draft.knowledge) <= set(own.knowledge if own else ()):
             problems.append("knowledge: only the agent's own file can name files.")
         if not (draft.name + draft.description).isprintable():
@@ -117,9 +103,7 @@ class Roster:
             await self.versions.record(before)
         return await self.versions.save(draft, at=at, by=by)
 
-    async def roll_back(
-        self, agent_id: str, number: int, *, at: Address, by: Person
-    ) -> AgentVersion | None:
+    async def roll_back(self, agent_id: str, number: int, *, at: Address, by: Person) -> AgentVersion | None:
         """Makes an earlier version current again. Returns None if there is no such version.
 
         Raises ConfigurationError if it can no longer work, for example because one of its tools is gone."""
@@ -148,9 +132,7 @@ class Roster:
         agent_id = run.agent_id or self.agent_in(thread.address.channel_id, thread.agent_id)
         version = await self._newest(agent_id)
         if version is None:
-            raise AgentError(
-                f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one."
-            )
+            raise AgentError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")
         return version
 
     async def member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:

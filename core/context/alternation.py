@@ -36,12 +36,8 @@ def conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) ->
     """Returns the conversation as a model receives it. `contents` are those of the messages, perhaps truncated."""
     sent: list[JsonObject] = []
     unanswered: Message | None = None
-    for message, content, is_start in zip(
-        messages, contents, request_starts(messages), strict=True
-    ):
-        is_next = unanswered is not None and (
-            unanswered.type == "tool" or unanswered.run_id != message.run_id
-        )
+    for message, content, is_start in zip(messages, contents, request_starts(messages), strict=True):
+        is_next = unanswered is not None and (unanswered.type == "tool" or unanswered.run_id != message.run_id)
         if is_start and is_next:
             sent.append(RUN_ENDED)
         sent.append(content)

@@ -82,10 +82,7 @@ def background_message(
             place = "after the first one " if root is not None else ""
             notes.append(f"{omitted:,} older messages {place}are not shown; read_chat shows them.")
         notes += [_FILES] if background.files else []
-        parts += [
-            f"[{' '.join(notes)}]",
-            wrap_untrusted("\n".join(lines), source="the chat thread"),
-        ]
+        parts += [f"[{' '.join(notes)}]", wrap_untrusted("\n".join(lines), source="the chat thread")]
     if background.note:
         parts.append(f"[{background.note}]")
     if background.linked:
@@ -186,8 +183,7 @@ def refers_to_files(text: str, files: Mapping[str, IncomingFile]) -> bool:
     words = text[:TEXT_CHARACTERS_MAX].casefold()
     names = (file.name.casefold() for file in files.values())
     return bool(_REFERS.search(words)) or any(
-        name in words or (len(stem := name.partition(".")[0]) > 3 and stem in words)
-        for name in names
+        name in words or (len(stem := name.partition(".")[0]) > 3 and stem in words) for name in names
     )
 
 
@@ -262,15 +258,11 @@ class BackgroundMessageReader:
             note=note,
         )
 
-    async def _read(
-        self, history: ChatHistory, address: Address, before: datetime
-    ) -> tuple[ChatPage, str]:
+    async def _read(self, history: ChatHistory, address: Address, before: datetime) -> tuple[ChatPage, str]:
         note = _PARTIAL
         try:
             async with asyncio.timeout(READ_SECONDS):
-                page = await history.read(
-                    address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=self._after
-                )
+                page = await history.read(address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=self._after)
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
             page, note = ChatPage(is_partial=True), _UNREAD
@@ -298,9 +290,7 @@ async def _read_linked(
             continue
         try:
             async with asyncio.timeout(READ_SECONDS):
-                found |= await history.read_linked(
-                    address, one.text, person_id=one.author.person_id
-                )
+                found |= await history.read_linked(address, one.text, person_id=one.author.person_id)
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("linked messages were not read: %s", type(error).__name__)
     return found

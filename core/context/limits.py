@@ -46,9 +46,7 @@ def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = No
     return replace(found, source="usual for the model's family") if found else _UNKNOWN
 
 
-def with_overrides(
-    limit: ContextLimit, *, window: int | None = None, reserved: int | None = None
-) -> ContextLimit:
+def with_overrides(limit: ContextLimit, *, window: int | None = None, reserved: int | None = None) -> ContextLimit:
     """Returns the limit with the configured window and answer sizes, in tokens; None keeps the model's own size.
 
     If only the window is given, at most a third of it is reserved for the answer."""

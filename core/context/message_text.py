@@ -34,8 +34,7 @@ def content_text(content: JsonValue) -> str:
     """Returns the text of a message's `content` value, with a placeholder for each image."""
     if isinstance(content, list):
         return "\n".join(
-            str(part["text"]) if isinstance(part, dict) and "text" in part else "[an image]"
-            for part in content
+            str(part["text"]) if isinstance(part, dict) and "text" in part else "[an image]" for part in content
         )
     return content if isinstance(content, str) else ""
 
@@ -89,10 +88,7 @@ def _output(execution: JsonObject) -> str:
 
 def unread_message(one: ThreadInput, run_id: str) -> Message:
     """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
-    lines = [
-        attributed_text(one),
-        *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files),
-    ]
+    lines = [attributed_text(one), *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files)]
     message = build_user_message(one, run_id, "\n".join(line for line in lines if line))
     return replace(message, metadata={**message.metadata, UNREAD_KEY: True})
 
@@ -135,9 +131,7 @@ def safe_name(name: str) -> str:
     flat = unicodedata.normalize("NFC", name).replace("\\", "/")
     base = PurePosixPath(flat).name if flat.strip("/") else ""
     kept = "".join(
-        character
-        for character in base
-        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+        character for character in base if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
     )
     cleaned = re.sub(r"\s+", " ", kept).strip(" .") or "file"
     while len(cleaned.encode()) > NAME_BYTES_MAX:

@@ -85,9 +85,7 @@ def picture_name(picture: Message) -> str:
 
 def _browser_text(content: JsonObject) -> str:
     facts = [
-        f"{key}: {_line(content[key])}"
-        for key in ("url", "title", "tabs", "scroll", "elements")
-        if content.get(key)
+        f"{key}: {_line(content[key])}" for key in ("url", "title", "tabs", "scroll", "elements") if content.get(key)
     ]
     text = "\n".join(facts)[:BROWSER_CHARACTERS_MAX]
     return wrap_untrusted(text, source="the browser as it is now")

@@ -46,9 +46,7 @@ class UnusableSummary(Exception):
     """The model's summary is empty or was cut off."""
 
 
-def find_summary_boundary(
-    messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]
-) -> int:
+def find_summary_boundary(messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]) -> int:
     """Returns the number of older messages that a summary can replace, or 0 if there are none.
 
     The other messages have at most `kept_tokens` tokens, but at least one message is kept, and a tool call is never
@@ -88,14 +86,11 @@ async def summarise(
     Raises ModelError if the model call fails, and UnusableSummary if the text is empty or cut off."""
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
     words = own // (4 if is_last_attempt else 2)
-    prompt = (
-        f"{_prompt()}\n\nWrite {words:,} words at most, because a longer text would be cut off."
-    )
+    prompt = f"{_prompt()}\n\nWrite {words:,} words at most, because a longer text would be cut off."
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(
-            transcript([one for one in older if one.type != "status"], left),
-            source="the conversation",
+            transcript([one for one in older if one.type != "status"], left), source="the conversation"
         )
     )
     request = ModelRequest(
@@ -113,9 +108,7 @@ async def summarise(
     return _standing_for(older, f"{note}\n\n{text}", run_id, room, todo)
 
 
-def omission_note(
-    older: Sequence[Message], *, run_id: str, room: int, todo: str | None = None
-) -> Message:
+def omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str | None = None) -> Message:
     """Returns a note that replaces the older messages if no summary could be made."""
     ids = ", ".join(one.message_id for one in older[-5:])
     text = _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids)
@@ -172,22 +165,14 @@ def _recorded(message: Message, content: JsonObject) -> str:
     return f"[{message.type}{name}]\n{content_text(content.get('content'))}{called}"
 
 
-def _standing_for(
-    older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None
-) -> Message:
+def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
     said = _cut_to(min(REQUEST_TOKENS_MAX, room // ROOM_SHARE), _newest_request(older))
     if said:
-        text = (
-            f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
-        )
+        text = f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
     if todo and todo.strip():
         shown = todo[:TODO_CHARACTERS_MAX]
         left_out = len(todo) - len(shown)
-        note = (
-            f"\n[The last {left_out} characters are left out; read_file shows them.]"
-            if left_out
-            else ""
-        )
+        note = f"\n[The last {left_out} characters are left out; read_file shows them.]" if left_out else ""
         text = f"{text}\n\n# todo.md\n\n{wrap_untrusted(shown, source='todo.md')}{note}"
     turns = sum(one.type == "assistant" and one.run_id == run_id for one in older)
     before = sum(_turns_replaced(one, run_id) for one in older)
@@ -227,10 +212,7 @@ def _turns_replaced(message: Message, run_id: str) -> int:
 
 def count_turns(messages: Sequence[Message], run_id: str) -> int:
     """Returns the number of the run's turns in the messages, including turns that a summary replaces."""
-    return sum(
-        _turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id)
-        for one in messages
-    )
+    return sum(_turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id) for one in messages)
 
 
 @cache

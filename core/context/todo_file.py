@@ -129,11 +129,7 @@ def successful_call(message: Message, names: frozenset[str]) -> tuple[str, JsonO
     """Returns the name and arguments of the call if the message is the result of a successful call of these tools."""
     details = message.metadata.get("parsing_details")
     content = message.content.get("content")
-    if (
-        not isinstance(details, dict)
-        or details.get("function_name") not in names
-        or not isinstance(content, str)
-    ):
+    if not isinstance(details, dict) or details.get("function_name") not in names or not isinstance(content, str):
         return None
     try:
         envelope: JsonValue = json.loads(content)
@@ -162,10 +158,7 @@ class TodoTracker:
         self._text: str | None = None  # as last read in this run
 
     async def look(
-        self,
-        call: ToolCall,
-        sandbox: Callable[[], Awaitable[Sandbox]],
-        emit: Callable[[AgentEvent], None],
+        self, call: ToolCall, sandbox: Callable[[], Awaitable[Sandbox]], emit: Callable[[AgentEvent], None]
     ) -> None:
         """Emits the checklist if the call changed todo.md.
 

@@ -171,9 +171,7 @@ def count_message(content: JsonObject) -> int:
     calls = content.get("tool_calls")
     if isinstance(calls, list):
         tokens += sum(_count_call(call) for call in calls)
-    return tokens + sum(
-        _count_value(content.get(key)) for key in ("name", "tool_call_id", REASONING_KEY)
-    )
+    return tokens + sum(_count_value(content.get(key)) for key in ("name", "tool_call_id", REASONING_KEY))
 
 
 def count_tools(schemas: Sequence[JsonObject]) -> int:

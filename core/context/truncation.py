@@ -153,9 +153,7 @@ def _mapped_parts(content: JsonValue, change: Callable[[str], str]) -> JsonValue
     if not isinstance(content, list):
         return content
     return [
-        {**part, "text": change(text)}
-        if isinstance(part, dict) and isinstance(text := part.get("text"), str)
-        else part
+        {**part, "text": change(text)} if isinstance(part, dict) and isinstance(text := part.get("text"), str) else part
         for part in content
     ]
 
@@ -196,8 +194,7 @@ def _closed(body: _Body) -> JsonObject:
     calls = content.get("tool_calls")
     if isinstance(calls, list):
         content["tool_calls"] = [
-            _with_arguments(call, arguments)
-            for call, arguments in zip(calls, body.arguments, strict=True)
+            _with_arguments(call, arguments) for call, arguments in zip(calls, body.arguments, strict=True)
         ]
     return content
 
@@ -239,17 +236,12 @@ class FittedMessages:
     is_over: bool = False
 
 
-def fit_messages(
-    messages: Sequence[Message], room: int, shown: Mapping[str, TruncatedMessage]
-) -> FittedMessages:
+def fit_messages(messages: Sequence[Message], room: int, shown: Mapping[str, TruncatedMessage]) -> FittedMessages:
     """Returns the messages, truncated to at most `room` tokens if possible.
 
     `shown` contains the messages that were truncated earlier; they stay truncated. No message is removed, so that tool
     calls keep their results."""
-    sizes = [
-        known.tokens if (known := shown.get(one.message_id)) else message_tokens(one)
-        for one in messages
-    ]
+    sizes = [known.tokens if (known := shown.get(one.message_id)) else message_tokens(one) for one in messages]
     tokens = sum(sizes)
     if tokens <= room:
         return FittedMessages(contents=_contents(messages, shown), tokens=tokens, shown=shown)
@@ -266,13 +258,7 @@ def fit_messages(
         tokens = sum(sizes)
         if tokens <= room:
             break
-    return FittedMessages(
-        contents=_contents(messages, now),
-        tokens=tokens,
-        shown=now,
-        made=made,
-        is_over=tokens > room,
-    )
+    return FittedMessages(contents=_contents(messages, now), tokens=tokens, shown=now, made=made, is_over=tokens > room)
 
 
 def fit_request(request: ModelRequest, room: int) -> ModelRequest:
@@ -293,25 +279,17 @@ def _shortened(content: JsonObject, tokens_max: int) -> JsonObject:
     if content.get("role") == "system" or count_message(content) <= tokens_max:
         return content
     # the request holds no message ids, so the model is not told how to expand the message
-    message = Message(
-        type="tool", content=content, is_llm_message=True, thread_id="", message_id=""
-    )
+    message = Message(type="tool", content=content, is_llm_message=True, thread_id="", message_id="")
     return truncate_message(message, Cut(tokens_max, keeps_reasoning=True)).content
 
 
-def _contents(
-    messages: Sequence[Message], shown: Mapping[str, TruncatedMessage]
-) -> tuple[JsonObject, ...]:
+def _contents(messages: Sequence[Message], shown: Mapping[str, TruncatedMessage]) -> tuple[JsonObject, ...]:
     if not shown:
         return tuple(one.content for one in messages)
-    return tuple(
-        short.content if (short := shown.get(one.message_id)) else one.content for one in messages
-    )
+    return tuple(short.content if (short := shown.get(one.message_id)) else one.content for one in messages)
 
 
-def _planned(
-    messages: Sequence[Message], sizes: Sequence[int], room: int, spent: set[int]
-) -> dict[int, Cut]:
+def _planned(messages: Sequence[Message], sizes: Sequence[int], room: int, spent: set[int]) -> dict[int, Cut]:
     """Returns the cuts by message index, planned with token counts only, so that each message is truncated once."""
     sizes = list(sizes)
     starts = (index for index, is_start in enumerate(request_starts(messages)) if is_start)

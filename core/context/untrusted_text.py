@@ -61,10 +61,7 @@ def clean_json(value: JsonValue) -> JsonValue:
         case list():
             return [clean_json(one) for one in value]
         case dict():
-            return {
-                key.encode("utf-8", "replace").decode("utf-8"): clean_json(one)
-                for key, one in value.items()
-            }
+            return {key.encode("utf-8", "replace").decode("utf-8"): clean_json(one) for key, one in value.items()}
         case _:
             return value
 

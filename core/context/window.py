@@ -10,13 +10,7 @@ from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ContextLimit, find_context_limit, with_overrides
 from core.context.message_text import for_model
 from core.context.program_message import program_message
-from core.context.request_tail import (
-    BROWSER_MESSAGES,
-    PICTURE_MESSAGES,
-    PICTURES_MAX,
-    RequestTail,
-    picture_name,
-)
+from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (
     Complete,
     UnusableSummary,
@@ -27,13 +21,7 @@ from core.context.summary import (
 )
 from core.context.todo_file import todo_call, todo_text_in_history
 from core.context.tokens import count_message, count_text, message_tokens, with_token_count
-from core.context.truncation import (
-    Cut,
-    FittedMessages,
-    TruncatedMessage,
-    fit_messages,
-    truncate_message,
-)
+from core.context.truncation import Cut, FittedMessages, TruncatedMessage, fit_messages, truncate_message
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message
@@ -54,9 +42,7 @@ RETRY_GROWTH_PERCENT = 100
 
 
 NO_STATE: Mapping[str, str] = {}
-PICTURES_GONE = (
-    "Pictures from earlier that are no longer shown: {names}. `see_image` shows a picture again."
-)
+PICTURES_GONE = "Pictures from earlier that are no longer shown: {names}. `see_image` shows a picture again."
 
 
 SETTINGS = (
@@ -81,9 +67,7 @@ class ContextPolicy:
 
     def limit_of(self, model: str) -> ContextLimit:
         return with_overrides(
-            find_context_limit(model, self.limits),
-            window=self.window_tokens,
-            reserved=self.answer_tokens,
+            find_context_limit(model, self.limits), window=self.window_tokens, reserved=self.answer_tokens
         )
 
 
@@ -140,9 +124,7 @@ class ContextWindow:
         if cuts:
             known = [one for one in self._messages if one.message_id in cuts]
             self._shown = await asyncio.to_thread(
-                lambda: {
-                    one.message_id: truncate_message(one, cuts[one.message_id]) for one in known
-                }
+                lambda: {one.message_id: truncate_message(one, cuts[one.message_id]) for one in known}
             )
 
     def add(self, messages: Sequence[Message]) -> None:
@@ -234,9 +216,7 @@ class ContextWindow:
         browser = self._browser
         if browser is not None and len(self._messages) - browser[0] > BROWSER_MESSAGES:
             browser = None
-        return RequestTail(
-            browser=browser and browser[1], pictures=self._pictures_of_age(gone=False)
-        )
+        return RequestTail(browser=browser and browser[1], pictures=self._pictures_of_age(gone=False))
 
     def _pictures_of_age(self, *, gone: bool) -> list[Message]:
         count = len(self._messages)
@@ -251,9 +231,7 @@ class ContextWindow:
 
     def _todo_after(self, messages: Sequence[Message]) -> str | None:
         known = self._todo_results
-        return todo_text_in_history(
-            [known[one.message_id] for one in messages if one.message_id in known]
-        )
+        return todo_text_in_history([known[one.message_id] for one in messages if one.message_id in known])
 
     async def _contents(self, tail_tokens: int) -> tuple[JsonObject, ...]:
         """Makes the conversation fit, and returns the contents of its messages. Raises ContextOverflow."""
@@ -267,9 +245,7 @@ class ContextWindow:
         if fitted.is_over or is_full:
             await self._summarise(room, is_needed=fitted.is_over)
             fitted = await self._fit(room)
-        if fitted.is_over and (
-            place := find_summary_boundary(self._messages, room * 2 // 3, self._sizes())
-        ):
+        if fitted.is_over and (place := find_summary_boundary(self._messages, room * 2 // 3, self._sizes())):
             self._leave_out(place, room)
             fitted = await self._fit(room)
         if fitted.is_over:
@@ -376,9 +352,7 @@ class ContextWindow:
     def _sizes(self) -> dict[str, int]:
         return {key: short.tokens for key, short in self._shown.items()}
 
-    def _overflow(
-        self, tail_tokens: int = 0, conversation_tokens: int = 0, *, detail: str = ""
-    ) -> ContextOverflow:
+    def _overflow(self, tail_tokens: int = 0, conversation_tokens: int = 0, *, detail: str = "") -> ContextOverflow:
         limit = self._limit
         window = f"its window of {limit.window:,} tokens (a size that is {limit.source})"
         parts = {

@@ -68,10 +68,7 @@ def parse_arguments(text: str) -> JsonObject:
 
 def parse_json(text: str) -> object:
     """Parses strict JSON. Raises ValueError if the text is invalid."""
-    return cast(
-        object,
-        jiter.from_json(text.encode("utf-8", "replace"), allow_inf_nan=False, cache_mode="keys"),
-    )
+    return cast(object, jiter.from_json(text.encode("utf-8", "replace"), allow_inf_nan=False, cache_mode="keys"))
 
 
 def gemma_to_json(text: str) -> str:
@@ -203,9 +200,7 @@ def _outside(piece: str, open_brackets: list[str]) -> str:
 def _without_trailing_commas(pieces: list[str]) -> str:
     if pieces[-1] and len(pieces) > 1:
         pieces[-2:] = [pieces[-2].rstrip().removesuffix(",") + pieces[-1]]
-    return "".join(
-        piece if piece.startswith('"') else _TRAILING_COMMA.sub(r"\1", piece) for piece in pieces
-    )
+    return "".join(piece if piece.startswith('"') else _TRAILING_COMMA.sub(r"\1", piece) for piece in pieces)
 
 
 def _complaint(text: str, error: ValueError) -> str:
@@ -230,10 +225,7 @@ _UNREADABLE = object()
 
 
 def fit_arguments(
-    arguments: Mapping[str, JsonValue],
-    parameters: JsonObject,
-    root: JsonObject | None = None,
-    depth: int = 0,
+    arguments: Mapping[str, JsonValue], parameters: JsonObject, root: JsonObject | None = None, depth: int = 0
 ) -> JsonObject:
     """Returns the arguments of a call as the JSON schema of its parameters wants them, without an object around them.
 
@@ -324,9 +316,7 @@ def _with_end_line(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue
     return others
 
 
-def _fitted(
-    value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int
-) -> JsonValue:
+def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int) -> JsonValue:
     if isinstance(value, str):
         value = _converted(value, options)
     elif _is_text_wanted(value, options, depth):
@@ -358,9 +348,7 @@ def _as_text(value: JsonValue) -> str:
 
 def _may_be_null(option: JsonObject) -> bool:
     choices = option.get("enum")
-    return "null" in _kinds(option) or (
-        None in choices if isinstance(choices, list) else "type" not in option
-    )
+    return "null" in _kinds(option) or (None in choices if isinstance(choices, list) else "type" not in option)
 
 
 def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:

@@ -35,17 +35,12 @@ _WORD = re.compile(r"[\w.-]+")
 _CALLING = re.compile(r"[{=(]|arg_key")
 _TAG = re.compile(r"<[^<>]{1,40}>")
 _FUNCTION_TAG = re.compile(
-    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</(?:seed:)?tool_call>|\Z))|\Z)",
-    re.DOTALL,
+    r"<function=([\w.-]{1,64})>(.*?)(?:(</function>)(?=\s{0,9}(?:<function=|</(?:seed:)?tool_call>|\Z))|\Z)", re.DOTALL
 )
 _FIRST_ARGUMENTS = re.compile(r"\{|<[^\s<>=]{0,12}?(?:parameter|arg_key)[\s=>]", re.IGNORECASE)
-_KEYED_VALUE = re.compile(
-    r"<arg_key>([^<>]{1,100})</arg_key>\s{0,9}<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL
-)
+_KEYED_VALUE = re.compile(r"<arg_key>([^<>]{1,100})</arg_key>\s{0,9}<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL)
 _KEYED_NAME = re.compile(r"<tool_call>\s*+([\w.-]{1,64})\s*+<arg_key>", re.IGNORECASE)
-_TAG_NAME = re.compile(
-    r'<[^\s<>]{0,9}?(?:function=|invoke name=)"?([\w.:/-]{1,64})"?>\s*\Z', re.IGNORECASE
-)
+_TAG_NAME = re.compile(r'<[^\s<>]{0,9}?(?:function=|invoke name=)"?([\w.:/-]{1,64})"?>\s*\Z', re.IGNORECASE)
 _REVERSED_NAME = re.compile(r"(?:\d{1,4}:)?([\w-]{1,64})")
 _CALL_ID = re.compile(r"\[CALL_ID\][\w-]{1,64}\Z", re.IGNORECASE)
 _DECODER = json.JSONDecoder(strict=False)
@@ -259,9 +254,7 @@ def _fits_tool(arguments: JsonValue, tools: Iterable[ToolSpec]) -> bool:
 
 def may_name_tool(head: str, tools: Tools) -> bool:
     names = _BARE_NAME.findall(head)
-    return bool(_ARGUMENTS_FIRST.match(head)) or any(
-        find_tool_name(one, tools) in tools for one in names
-    )
+    return bool(_ARGUMENTS_FIRST.match(head)) or any(find_tool_name(one, tools) in tools for one in names)
 
 
 class CallFormat(NamedTuple):

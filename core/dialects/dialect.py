@@ -112,9 +112,7 @@ class Dialect(Protocol):
         ...
 
 
-def parse_message(
-    message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]
-) -> list[ParsedPart]:
+def parse_message(message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]) -> list[ParsedPart]:
     """Parses the text of a stored assistant message: what people may read of it, and the calls written as text."""
     parser = dialect.parser(tools)
     text = TextDelta(text=str(message.content.get("content") or ""))

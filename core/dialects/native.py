@@ -40,8 +40,7 @@ class NativeDialect:
     def request_parts(self, tools: Sequence[ToolSpec]) -> tuple[tuple[JsonObject, ...], str]:
         """Returns one function schema per tool, and no text for the system prompt."""
         functions: Iterator[JsonObject] = (
-            {"name": one.name, "description": one.description, "parameters": one.parameters}
-            for one in tools
+            {"name": one.name, "description": one.description, "parameters": one.parameters} for one in tools
         )
         return tuple({"type": "function", "function": one} for one in functions), ""
 
@@ -68,12 +67,7 @@ class NativeDialect:
 
     def parsing_details(self, call: ToolCall) -> JsonObject:
         """Returns metadata about the call. `raw_parameters` is the JSON text exactly as the model wrote it."""
-        return {
-            "format": "native",
-            "raw_xml": None,
-            "function_name": call.name,
-            "raw_parameters": call.raw,
-        }
+        return {"format": "native", "raw_xml": None, "function_name": call.name, "raw_parameters": call.raw}
 
 
 def provider_safe_name(name: str) -> str:
@@ -166,9 +160,7 @@ class NativeParser:
         if slot.name and not slot.is_complete and self._is_worth_telling(slot):
             slot.told_characters, name = slot.characters, find_tool_name(slot.name, self._tools)
             text, call_id = "".join(slot.parts), slot.call_id
-            parsed.append(
-                CallProgress(index=slot.index, call_id=call_id, name=name, arguments=text)
-            )
+            parsed.append(CallProgress(index=slot.index, call_id=call_id, name=name, arguments=text))
         return parsed
 
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
@@ -199,9 +191,7 @@ class NativeParser:
 
     def _complete_written(self) -> Iterator[CallComplete]:
         """Yields the calls in the text, without those that the model also made as real calls."""
-        made = [
-            (call.name, call.arguments) for call in (_call(one, self._tools) for one in self._slots)
-        ]
+        made = [(call.name, call.arguments) for call in (_call(one, self._tools) for one in self._slots)]
         calls = [one for one in self._written.calls if (one.name, one.arguments) not in made]
         for index, call in enumerate(calls, len(self._slots)):
             yield CallComplete(index=index, call=call)

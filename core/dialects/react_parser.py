@@ -336,11 +336,7 @@ class ReactParser:
         if not name:
             arguments, problem = {}, "An Action line must name the tool. Nothing was run."
         call = ToolCall(
-            name=name,
-            arguments=arguments,
-            call_id=new_call_id(),
-            raw="".join(self._call_raw).strip(),
-            problem=problem,
+            name=name, arguments=arguments, call_id=new_call_id(), raw="".join(self._call_raw).strip(), problem=problem
         )
         self._parsed.append(CallComplete(index=self._calls_count, call=call))
         self._calls_count += 1

@@ -131,9 +131,7 @@ class WrittenCalls:
         form = call_formats.FORMAT_BY_START.get(mark.lower())
         if code < 0 and form is not None:
             return self._after_mark(form, mark, after, shown)
-        is_common = self._last == " " or (
-            mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls
-        )
+        is_common = self._last == " " or (mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls)
         if code >= 0 or (is_common and not self._has_marks):
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
@@ -213,9 +211,7 @@ class WrittenCalls:
             self._inside = token[kind].lower() if kind == "value" else kind
             place = token.end()
 
-    def _finish(
-        self, form: CallFormat, end: str, shown: list[str], *, is_lost: bool = False
-    ) -> None:
+    def _finish(self, form: CallFormat, end: str, shown: list[str], *, is_lost: bool = False) -> None:
         """Ends the current call, or what looked like one."""
         body = "".join(self._body)
         self._format, self._body, self._rest = None, [], ""

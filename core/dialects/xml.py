@@ -9,14 +9,7 @@ from pydantic import JsonValue
 
 from core.dialects.arguments import find_reference
 from core.dialects.call_formats import UNREADABLE
-from core.dialects.dialect import (
-    CallComplete,
-    CallParser,
-    DisplayText,
-    ParsedPart,
-    ToolSpec,
-    format_tool_result,
-)
+from core.dialects.dialect import CallComplete, CallParser, DisplayText, ParsedPart, ToolSpec, format_tool_result
 from core.dialects.written_calls import WrittenCalls
 from core.dialects.xml_parser import new_xml_parser
 from core.domain.messages import JsonObject, ToolCall
@@ -64,10 +57,7 @@ def format_call(name: str, arguments: Mapping[str, JsonValue]) -> str:
 
 def format_invoke(name: str, arguments: Mapping[str, JsonValue]) -> str:
     """Returns one call as an `<invoke>` element, without a block around it."""
-    parameters = [
-        f'<parameter name="{key}">{format_value(value)}</parameter>'
-        for key, value in arguments.items()
-    ]
+    parameters = [f'<parameter name="{key}">{format_value(value)}</parameter>' for key, value in arguments.items()]
     return "\n".join((f'<invoke name="{name}">', *parameters, "</invoke>"))
 
 
@@ -128,9 +118,7 @@ def describe_type(schema: JsonValue, root: JsonObject | None = None, depth: int 
     return str(kind or "any")
 
 
-def _described_fields(
-    fields: JsonObject, required: JsonValue, root: JsonObject | None, depth: int
-) -> str:
+def _described_fields(fields: JsonObject, required: JsonValue, root: JsonObject | None, depth: int) -> str:
     needed = required if isinstance(required, list) else []
     shown = [
         f"{name}{'' if name in needed else '?'}: {describe_type(schema, root, depth)}"
@@ -161,9 +149,7 @@ class TextCallParser:
 
     __slots__ = ("_calls_count", "_parser", "_written")
 
-    def __init__(
-        self, parser: CallParser, tools: Mapping[str, ToolSpec], own: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, parser: CallParser, tools: Mapping[str, ToolSpec], own: frozenset[str] = frozenset()) -> None:
         """`own` are the marks that the parser reads itself, so they are text wherever it takes them for text."""
         self._parser = parser
         self._written = WrittenCalls(tools, own)

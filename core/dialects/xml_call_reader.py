@@ -88,9 +88,7 @@ class InvokeReader:
         try:
             values = self._values(is_ended=is_ended)
         except UnreadableCall as problem:
-            return ToolCall(
-                name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem)
-            )
+            return ToolCall(name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem))
         schema: JsonObject = self._spec.parameters if self._spec is not None else {}
         arguments = fit_arguments(values, schema)
         return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw)
@@ -105,8 +103,7 @@ class InvokeReader:
         if self._is_unbalanced:
             return _values_by_what_follows(self._tokens, self._spec, self.name)
         return {
-            name: "".join(token.raw for token in self._tokens[start:end])
-            for name, (start, end) in self._found.items()
+            name: "".join(token.raw for token in self._tokens[start:end]) for name, (start, end) in self._found.items()
         }
 
     @property
@@ -141,9 +138,7 @@ class InvokeReader:
         """Starts a parameter. `position` is the index of its opening tag in the body."""
         self._parameter = token.attributes.get("name", "").strip()
         if not self._parameter:
-            self._problem = (
-                f"A parameter of {self.name} has no name. Nothing was run; write the call again."
-            )
+            self._problem = f"A parameter of {self.name} has no name. Nothing was run; write the call again."
         self._start = position + 1
         self._found[self._parameter] = (self._start, self._start)
         while self._stack:
@@ -217,9 +212,7 @@ class InvokeReader:
         return name
 
 
-def _values_by_what_follows(
-    body: list[Token], spec: ToolSpec | None, tool_name: str
-) -> dict[str, str]:
+def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name: str) -> dict[str, str]:
     """Returns the values of a call whose values contain unbalanced tags.
 
     Each value ends before a known parameter or at the end of the call."""
@@ -231,12 +224,7 @@ def _values_by_what_follows(
         if is_parameter and token.kind == "close":
             pieces.extend(after)
             after = [token.raw]
-        elif (
-            is_parameter
-            and token.kind == "open"
-            and (after or not name)
-            and _fits(token, known, values, name)
-        ):
+        elif is_parameter and token.kind == "open" and (after or not name) and _fits(token, known, values, name):
             if name:
                 values[name] = "".join(pieces)
             name, pieces, after = token.attributes["name"].strip(), [], []
@@ -320,9 +308,7 @@ class ElementReader:
         if problem is None and content.strip():
             problem = self._add_content(values, content)
         arguments = {} if problem else fit_arguments(values, self._spec.parameters)
-        return ToolCall(
-            name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem
-        )
+        return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem)
 
     def _add_content(self, values: dict[str, str], content: str) -> str | None:
         if self._spec.content_parameter is not None:
@@ -330,10 +316,7 @@ class ElementReader:
             return None
         children = _children(content)
         if children is None:
-            return (
-                f"{self.name} takes no text between its tags. Nothing was run; "
-                "give every argument as a parameter."
-            )
+            return f"{self.name} takes no text between its tags. Nothing was run; give every argument as a parameter."
         values.update(children)
         return None
 

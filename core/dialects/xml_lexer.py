@@ -43,9 +43,7 @@ class TagGrammar:
 
     __slots__ = ("_block", "_longest", "_names", "_tool", "_tool_names", "spot")
 
-    def __init__(
-        self, *, block: bool, tool_names: Iterable[str] = (), has_prose: bool = False
-    ) -> None:
+    def __init__(self, *, block: bool, tool_names: Iterable[str] = (), has_prose: bool = False) -> None:
         self._tool_names = frozenset(name.lower() for name in tool_names)
         names = {*(BLOCK_TAGS if block else ()), *self._tool_names}
         self._names = tuple(names)

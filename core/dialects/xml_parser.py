@@ -22,9 +22,7 @@ from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 BLOCK_END = "\n</function_calls>"
-RESULT_TAGS = frozenset(
-    {"function_results", "function_result", "tool_results", "tool_result", "tool_response"}
-)
+RESULT_TAGS = frozenset({"function_results", "function_result", "tool_results", "tool_result", "tool_response"})
 """Tags in which models invent the results of calls that they have just written."""
 _SPECIAL = re.compile(r"[<`~\\]")
 
@@ -314,9 +312,7 @@ def new_xml_parser(tools: Mapping[str, ToolSpec], calls_max: int = 0) -> XmlPars
     return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=grammar, calls_max=calls_max))
 
 
-_PREFIX = re.compile(
-    r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE
-)
+_PREFIX = re.compile(r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE)
 
 
 def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]:

@@ -79,11 +79,7 @@ class CallToApprove:
         free = _TEXTS if targets else frozenset[str]()
         if any(_noun(name) in _RECIPIENTS for name in targets):
             free |= _HEADINGS
-        return {
-            name: value
-            for name, value in self.arguments.items()
-            if name not in free or not isinstance(value, str)
-        }
+        return {name: value for name, value in self.arguments.items() if name not in free or not isinstance(value, str)}
 
     @property
     def grant(self) -> str:
@@ -94,9 +90,7 @@ class CallToApprove:
     @property
     def line(self) -> str:
         """The call on one line of Markdown, whole."""
-        values = [
-            f"{_name(name)} `{_on_one_line(value)}`" for name, value in self.arguments.items()
-        ]
+        values = [f"{_name(name)} `{_on_one_line(value)}`" for name, value in self.arguments.items()]
         return self._headed + (f", with {', '.join(values)}" if values else "")
 
     @property
@@ -147,9 +141,7 @@ class Approval:
             share = CARD_CHARACTERS_MAX
         lines = ["May I do this?", *(f"- {call.cut_line(share)}" for call in shown)]
         if len(self.calls) > len(shown):
-            lines.append(
-                f"- **and {len(self.calls) - len(shown)} more calls that do not fit here**"
-            )
+            lines.append(f"- **and {len(self.calls) - len(shown)} more calls that do not fit here**")
         if not self._fits:
             lines.append(
                 f"\n**This is not everything.** The file `{self.file_name}` ({self._line_count} lines) shows it whole:"
@@ -205,9 +197,7 @@ class Approval:
     def _whole(self) -> str:
         count = len(self.calls)
         head = "Characters that cannot be seen are written as \\uXXXX. A line that begins with > goes on."
-        calls = (
-            f"Call {at} of {count}: {call.whole}" for at, call in enumerate(self.calls, start=1)
-        )
+        calls = (f"Call {at} of {count}: {call.whole}" for at, call in enumerate(self.calls, start=1))
         return "\n\n".join([head, *calls]) + "\n"
 
     @property
@@ -339,9 +329,7 @@ def draw_visibly(text: str) -> str:
 
 def _is_visible(char: str) -> bool:
     # printable means: no separator but the space, and no control, format, private or unassigned character
-    is_selector = (
-        "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
-    )
+    is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
     return char.isprintable() and not is_selector and char not in _BLANK
 
 

@@ -153,15 +153,11 @@ class Ledger(Protocol):
         runs."""
         ...
 
-    async def book(
-        self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
-    ) -> None:
+    async def book(self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person) -> None:
         """Stores usage outside runs, as pairs of model name and usage. It counts against the daily budgets."""
         ...
 
-    async def change_limit(
-        self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
-    ) -> None:
+    async def change_limit(self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person) -> None:
         """Changes a limit for the workspace and records who did. None restores the configured limit."""
         ...
 
@@ -198,8 +194,7 @@ def price_usage(usage: Usage, price: Price | None) -> Usage:
     written_usd = price.written_per_million_usd
     millionths = (
         fresh * price.input_per_million_usd
-        + usage.written_tokens
-        * (price.input_per_million_usd if written_usd is None else written_usd)
+        + usage.written_tokens * (price.input_per_million_usd if written_usd is None else written_usd)
         + usage.cached_tokens * price.cached_per_million_usd
         + usage.output_tokens * price.output_per_million_usd
     )
@@ -281,9 +276,7 @@ def _figures(limit: Limit, used: Spent, *, counts_unpriced: bool) -> str | None:
     figures = f"{format_dollars(cost)} of {format_dollars(limit.usd)} US dollars"
     if not unpriced:
         return figures
-    return (
-        f"{figures} (a million tokens of unknown price count {UNPRICED_PER_MILLION_USD:g} dollars)"
-    )
+    return f"{figures} (a million tokens of unknown price count {UNPRICED_PER_MILLION_USD:g} dollars)"
 
 
 def format_dollars(amount: float) -> str:

@@ -65,12 +65,7 @@ class ModelUnavailable(ModelError):
     """
 
     def __init__(
-        self,
-        public_message: str,
-        *,
-        detail: str = "",
-        retry_after_seconds: float | None = None,
-        is_late: bool = False,
+        self, public_message: str, *, detail: str = "", retry_after_seconds: float | None = None, is_late: bool = False
     ) -> None:
         super().__init__(public_message, detail=detail)
         self.retry_after_seconds = retry_after_seconds

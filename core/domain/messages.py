@@ -14,9 +14,7 @@ JsonObject = dict[str, JsonValue]
 REASONING_KEY = "reasoning_state"
 """Key of an assistant message's content: the model's reasoning as an opaque object, for requests to the same model."""
 
-MessageType = Literal[
-    "user", "assistant", "tool", "status", "browser_state", "image_context", "summary"
-]
+MessageType = Literal["user", "assistant", "tool", "status", "browser_state", "image_context", "summary"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,7 @@ _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 def _extra_fields(value: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
     for name in value:
         if _OWN_FIELDS.fullmatch(name) or not _FIELD.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is no extra request field: the program sets it, or its name is odd"
-            )
+            raise ValueError(f"{name!r} is no extra request field: the program sets it, or its name is odd")
     return value
 
 

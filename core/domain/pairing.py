@@ -30,15 +30,11 @@ class Pairings(Protocol):
         waiting."""
         ...
 
-    async def pair(
-        self, code_hash: str, *, workspace_id: str, at: Address, by: Person
-    ) -> Person | None:
+    async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         """Admits the person with that code to the workspace. Returns None if the code is invalid."""
         ...
 
-    async def unpair(
-        self, name: str, *, workspace_id: str, at: Address, by: Person
-    ) -> Person | None:
+    async def unpair(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         """Removes the pairing of the person with that id, or that unique name. Returns None if no one matches."""
         ...
 

@@ -70,12 +70,7 @@ Plans = tuple[Plan, ...]
 
 class PlanStore(Protocol):
     async def change(
-        self,
-        thread_id: str,
-        how: Callable[[Plans], Plans],
-        *,
-        lease: Lease | None = None,
-        key: str = "",
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
     ) -> Plans:
         """Replaces the thread's plans with the result of `how` in one transaction, and returns them. With a key, it
         does so once: a command that comes again finds the plans as they are.
@@ -96,12 +91,7 @@ class PlansOfRun:
     held: Lease
 
     async def change(
-        self,
-        thread_id: str,
-        how: Callable[[Plans], Plans],
-        *,
-        lease: Lease | None = None,
-        key: str = "",
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
     ) -> Plans:
         return await self.plans.change(thread_id, how, lease=lease or self.held, key=key)
 
@@ -129,9 +119,7 @@ def create_plan(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) 
     return activate_plan((*plans, new), plan_id)
 
 
-def update_plan(
-    plans: Plans, plan_id: str | None, title: str | None, steps: tuple[str, ...] | None
-) -> Plans:
+def update_plan(plans: Plans, plan_id: str | None, title: str | None, steps: tuple[str, ...] | None) -> Plans:
     """Returns the plans with a new title or new steps for one plan. A step with unchanged text keeps its state, even
     if it moves."""
     old = find_plan(plans, plan_id)
@@ -153,9 +141,7 @@ def mark_step(
     if not 0 <= step_index < len(plan.steps):
         raise ToolError(f"There is no step {step_index}: the steps are 0 to {len(plan.steps) - 1}.")
     old = plan.steps[step_index]
-    step = replace(
-        old, status=status or old.status, notes=old.notes if notes is None else notes.strip()
-    )
+    step = replace(old, status=status or old.status, notes=old.notes if notes is None else notes.strip())
     steps = (*plan.steps[:step_index], step, *plan.steps[step_index + 1 :])
     return _replaced(plans, replace(plan, steps=steps))
 
@@ -200,10 +186,7 @@ def format_plan_list(plans: Plans) -> str:
 def build_checklist(plan: Plan) -> ChecklistChanged:
     """Returns the plan as the checklist that people see in the status message."""
     items = tuple(
-        ChecklistItem(
-            text=f"{step.text} ({step.notes})" if step.notes else step.text,
-            state=_SHOWN[step.status],
-        )
+        ChecklistItem(text=f"{step.text} ({step.notes})" if step.notes else step.text, state=_SHOWN[step.status])
         for step in plan.steps
     )
     return ChecklistChanged(title=plan.title, items=items)

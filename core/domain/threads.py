@@ -22,14 +22,7 @@ Platform = Literal["slack", "discord", "api"]
 ThreadState = Literal["idle", "running", "waiting"]
 RunStatus = Literal["queued", "running", "waiting", "completed", "failed", "stopped"]
 FinishReason = Literal[
-    "stop",
-    "tool_calls",
-    "length",
-    "xml_tool_limit_reached",
-    "agent_terminated",
-    "stopped",
-    "max_iterations",
-    "budget",
+    "stop", "tool_calls", "length", "xml_tool_limit_reached", "agent_terminated", "stopped", "max_iterations", "budget"
 ]
 InputKind = Literal["message", "edit", "delete", "answer"]
 FollowMode = Literal["default", "follow", "mention", "quiet"]

@@ -68,9 +68,7 @@ def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
     for message in reversed(history):
         match message.metadata.get(FLOW_KEY):
             case {"phase": ("plan" | "review" | "step" | "asked" | "report") as phase, **rest}:
-                return FlowMessageTag(
-                    phase=phase, key=str(rest.get("key", "")), agent=str(rest.get("agent", ""))
-                )
+                return FlowMessageTag(phase=phase, key=str(rest.get("key", "")), agent=str(rest.get("agent", "")))
             case _:
                 continue
     return None
@@ -128,9 +126,7 @@ def report_text(plan: Plan) -> str:
     ]
     handed = ", ".join(plan_attachments(plan))
     return _prompt("flow_report").format(
-        plan=format_numbered_plan(plan),
-        results="\n\n".join(results),
-        files=f" They are: {handed}." if handed else "",
+        plan=format_numbered_plan(plan), results="\n\n".join(results), files=f" They are: {handed}." if handed else ""
     )
 
 
@@ -145,11 +141,7 @@ def asked_text(plan: Plan, step: Step) -> str:
 
 def plain_report(plan: Plan) -> str:
     """Returns a report of the completed and open steps, for when no model writes the answer."""
-    lines = [
-        f"- {step.text}: {step.result or 'done'}"
-        for step in plan.steps
-        if step.status == "completed"
-    ]
+    lines = [f"- {step.text}: {step.result or 'done'}" for step in plan.steps if step.status == "completed"]
     left = [
         f"- {step.text}" + (f" ({step.notes})" if step.notes else "")
         for step in plan.steps
@@ -167,10 +159,7 @@ def plan_attachments(plan: Plan) -> tuple[str, ...]:
 
 def format_numbered_plan(plan: Plan) -> str:
     """Returns the plan as text, with its steps numbered from 1."""
-    lines = [
-        f"{index}. {STATUS_MARKS[step.status]} {step.text}"
-        for index, step in enumerate(plan.steps, start=1)
-    ]
+    lines = [f"{index}. {STATUS_MARKS[step.status]} {step.text}" for index, step in enumerate(plan.steps, start=1)]
     return "\n".join([plan.title, *lines])
 
 
@@ -178,10 +167,7 @@ def _team_text(team: Mapping[str, str]) -> str:
     if not team:
         return ""
     names = "\n".join(f"  - `[{name}]` {' '.join(told.split())}" for name, told in team.items())
-    return (
-        "- Begin each step with the name of the agent that is to do it, in brackets, exactly as here:\n"
-        f"{names}\n"
-    )
+    return f"- Begin each step with the name of the agent that is to do it, in brackets, exactly as here:\n{names}\n"
 
 
 @cache

@@ -62,9 +62,7 @@ class PlanDraft:
         if not params.steps:
             raise ToolError(f"{params.command} needs steps.")
         steps = validate_steps(params.steps, tuple(self.flow.team))
-        after = await self.flow.plans.change(
-            context.thread_id, lambda known: self._after(known, params.title, steps)
-        )
+        after = await self.flow.plans.change(context.thread_id, lambda known: self._after(known, params.title, steps))
         plan = flow_plan(after)
         if plan is None:
             raise ToolError("The conversation is gone, and the plan with it.")
@@ -75,9 +73,7 @@ class PlanDraft:
     def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
         if any(plan.plan_id == self.plan_id for plan in known):
             return change_plan(
-                known,
-                self.plan_id,
-                lambda plan: mark_seen(revise_steps(plan, title, steps), self.seen_message_id),
+                known, self.plan_id, lambda plan: mark_seen(revise_steps(plan, title, steps), self.seen_message_id)
             )
         new = new_plan(self.flow, title or DEFAULT_TITLE, steps, self.seen_message_id)
         return add_plan(known, replace(new, plan_id=self.plan_id))
@@ -90,9 +86,7 @@ def validate_steps(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]
     if not team:
         return tuple(steps)
     strangers = [
-        name
-        for step in steps
-        if (name := agent_name_in(step)) is not None and find_member(name, team) is None
+        name for step in steps if (name := agent_name_in(step)) is not None and find_member(name, team) is None
     ]
     if strangers:
         raise ToolError(
@@ -158,12 +152,7 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
 
 
 async def _drafted(
-    flow: Flow,
-    context: RunContext,
-    draft: PlanDraft,
-    sign: FlowMessageTag,
-    text: str,
-    left: Ended | None,
+    flow: Flow, context: RunContext, draft: PlanDraft, sign: FlowMessageTag, text: str, left: Ended | None
 ) -> Ended | None:
     """Runs turns until the plan is set, the planner ends without a plan, or a turn limit is reached.
 

@@ -93,18 +93,14 @@ class Flow:
         """Returns whether the run has reached its turn limit."""
         return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
-    async def turns(
-        self, context: RunContext, history: Sequence[Message], turns_max: int
-    ) -> RunFinished | Approval:
+    async def turns(self, context: RunContext, history: Sequence[Message], turns_max: int) -> RunFinished | Approval:
         """Runs `run_agent` for at most `turns_max` turns, within the turn limit of the run."""
         done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
         context = replace(context, policy=replace(context.policy, turns_max=until))
         return await run_agent(history, context, turns_done=done)
 
-    def with_message(
-        self, history: Sequence[Message], sign: FlowMessageTag, text: str
-    ) -> Sequence[Message]:
+    def with_message(self, history: Sequence[Message], sign: FlowMessageTag, text: str) -> Sequence[Message]:
         """Returns the history with the new flow message, unless the newest flow message already has this tag."""
         if newest_tag(history) == sign:
             return history
@@ -121,9 +117,7 @@ class Flow:
 
         Commits pending entries first, so that the plan is never ahead of the stored conversation."""
         await self.run_log.commit()
-        after = await self.plans.change(
-            self.thread_id, lambda known: change_plan(known, plan.plan_id, how)
-        )
+        after = await self.plans.change(self.thread_id, lambda known: change_plan(known, plan.plan_id, how))
         new = flow_plan(after)
         if new is not None:
             self.checklist.show(new)
@@ -131,12 +125,7 @@ class Flow:
 
 
 async def build_flow(
-    config: AgentConfig,
-    run: Run,
-    thread: Thread,
-    context: RunContext,
-    deps: RunDeps,
-    recorder: RunRecorder,
+    config: AgentConfig, run: Run, thread: Thread, context: RunContext, deps: RunDeps, recorder: RunRecorder
 ) -> Flow | None:
     """Returns the run's planning flow, or None if its agent does not plan.
 
@@ -151,9 +140,7 @@ async def build_flow(
         version = await deps.agents.roster.member(name, begun.get(name))
         if version is None:
             continue
-        own = await build_agent_config(
-            version.definition, run, thread, deps, recorder, context.switch
-        )
+        own = await build_agent_config(version.definition, run, thread, deps, recorder, context.switch)
         team[name] = TeamMember(
             agent_version_id=version.agent_version_id,
             description=version.definition.description,
@@ -181,9 +168,7 @@ def with_agent_config(context: RunContext, config: AgentConfig) -> RunContext:
     )
 
 
-def _history(
-    thread_id: str, deps: RunDeps, recorder: RunRecorder
-) -> Callable[[], Awaitable[Sequence[Message]]]:
+def _history(thread_id: str, deps: RunDeps, recorder: RunRecorder) -> Callable[[], Awaitable[Sequence[Message]]]:
     async def read() -> Sequence[Message]:
         await recorder.commit()
         return await deps.stores.conversations.recent(thread_id)

@@ -26,15 +26,7 @@ from core.flow.messages import (
     report_text,
     unseen_messages,
 )
-from core.flow.planner import (
-    Ended,
-    is_end_of_run,
-    make_plan,
-    new_draft,
-    planning_tool,
-    restrict_tools,
-    review_plan,
-)
+from core.flow.planner import Ended, is_end_of_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
 from core.flow.planning_flow import Flow
 from core.flow.step_runner import begin_step, run_step
 from core.flow.steps import (
@@ -71,9 +63,7 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
     return restrict_tools(flow.planner, tuple(flow.planner.toolbox.tools), planning_tool(draft))
 
 
-async def recover_run_result(
-    lease: Lease, deps: RunDeps, context: RunContext
-) -> RunFinished | None:
+async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -> RunFinished | None:
     """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
     told = await deps.stores.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
@@ -91,9 +81,7 @@ def _end_of_response(message: Message) -> JsonValue:
     return "reply_left" if is_left else message.content.get("finish_reason")
 
 
-async def recover_result(
-    history: Sequence[Message], calls: Calls, context: RunContext
-) -> RunFinished | None:
+async def recover_result(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
     """Returns the result that an interrupted run had already reached, or None if it must continue.
 
     The newest message shows the result: a final answer of the model, or a successful call of a tool that ends the run.
@@ -103,18 +91,14 @@ async def recover_result(
         return None
     last = messages[-1]
     if last.type == "assistant" and not last.content.get("tool_calls"):
-        reply = Reply(
-            kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs)
-        )
+        reply = Reply(kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs))
         return RunFinished(status="completed", finish_reason="stop", reply=reply)
     if last.type == "tool":
         return await _ended_by_call(messages, calls, context)
     return None
 
 
-async def _ended_by_call(
-    history: Sequence[Message], calls: Calls, context: RunContext
-) -> RunFinished | None:
+async def _ended_by_call(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
     assistant_id = history[-1].metadata.get("assistant_message_id")
     for one in history:
         if one.message_id == assistant_id:
@@ -122,9 +106,7 @@ async def _ended_by_call(
     return None
 
 
-async def _ended_by(
-    assistant: Message, calls: Sequence[ToolCallRecord], context: RunContext
-) -> RunFinished | None:
+async def _ended_by(assistant: Message, calls: Sequence[ToolCallRecord], context: RunContext) -> RunFinished | None:
     """Returns the result of a message of the model that ended the run with a tool, or None if it did not."""
     for record in calls:
         if record.assistant_message_id != assistant.message_id or record.name not in ENDING_TOOLS:
@@ -134,9 +116,7 @@ async def _ended_by(
     return None
 
 
-async def _repeat_ending_call(
-    record: ToolCallRecord, assistant: Message, context: RunContext
-) -> RunFinished | None:
+async def _repeat_ending_call(record: ToolCallRecord, assistant: Message, context: RunContext) -> RunFinished | None:
     """Repeats the call that ended the run, to get its reply. This is safe because ending tools have no side effects."""
     call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
     prepared = prepare_call(record.name, record.arguments, context.toolbox)
@@ -168,9 +148,7 @@ async def run_flow(flow: Flow, *, mend: RepairHistory | None = None) -> Ended:
         return await _Play(flow, mend).to_the_end()
     except (LeaseLost, StorageUnavailable):
         raise
-    except (
-        Exception
-    ):  # reported by the caller; the checklist must not show a step in progress for ever
+    except Exception:  # reported by the caller; the checklist must not show a step in progress for ever
         await block_open_steps(flow, BROKE_OFF)
         raise
 
@@ -196,10 +174,7 @@ async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRe
         return
     await recorder.inputs()
     after = await plans.change(
-        lease.thread_id,
-        lambda known: change_plan(
-            known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF)
-        ),
+        lease.thread_id, lambda known: change_plan(known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF))
     )
     if (new := flow_plan(after)) is not None:
         recorder.emit(build_checklist(new))
@@ -262,9 +237,7 @@ class _Play:
             return False
         return not is_ours and is_over(plan) and bool(new)
 
-    async def _taken_up(
-        self, plan: Plan, new: Sequence[Message], history: Sequence[Message]
-    ) -> Ended | None:
+    async def _taken_up(self, plan: Plan, new: Sequence[Message], history: Sequence[Message]) -> Ended | None:
         """Continues a plan of an earlier run, or asks the question that a crash kept the last attempt from asking.
 
         Returns how the run ends, or None if it continues."""
@@ -287,9 +260,7 @@ class _Play:
         if step is None:
             return None
         text = asked_text(plan, step)
-        self._flow.with_message(
-            history, FlowMessageTag(phase="asked", key=step.key), f"People are asked:\n{text}"
-        )
+        self._flow.with_message(history, FlowMessageTag(phase="asked", key=step.key), f"People are asked:\n{text}")
         reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
         return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
 

@@ -72,14 +72,10 @@ async def begin_step(flow: Flow, plan: Plan) -> Plan | None:
     Also stores the agent versions of the team, so that another worker that continues the run uses the same versions."""
     if current_step(plan) and flow.members.items() <= plan.members.items():
         return plan
-    return await flow.change(
-        plan, lambda plan: start_next_step(record_members(plan, flow.members), new_id())
-    )
+    return await flow.change(plan, lambda plan: start_next_step(record_members(plan, flow.members), new_id()))
 
 
-async def run_step(
-    flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None
-) -> Ended | None:
+async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message], left: Ended | None) -> Ended | None:
     """Runs the step with its agent and stores the result in the plan.
 
     Returns how the run ends, or None if it continues. `left` is the result that an earlier attempt of the run reached
@@ -116,10 +112,7 @@ async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | No
         await _failed(flow, plan, step, why)
     else:
         reply = ended.reply
-        await flow.change(
-            plan,
-            lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments),
-        )
+        await flow.change(plan, lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments))
     return None
 
 

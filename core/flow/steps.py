@@ -100,9 +100,7 @@ def start_next_step(plan: Plan, key: str) -> Plan:
     return _with(plan, step, replace(step, status="in_progress", key=key, tries=step.tries + 1))
 
 
-def mark_step_completed(
-    plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()
-) -> Plan:
+def mark_step_completed(plan: Plan, key: str, result: str, attachments: tuple[str, ...] = ()) -> Plan:
     """Returns the plan with the step in progress marked as completed; unchanged if `key` is not that step's key."""
     done = replace(
         _NO_STEP,
@@ -118,9 +116,7 @@ def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
     """Returns the plan after a failed try of the step in progress; unchanged if `key` is not that step's key.
 
     The step can be tried again, unless `is_last` is True: then it is blocked until people choose how to continue."""
-    step = _ended(
-        plan, key, replace(_NO_STEP, status="not_started", notes=short_note(why), result=why)
-    )
+    step = _ended(plan, key, replace(_NO_STEP, status="not_started", notes=short_note(why), result=why))
     if not is_last:
         return step
     gone = replace(_NO_STEP, status="blocked", notes=short_note(why), result=why)
@@ -129,9 +125,7 @@ def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
 
 def wait_for_answer(plan: Plan, key: str) -> Plan:
     """Returns the plan with the step blocked until people answer the question of its agent."""
-    return replace(
-        _ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS)), stage="answer"
-    )
+    return replace(_ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS)), stage="answer")
 
 
 def block_open_step(plan: Plan, why: str) -> Plan:

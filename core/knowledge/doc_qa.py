@@ -179,18 +179,10 @@ async def answer_from_document(
     partial, failed = await _partial_answers(entry, question, chosen, ask)
     said = "\n".join(one.text for one in partial)
     texts = await expand_query(question, ask, found=said)
-    passages = await retrieve_passages(
-        [entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics
-    )
+    passages = await retrieve_passages([entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics)
     sources = [*partial, *(_Found(chunk_location(one.chunk), one.chunk.text) for one in passages)]
     return await _answer(
-        entry,
-        question,
-        sources,
-        ask,
-        partial=partial,
-        parts=(len(chosen), len(parts)),
-        parts_failed=failed,
+        entry, question, sources, ask, partial=partial, parts=(len(chosen), len(parts)), parts_failed=failed
     )
 
 
@@ -221,12 +213,7 @@ async def _answer(
 
 
 async def _chosen(
-    entry: KnowledgeEntry,
-    question: str,
-    parts: Sequence[Part],
-    store: KnowledgeStore,
-    ask: Ask,
-    parts_max: int,
+    entry: KnowledgeEntry, question: str, parts: Sequence[Part], store: KnowledgeStore, ask: Ask, parts_max: int
 ) -> list[Part]:
     if len(parts) <= parts_max:
         return list(parts)
@@ -274,9 +261,7 @@ def _answer_in(reply: str) -> str:
     return "" if answer is None else str(answer).strip()[:_PARTIAL_CHARACTERS_MAX]
 
 
-async def _in_parallel(
-    work: Callable[[ItemT], Awaitable[ResultT]], items: Sequence[ItemT]
-) -> list[ResultT]:
+async def _in_parallel(work: Callable[[ItemT], Awaitable[ResultT]], items: Sequence[ItemT]) -> list[ResultT]:
     """Returns the results in the order of the items, with bounded concurrency. The first error cancels the others."""
     places = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -304,11 +289,7 @@ def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found], unr
     )
     language = "Chinese" if is_chinese(question) else "the language of the question"
     return _SUM_UP.format(
-        name=name,
-        question=question,
-        sources=told or "(nothing was found)",
-        language=language,
-        unread=unread,
+        name=name, question=question, sources=told or "(nothing was found)", language=language, unread=unread
     )
 
 

@@ -16,23 +16,9 @@ from core.knowledge.chunk import split_into_chunks
 from core.knowledge.doc_qa import Answer, answer_from_document
 from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, spool_to_file
-from core.knowledge.ports import (
-    HEAD_BYTES,
-    Ask,
-    EntryDraft,
-    KnowledgeEntry,
-    KnowledgeStore,
-    Scope,
-    ScopeKind,
-)
+from core.knowledge.ports import HEAD_BYTES, Ask, EntryDraft, KnowledgeEntry, KnowledgeStore, Scope, ScopeKind
 from core.knowledge.query_expansion import expand_query
-from core.knowledge.retrieval import (
-    Passage,
-    render_passages,
-    render_texts,
-    retrieve_passages,
-    truncate_to_tokens,
-)
+from core.knowledge.retrieval import Passage, render_passages, render_texts, retrieve_passages, truncate_to_tokens
 from core.knowledge.semantic_search import SemanticSearch
 from core.knowledge.terms import is_chinese
 
@@ -48,15 +34,9 @@ language, what its author asks for. Reply with that alone.
 def dialogue_to_document(messages: Sequence[Message]) -> Document:
     """Converts messages to a document, one page each with speaker and message id. Skips messages hidden from models."""
     pages = (
-        Page(
-            None,
-            f"message {message.message_id}",
-            f"{message.content.get('role', message.type)}: {text}",
-        )
+        Page(None, f"message {message.message_id}", f"{message.content.get('role', message.type)}: {text}")
         for message in messages
-        if message.is_llm_message
-        and message.type != "status"
-        and (text := full_message_text(message)).strip()
+        if message.is_llm_message and message.type != "status" and (text := full_message_text(message)).strip()
     )
     return Document(title="", kind="txt", pages=tuple(pages))
 
@@ -66,11 +46,7 @@ def searchable_messages(history: Sequence[Message]) -> tuple[Message, ...]:
     and no summaries, whose originals are included."""
     newest = {message.type: message.message_id for message in history}
     left_out = {newest.get("user"), newest.get("assistant")}
-    return tuple(
-        message
-        for message in history
-        if message.type != "summary" and message.message_id not in left_out
-    )
+    return tuple(message for message in history if message.type != "summary" and message.message_id not in left_out)
 
 
 async def summarise_request(message: str, ask: Ask | None) -> str:
@@ -100,9 +76,7 @@ class KnowledgeBase:
     store: KnowledgeStore
     semantics: SemanticSearch | None = None
     limits: ParseLimits = field(default_factory=ParseLimits)
-    parse_slots: asyncio.Semaphore = field(
-        default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE)
-    )
+    parse_slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_PARSED_AT_ONCE))
 
     def reporting_usage_to(self, spent: Callable[[str, Usage], object]) -> "KnowledgeBase":
         """Returns a copy that reports the usage of embeddings to `spent`."""
@@ -120,9 +94,7 @@ class KnowledgeBase:
                     return replace(entry, name=name)
             async with self.parse_slots:
                 document = await parse_document(file.file, name=name, limits=self.limits)
-        return await self.keep(
-            scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes
-        )
+        return await self.keep(scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes)
 
     async def keep(
         self,
@@ -209,9 +181,7 @@ class RunKnowledge:
         words, or, if none does, the model's keywords for it, which may be in another language; or the beginnings of the
         entries if there is no question. Empty without entries."""
         keywords = partial(expand_query, question, self.ask)
-        agents = await self._retrieved(
-            await self.agents(), [question], tokens_max // 2, otherwise=keywords
-        )
+        agents = await self._retrieved(await self.agents(), [question], tokens_max // 2, otherwise=keywords)
         room = tokens_max - sum(passage.chunk.tokens for passage in agents)
         threads = await self._retrieved(await self.threads(), [question], room, otherwise=keywords)
         return render_passages((*agents, *threads), chinese=is_chinese(question))
@@ -227,9 +197,7 @@ class RunKnowledge:
         entries = (*await self.threads(), *await self.agents())
         if not entries:
             return ""
-        passages = await self._retrieved(
-            entries, await expand_query(question, self.ask), tokens_max
-        )
+        passages = await self._retrieved(entries, await expand_query(question, self.ask), tokens_max)
         return render_passages(passages, chinese=is_chinese(question))
 
     async def answer(self, name: str, pieces: AsyncIterator[bytes], question: str) -> Answer:
@@ -248,9 +216,7 @@ class RunKnowledge:
             room_tokens=self.room_tokens,
         )
 
-    async def recall(
-        self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS
-    ) -> str:
+    async def recall(self, messages: Sequence[Message], question: str, *, tokens_max: int = SEARCH_TOKENS) -> str:
         """Returns the passages of a long conversation that match the question or the model's keywords for it."""
         document = await asyncio.to_thread(dialogue_to_document, messages)
         if not document.pages:
@@ -266,10 +232,7 @@ class RunKnowledge:
         )
         wanted = await summarise_request(question, self.ask)
         passages = await retrieve_passages(
-            [entry],
-            await expand_query(wanted, self.ask),
-            store=self.knowledge_base.store,
-            tokens_max=tokens_max,
+            [entry], await expand_query(wanted, self.ask), store=self.knowledge_base.store, tokens_max=tokens_max
         )
         return render_passages(passages, chinese=is_chinese(wanted), is_conversation=True)
 
@@ -290,9 +253,7 @@ class RunKnowledge:
             otherwise=otherwise,
         )
 
-    async def _heads(
-        self, entries: Sequence[KnowledgeEntry], tokens_max: int
-    ) -> tuple[list[tuple[str, str]], int]:
+    async def _heads(self, entries: Sequence[KnowledgeEntry], tokens_max: int) -> tuple[list[tuple[str, str]], int]:
         """Returns names and beginnings of the entries within the token limit, and the number of tokens used."""
         texts, room = list[tuple[str, str]](), tokens_max
         for entry in entries:

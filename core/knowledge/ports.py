@@ -90,15 +90,11 @@ class KnowledgeStore(Protocol):
         """Removes the entry with its chunks and embeddings. Returns False if the scope has no such entry."""
         ...
 
-    async def chunks(
-        self, entry_id: str, *, first: int = 0, limit: int | None = None
-    ) -> tuple[Chunk, ...]:
+    async def chunks(self, entry_id: str, *, first: int = 0, limit: int | None = None) -> tuple[Chunk, ...]:
         """Returns chunks in document order, starting at number `first`."""
         ...
 
-    async def search(
-        self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
-    ) -> tuple[Hit, ...]:
+    async def search(self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int) -> tuple[Hit, ...]:
         """Returns the chunks of these entries that hold any of the terms, best first (rare terms count more, long
         chunks less)."""
         ...
@@ -107,9 +103,7 @@ class KnowledgeStore(Protocol):
 class KnowledgeVectors(Protocol):
     """Stores embeddings of chunks, separately for each model. Every method raises StorageUnavailable."""
 
-    async def insert_missing(
-        self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]
-    ) -> None:
+    async def insert_missing(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
         """Stores one vector per chunk of the entry, in the order of the chunks. Idempotent."""
         ...
 
@@ -130,9 +124,7 @@ class Embedder(Protocol):
     @property
     def model(self) -> str: ...
 
-    async def embed(
-        self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]) -> list[list[float]]:
         """Returns one vector per text, of equal length. Calls `spent` with the model and usage. Raises ModelError."""
         ...
 

@@ -28,9 +28,7 @@ def model_asker(
 
     async def ask(question: str) -> str:
         request = ModelRequest(
-            model=model,
-            messages=({"role": "user", "content": question},),
-            output_tokens_max=output_tokens_max,
+            model=model, messages=({"role": "user", "content": question},), output_tokens_max=output_tokens_max
         )
         response = await read_text(record_model_usage(ask_model(request), request, on_usage))
         return response.text.strip()
@@ -77,9 +75,7 @@ def parse_keywords(answer: str) -> tuple[str, ...]:
     lists = [said.get("keywords_zh"), said.get("keywords_en")]
     words = [word for one in lists if isinstance(one, list) for word in cast(list[object], one)]
     kept = dict.fromkeys(
-        word.strip()[:_KEYWORD_CHARACTERS_MAX]
-        for word in words
-        if isinstance(word, str) and word.strip()
+        word.strip()[:_KEYWORD_CHARACTERS_MAX] for word in words if isinstance(word, str) and word.strip()
     )
     return tuple(kept)[:_KEYWORDS_MAX]
 

@@ -49,11 +49,7 @@ async def retrieve_passages(
     entries if there is no question or no hit."""
     if sum(entry.tokens for entry in entries) <= tokens_max:
         whole = [await store.chunks(entry.entry_id) for entry in entries]
-        return tuple(
-            Passage(entry, chunk)
-            for entry, held in zip(entries, whole, strict=True)
-            for chunk in held
-        )
+        return tuple(Passage(entry, chunk) for entry, held in zip(entries, whole, strict=True) for chunk in held)
     ranked = await _ranked(entries, texts, store, semantics)
     if not ranked and otherwise is not None and any(map(str.strip, texts)):
         ranked = await _ranked(entries, await otherwise(), store, semantics)
@@ -93,10 +89,7 @@ def truncate_to_tokens(text: str, tokens_max: int) -> str:
 
 
 async def _ranked(
-    entries: Sequence[KnowledgeEntry],
-    texts: Sequence[str],
-    store: KnowledgeStore,
-    semantics: SemanticSearch | None,
+    entries: Sequence[KnowledgeEntry], texts: Sequence[str], store: KnowledgeStore, semantics: SemanticSearch | None
 ) -> list[Hit]:
     terms = query_terms(*texts)
     if not terms:
@@ -112,17 +105,13 @@ async def _ranked(
     return [hits[key] for key in order]
 
 
-async def _nearest(
-    question: str, entry_ids: Sequence[str], semantics: SemanticSearch | None
-) -> tuple[Hit, ...]:
+async def _nearest(question: str, entry_ids: Sequence[str], semantics: SemanticSearch | None) -> tuple[Hit, ...]:
     if semantics is None:
         return ()
     return await semantics.nearest(question, entry_ids, limit=HITS_MAX)
 
 
-async def _beginnings(
-    entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int
-) -> tuple[Passage, ...]:
+async def _beginnings(entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int) -> tuple[Passage, ...]:
     """Returns the beginnings of the entries in equal shares. Later entries also get tokens that earlier ones leave."""
     passages, room = list[Passage](), tokens_max
     for at, entry in enumerate(entries):
@@ -201,9 +190,7 @@ _CHINESE_CONVERSATION = replace(
 )
 
 
-def render_passages(
-    passages: Sequence[Passage], *, chinese: bool, is_conversation: bool = False
-) -> str:
+def render_passages(passages: Sequence[Passage], *, chinese: bool, is_conversation: bool = False) -> str:
     """Renders passages under their source, in the language of the question, marked as data; "" for none."""
     if not passages:
         return ""

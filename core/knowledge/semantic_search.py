@@ -44,9 +44,7 @@ class SemanticSearch:
         """Returns a copy that reports usage to `spent`."""
         return replace(self, spent=spent)
 
-    async def nearest(
-        self, question: str, entry_ids: Sequence[str], *, limit: int
-    ) -> tuple[Hit, ...]:
+    async def nearest(self, question: str, entry_ids: Sequence[str], *, limit: int) -> tuple[Hit, ...]:
         """Returns the entries' chunks that are closest in meaning, or none if the embedding model does not answer."""
         if asyncio.get_running_loop().time() < self._health.paused_until:
             return ()

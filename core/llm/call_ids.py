@@ -18,10 +18,7 @@ _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _FORMS = (
     (MISTRAL, _MISTRAL_ID),
     (re.compile(r"kimi|moonshot", re.IGNORECASE), KIMI_ID),
-    (
-        re.compile(r"claude|anthropic|bedrock|gpt-|(?:^|/)o\d", re.IGNORECASE),
-        re.compile(r"[a-zA-Z0-9_-]{1,40}"),
-    ),
+    (re.compile(r"claude|anthropic|bedrock|gpt-|(?:^|/)o\d", re.IGNORECASE), re.compile(r"[a-zA-Z0-9_-]{1,40}")),
 )
 """The ids that a provider accepts, by the model's name. Others get ids back as they came."""
 _MISTRAL_CHARACTERS = 9
@@ -44,9 +41,7 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
         seen[given] = seen.get(given, 0) + 1
         wanted = given
         if given in used or not usable.fullmatch(given):
-            digest = blake2b(
-                f"{seen[given]}:{given}".encode(errors="replace"), digest_size=_DIGEST_BYTES
-            )
+            digest = blake2b(f"{seen[given]}:{given}".encode(errors="replace"), digest_size=_DIGEST_BYTES)
             text = digest.hexdigest()
             wanted = text[:_MISTRAL_CHARACTERS] if usable is _MISTRAL_ID else f"call_{text}"
             # Kimi counts the calls of a conversation

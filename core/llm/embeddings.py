@@ -39,9 +39,7 @@ class ModelEmbedder:
     def model(self) -> str:
         return self._model
 
-    async def embed(
-        self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]
-    ) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], *, spent: Callable[[str, Usage], object]) -> list[list[float]]:
         """Returns one vector per text; all vectors have the same length.
 
         Calls `spent` with the model's name and its usage. If the response reports no usage, the request times out, or
@@ -66,14 +64,10 @@ class ModelEmbedder:
         try:
             told = sorted(_Answer.model_validate(answer).data, key=lambda one: one.index)
         except ValidationError as error:
-            raise ModelUnavailable(
-                UNREADABLE_RESPONSE, detail="embeddings of another shape"
-            ) from error
+            raise ModelUnavailable(UNREADABLE_RESPONSE, detail="embeddings of another shape") from error
         lengths = {len(one.embedding) for one in told}
         if [one.index for one in told] != list(range(len(texts))) or len(lengths) != 1:
-            raise ModelUnavailable(
-                UNREADABLE_RESPONSE, detail=f"{len(told)} embeddings for {len(texts)} texts"
-            )
+            raise ModelUnavailable(UNREADABLE_RESPONSE, detail=f"{len(told)} embeddings for {len(texts)} texts")
         length = lengths.pop()
         self._length = self._length or length
         if length != self._length:

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from core.domain.errors import (
-    AnswerRejected,
-    ContextOverflow,
-    ModelError,
-    ModelRejected,
-    ModelUnavailable,
-)
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 
 DETAIL_CHARACTERS_MAX = 500
 WORDS_CHARACTERS_MAX = 4_000
@@ -27,23 +21,13 @@ UNREADABLE_RESPONSE = "The model's service sent something that cannot be read. T
 TOO_LARGE = "The model's answer is too large to be read. Ask for less at once."
 CONTEXT_OVERFLOW = "The conversation is too long for this model."
 KEY_REJECTED = "The model's service refuses our key. The operator has to check it."
-FORBIDDEN = (
-    "The model's service does not let us use this model. The operator has to check the account."
-)
+FORBIDDEN = "The model's service does not let us use this model. The operator has to check the account."
 NO_CREDIT = "The account at the model's service has no credit left. The operator has to top it up."
-UNKNOWN_MODEL = (
-    "The model's service does not know this model. The operator has to check its name and address."
-)
-CONTENT_REJECTED = (
-    "The model's service refused the request because of its content. Reword it and try again."
-)
-REDIRECTED = (
-    "The address of the model's service leads elsewhere. The operator has to set the final address."
-)
+UNKNOWN_MODEL = "The model's service does not know this model. The operator has to check its name and address."
+CONTENT_REJECTED = "The model's service refused the request because of its content. Reword it and try again."
+REDIRECTED = "The address of the model's service leads elsewhere. The operator has to set the final address."
 BAD_REQUEST = "The model's service did not accept the request. The log tells the operator why."
-UNREADABLE_CALL = (
-    "The model wrote calls that its service cannot read. Try again, or choose another model."
-)
+UNREADABLE_CALL = "The model wrote calls that its service cannot read. Try again, or choose another model."
 ENDLESS = "The model repeated itself without end. Try again, or choose another model."
 
 NO_TOOL_CALLS = "This model accepts no tool calls. The operator has to set `THREADHAND_DIALECT=xml` or another model."
@@ -107,11 +91,7 @@ _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(_CREDIT), ModelRejected, NO_CREDIT),
     (re.compile(_NO_TOOLS), ModelRejected, NO_TOOL_CALLS),
     (re.compile(_NO_IMAGES), ModelRejected, NO_IMAGES),
-    (
-        re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"),
-        ModelRejected,
-        CONTENT_REJECTED,
-    ),
+    (re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"), ModelRejected, CONTENT_REJECTED),
     (re.compile(r"(?i)request too large for"), ContextOverflow, CONTEXT_OVERFLOW),
 )
 """What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted. The
@@ -149,11 +129,7 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
     all_words = f"{words} {refusal.upstream[:WORDS_CHARACTERS_MAX]}"
     kind, sentence = _BY_CODE.get(refusal.code.lower()) or _by_status(refusal)
     is_vague = refusal.status in (0, 400, 422) or refusal.status >= 500
-    told = (
-        one[1:]
-        for one in _BY_WORDS
-        if one[0].search(words if one[2] in _ABOUT_OUR_ACCOUNT else all_words)
-    )
+    told = (one[1:] for one in _BY_WORDS if one[0].search(words if one[2] in _ABOUT_OUR_ACCOUNT else all_words))
     if is_vague and refusal.code != "rate_limit_exceeded" and _OVERFLOW.search(all_words):
         kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
     kind, sentence = next(told, (kind, sentence))

@@ -6,15 +6,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from types import ModuleType
@@ -112,9 +104,7 @@ class LiteLLMClient:
         except Exception as error:  # litellm raises errors of many libraries
             raise self._translated(error) from error
         if not reader.is_finished:
-            raise ModelUnavailable(
-                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
-            )
+            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end")
         for delta in reader.flush():
             yield delta
         yield _with_cost(module, request.model, reader.finished())
@@ -187,9 +177,7 @@ class LiteLLMClient:
         # litellm invents a finish reason if the provider sent none
         own_reason = getattr(chunks, "received_finish_reason", "")
         if provider in _TELL_THEIR_END and own_reason is None:
-            raise ModelUnavailable(
-                error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end"
-            )
+            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end")
         own = {"native_finish_reason": own_reason or None}
         yield {"choices": [{"provider_specific_fields": own}]}
 
@@ -228,9 +216,7 @@ class LiteLLMClient:
 
     def _messages(self, request: ModelRequest) -> list[JsonObject]:
         is_claude = CLAUDE.search(request.model) is not None
-        accepted = accepted_messages(
-            request.model, request.messages, has_images_in_results=is_claude
-        )
+        accepted = accepted_messages(request.model, request.messages, has_images_in_results=is_claude)
         wire = [wire_message(one, self._origin(request.model)) for one in accepted]
         for place in cache_mark_places(request):
             wire[place] = with_cache_mark(wire[place])
@@ -255,16 +241,12 @@ class LiteLLMClient:
         told = _provider_error(chain)
         told = replace(told, message=told.message or str(error))
         for key in filter(None, (self._api_key, *self._keys.values())):
-            message, upstream = (
-                text.replace(key, "[key]") for text in (told.message, told.upstream)
-            )
+            message, upstream = (text.replace(key, "[key]") for text in (told.message, told.upstream))
             told = replace(told, message=message, upstream=upstream)
         code = base.code or told.code or str(getattr(error, "code", None) or "")
         headers = cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {})
         wait = parse_retry_after(headers)
-        return to_model_error(
-            replace(told, status=base.status, code=code, retry_after_seconds=wait)
-        )
+        return to_model_error(replace(told, status=base.status, code=code, retry_after_seconds=wait))
 
 
 class _SilenceLimit:

@@ -52,9 +52,7 @@ def _without_system(messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
     match messages:
         case [{"role": "system", "content": str(system)}, {"role": "user", "content": said}, *rest]:
             part: JsonObject = {"type": "text", "text": system}
-            content: JsonValue = (
-                [part, *said] if isinstance(said, list) else f"{system}\n\n{said or ''}"
-            )
+            content: JsonValue = [part, *said] if isinstance(said, list) else f"{system}\n\n{said or ''}"
             return [{"role": "user", "content": content}, *rest]
         case _:
             return messages

@@ -41,9 +41,7 @@ def load_model_table(file: Path | None = None) -> ModelTable:
     try:
         rows = dict(_rows(file or _own_file()))
     except (OSError, ValueError) as error:
-        log.warning(
-            "no table of models, so their windows go by family and no prices are known: %s", error
-        )
+        log.warning("no table of models, so their windows go by family and no prices are known: %s", error)
         return ModelTable()
     limits = {name: limit for name, row in rows.items() if (limit := _limit(row)) is not None}
     prices = {name: price for name, row in rows.items() if (price := _price(row)) is not None}
@@ -90,9 +88,7 @@ def _limit(row: Mapping[str, object]) -> ContextLimit | None:
 def _price(row: Mapping[str, object], suffix: str = "") -> Price | None:
     """Returns the price, or None if it is unknown. Keys with a suffix such as `_above_200k_tokens` hold the price of
     long prompts; of several, the first threshold counts."""
-    read, written = (
-        _per_million(row, f"{kind}_cost_per_token{suffix}") for kind in ("input", "output")
-    )
+    read, written = (_per_million(row, f"{kind}_cost_per_token{suffix}") for kind in ("input", "output"))
     if read is None or written is None or not read + written:
         return None
     cached = _per_million(row, f"cache_read_input_token_cost{suffix}")

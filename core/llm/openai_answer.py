@@ -59,9 +59,7 @@ COST_USD_MAX = 100_000
 _REASONS: Sequence[tuple[re.Pattern[str], FinishReason | type[ModelError]]] = (
     (re.compile(r"malformed|(?:unexpected|too_many)_tool_call|repetition"), AnswerRejected),
     (
-        re.compile(
-            r"filter|safety|recitation|blocklist|prohibited|spii|sensitive|refus|guardrail|toxic"
-        ),
+        re.compile(r"filter|safety|recitation|blocklist|prohibited|spii|sensitive|refus|guardrail|toxic"),
         "content_filter",
     ),
     (re.compile(r"tool_calls|function_call|tool_use"), "tool_calls"),
@@ -91,9 +89,7 @@ class AnswerReader:
         "_model", "_reasoning", "_thoughts", "_usage",
     )  # fmt: skip
 
-    def __init__(
-        self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False
-    ) -> None:
+    def __init__(self, origin: ReasoningOrigin, late_thinkers: set[str], *, is_library: bool = False) -> None:
         """`late_thinkers` are the models whose last answer had only the end mark of its thinking, kept up to date."""
         self._reasoning = ReasoningCollector(origin, is_library=is_library)
         self._model, self._late_thinkers = origin.model, late_thinkers
@@ -161,9 +157,7 @@ class AnswerReader:
     def _said(self, said: dict[str, object]) -> list[ModelDelta]:
         deltas: list[ModelDelta] = []
         self._reasoning.read(said)
-        thought = (
-            said.get("reasoning_content") or said.get("reasoning") or said.get("reasoning_text")
-        )
+        thought = said.get("reasoning_content") or said.get("reasoning") or said.get("reasoning_text")
         if isinstance(thought, str) and (thought := self._halves.joined("thought", thought)):
             deltas.append(ThinkingDelta(text=thought))
             self._thoughts.has_thought = True
@@ -279,9 +273,7 @@ def _figure(value: object, most: float) -> float:
     return float(value) if 0 <= value <= most else 0.0
 
 
-def parse_error_body(
-    body: object, *, status: int = 0, retry_after_seconds: float | None = None
-) -> ErrorResponse:
+def parse_error_body(body: object, *, status: int = 0, retry_after_seconds: float | None = None) -> ErrorResponse:
     """Parses an error body, which may be an object or a text under `error`, or only a message."""
     code, message, upstream = "", "", ""
     inner = json_fields(body).get("error", body)
@@ -422,9 +414,7 @@ def json_object(content: bytes) -> dict[str, object]:
     try:
         body = _parsed(content)
     except (ValueError, RecursionError) as error:
-        raise ModelUnavailable(
-            error_mapping.UNREADABLE_RESPONSE, detail=f"not JSON: {error}"
-        ) from error
+        raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail=f"not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail="not a JSON object")
     return cast(dict[str, object], body)

@@ -78,9 +78,7 @@ class _Endpoint:
                 timeout=self._timeout,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        return await self._session.post(
-            self._url, data=content, headers=headers, allow_redirects=False
-        )
+        return await self._session.post(self._url, data=content, headers=headers, allow_redirects=False)
 
     @contextmanager
     def translating(self) -> Generator[None]:
@@ -127,17 +125,12 @@ class OpenAIChatClient:
     ) -> None:
         path = "responses" if uses_responses_api else "chat/completions"
         timeout = aiohttp.ClientTimeout(
-            total=deadline_seconds,
-            connect=None,
-            sock_connect=connect_seconds,
-            sock_read=silence_seconds,
+            total=deadline_seconds, connect=None, sock_connect=connect_seconds, sock_read=silence_seconds
         )
         self._endpoint = _Endpoint(f"{base_url.rstrip('/')}/{path}", api_key, timeout)
         self._provider = provider_of(base_url)
         self._new_reader: Callable[[ReasoningOrigin], BodyReader] = (
-            ResponsesReader
-            if uses_responses_api
-            else partial(AnswerReader, late_thinkers=set[str]())
+            ResponsesReader if uses_responses_api else partial(AnswerReader, late_thinkers=set[str]())
         )
         writer = ResponsesEncoder if uses_responses_api else RequestEncoder
         limit = "max_completion_tokens" if "//api.openai.com/" in base_url else "max_tokens"
@@ -251,9 +244,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> error_mapping.ErrorRespo
     if isinstance(body, list):
         # Google's endpoint wraps the error object in a list
         body = next(iter(cast(list[object], body)), None)
-    return parse_error_body(
-        body, status=response.status, retry_after_seconds=parse_retry_after(response.headers)
-    )
+    return parse_error_body(body, status=response.status, retry_after_seconds=parse_retry_after(response.headers))
 
 
 EMBEDDINGS_BYTES_MAX = 64 * 1024 * 1024

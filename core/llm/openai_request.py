@@ -123,9 +123,7 @@ class RequestEncoder:
     def _encoded(self, values: Iterable[JsonObject], model: str) -> list[bytes]:
         kept = self._kept
         return [
-            found[1]
-            if (found := kept.get(id(value))) is not None and found[2] == model
-            else self._encode(value, model)
+            found[1] if (found := kept.get(id(value))) is not None and found[2] == model else self._encode(value, model)
             for value in values
         ]
 

@@ -59,10 +59,7 @@ class _Block:
         """Returns whether `one` is the next piece of this block. A signature ends a block."""
         if one.get("type") not in _MERGED_TYPES or self.fields.get("signature"):
             return False
-        return all(
-            one.get(key) is None or self.fields.get(key) in (None, one[key])
-            for key in ("type", "index", "id")
-        )
+        return all(one.get(key) is None or self.fields.get(key) in (None, one[key]) for key in ("type", "index", "id"))
 
     def add(self, one: Mapping[str, object]) -> None:
         for key, value in one.items():
@@ -217,8 +214,7 @@ def wire_message(
     calls, extras = wire.get("tool_calls"), fields.get("tool_calls")
     if isinstance(calls, list) and isinstance(extras, list):
         wire["tool_calls"] = [
-            _with_fields(call, extras[at], refused) if at < len(extras) else call
-            for at, call in enumerate(calls)
+            _with_fields(call, extras[at], refused) if at < len(extras) else call for at, call in enumerate(calls)
         ]
     if needs_reasoning and not wire.get("reasoning_content"):
         wire["reasoning_content"] = wire.get("reasoning") or EMPTY_REASONING

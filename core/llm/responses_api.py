@@ -15,24 +15,10 @@ from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import to_model_error
 from core.llm.message_rules import accepted_messages
-from core.llm.openai_answer import (
-    FinishReason,
-    SurrogateJoiner,
-    arguments_text,
-    parse_error_body,
-    parse_usage,
-    to_json,
-)
+from core.llm.openai_answer import FinishReason, SurrogateJoiner, arguments_text, parse_error_body, parse_usage, to_json
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, kept_fields, snapshot
-from core.ports import (
-    ModelDelta,
-    ModelFinished,
-    ModelRequest,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-)
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 
 LAYOUT = "output"
 """The reasoning field of this API: the answer's items in order. Only reasoning items are whole, because the text and
@@ -78,11 +64,7 @@ def input_items(message: JsonObject, origin: ReasoningOrigin) -> Iterator[JsonOb
     """Yields the input items of a message in OpenAI's chat format, with the reasoning that `origin` has written."""
     role, content = message.get("role"), message.get("content")
     if role == "tool":
-        yield {
-            "type": "function_call_output",
-            "call_id": message.get("tool_call_id"),
-            "output": content_text(content),
-        }
+        yield {"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": content_text(content)}
     elif role == "assistant":
         yield from _assistant_items(message, kept_fields(message, origin).get(LAYOUT))
     else:

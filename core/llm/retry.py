@@ -9,13 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
-from core.domain.errors import (
-    AnswerRejected,
-    ContextOverflow,
-    ModelError,
-    ModelRejected,
-    ModelUnavailable,
-)
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm import error_mapping
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, ModelRetried
 
@@ -110,11 +104,7 @@ class _Patience:
     delta would double what a streamed answer costs."""
 
     def __init__(
-        self,
-        request: ModelRequest,
-        first_seconds: float,
-        fallback_seconds: float,
-        deadline_seconds: float,
+        self, request: ModelRequest, first_seconds: float, fallback_seconds: float, deadline_seconds: float
     ) -> None:
         self._request = request
         self._first_seconds = first_seconds
@@ -247,9 +237,7 @@ def _late() -> ModelUnavailable:
 
 def _most_useful(errors: Sequence[ModelError]) -> ModelError:
     """Returns an overflow, which a shorter request can cure, else the first refusal, else the last error."""
-    curable = (
-        one for kind in (ContextOverflow, ModelRejected) for one in errors if isinstance(one, kind)
-    )
+    curable = (one for kind in (ContextOverflow, ModelRejected) for one in errors if isinstance(one, kind))
     return next(curable, errors[-1])
 
 
@@ -259,9 +247,7 @@ def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: b
     return delta
 
 
-def _wait_seconds(
-    error: ModelUnavailable, attempt: int, scale_seconds: float, wait_seconds_max: float
-) -> float:
+def _wait_seconds(error: ModelUnavailable, attempt: int, scale_seconds: float, wait_seconds_max: float) -> float:
     ceiling = min(wait_seconds_max, scale_seconds * 2**attempt)
     wait = random.uniform(min(scale_seconds, ceiling), ceiling)
     return max(wait, error.retry_after_seconds or 0)

@@ -58,9 +58,7 @@ class BackgroundCommands:
                     del self._commands[session]
                     lines.append(line)
         elif not self._is_earlier_told:
-            shown = [
-                f"{_shown(one)} ({clean_line(name, 64)})" for name, one in self._commands.items()
-            ]
+            shown = [f"{_shown(one)} ({clean_line(name, 64)})" for name, one in self._commands.items()]
             lines.append(EARLIER.format(commands=", ".join(shown[-FOLLOWED_MAX:])))
         self._is_earlier_told = True
         text = "\n".join(lines)
@@ -79,9 +77,7 @@ class BackgroundCommands:
         if shown.exit_code is None:
             return ""
         self._tell_people(session, shown.exit_code)
-        line = ENDED.format(
-            command=_shown(command), session=clean_line(session, 64), code=shown.exit_code
-        )
+        line = ENDED.format(command=_shown(command), session=clean_line(session, 64), code=shown.exit_code)
         output = shown.output[-OUTPUT_CHARACTERS_MAX:].strip()
         if not output:
             return f"{line} It printed nothing."

@@ -101,9 +101,7 @@ class CallRunner:
         started = _started(record, prepared.title)
         ends = prepared.tool.name in ENDING_TOOLS
         before = [
-            task
-            for earlier, task in self._tasks
-            if not task.done() and (ends or self._must_follow(earlier, prepared))
+            task for earlier, task in self._tasks if not task.done() and (ends or self._must_follow(earlier, prepared))
         ]
         if not before:
             self.context.run_log.start_call(record, started)
@@ -114,9 +112,7 @@ class CallRunner:
         """Waits for all calls and returns their outcomes in call order."""
         if self._tasks:
             await asyncio.wait([task for _, task in self._tasks])
-        return tuple(
-            self.outcomes[index] for index in range(len(self.calls)) if index in self.outcomes
-        )
+        return tuple(self.outcomes[index] for index in range(len(self.calls)) if index in self.outcomes)
 
     def approval(self) -> Approval:
         """Returns the approval to ask for the waiting calls. Also records the calls that could not run at all."""
@@ -124,9 +120,7 @@ class CallRunner:
             if index not in self._recorded:
                 record = self._record(index, outcome.call)
                 self.context.run_log.start_call(record, _started(record, outcome.call.name))
-                self.context.run_log.finish_call(
-                    replace(record, state="finished", result=outcome.result)
-                )
+                self.context.run_log.finish_call(replace(record, state="finished", result=outcome.result))
         return self._approval_of(self.awaiting)
 
     def _approval_of(self, awaiting: Mapping[int, PreparedCall]) -> Approval:
@@ -142,10 +136,7 @@ class CallRunner:
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
-        return tuple(
-            self.outcomes.get(index) or failed_outcome(call, why)
-            for index, call in enumerate(self.calls)
-        )
+        return tuple(self.outcomes.get(index) or failed_outcome(call, why) for index, call in enumerate(self.calls))
 
     def _prepared(self, call: ToolCall) -> PreparedCall:
         most = self.context.policy.calls_max
@@ -157,15 +148,11 @@ class CallRunner:
             raise ToolError(call.problem)
         prepared = prepare_call(call.name, call.arguments, self.context.toolbox)
         must_wait = any(
-            call.name in ENDING_TOOLS or self._must_follow(earlier, prepared)
-            for earlier in self.awaiting.values()
+            call.name in ENDING_TOOLS or self._must_follow(earlier, prepared) for earlier in self.awaiting.values()
         )
         if must_wait and not self._must_wait(prepared):
             raise ToolError("Not run: a call before it waits for an approval. Call it again then.")
-        if (
-            self._must_wait(prepared)
-            and self._approval_of({**self.awaiting, len(self.calls): prepared}).is_too_long
-        ):
+        if self._must_wait(prepared) and self._approval_of({**self.awaiting, len(self.calls): prepared}).is_too_long:
             raise ToolError(TOO_LONG)
         return prepared
 
@@ -275,8 +262,7 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
         raise
     except TimeoutError:
         return failed_outcome(
-            call,
-            f"{tool.name} did not end within {tool.timeout_seconds:g} s and was given up. Try smaller steps.",
+            call, f"{tool.name} did not end within {tool.timeout_seconds:g} s and was given up. Try smaller steps."
         )
     except Exception as error:
         log.exception("the tool %s broke", tool.name)
@@ -327,9 +313,7 @@ def head_and_tail(text: str, where: str = "") -> str:
     if _fits(text):
         return text
     tokens = RESULT_TOKENS_MAX - NOTE_TOKENS
-    head = first_tokens(
-        text[: RESULT_CHARACTERS_MAX * HEAD_PERCENT // 100], tokens * HEAD_PERCENT // 100
-    )
+    head = first_tokens(text[: RESULT_CHARACTERS_MAX * HEAD_PERCENT // 100], tokens * HEAD_PERCENT // 100)
     tail_percent = 100 - HEAD_PERCENT
     end = text[-RESULT_CHARACTERS_MAX * tail_percent // 100 :]
     tail = first_tokens(end, tokens * tail_percent // 100, from_end=True)

@@ -40,9 +40,7 @@ REST_WANTED = (
 )
 
 
-async def run_agent(
-    history: Sequence[Message], context: RunContext, *, turns_done: int = 0
-) -> RunFinished | Approval:
+async def run_agent(history: Sequence[Message], context: RunContext, *, turns_done: int = 0) -> RunFinished | Approval:
     """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
 
     The terminal event is not emitted, because the caller emits it in the transaction that ends the run. Raises an
@@ -89,11 +87,7 @@ async def run_agent(
 
 
 async def _ended_turn(
-    turn: Turn,
-    blank: ModelRequest,
-    window: ContextWindow,
-    watch: RepetitionDetector,
-    commands: BackgroundCommands,
+    turn: Turn, blank: ModelRequest, window: ContextWindow, watch: RepetitionDetector, commands: BackgroundCommands
 ) -> TurnResult | RunFinished | Approval:
     """Runs one turn. Returns its result, the approval that it waits for, or the terminal event if a limit or a stop
     request ends the run."""
@@ -121,9 +115,7 @@ async def _ended_turn(
         return _cut_off("budget", str(limit), can_continue=limit.can_continue)
     except Stopped:
         turn.cut_short("Stopped by a person before it was finished.")
-        return RunFinished(
-            status="stopped", finish_reason="stopped", message=stop_summary(turn.number)
-        )
+        return RunFinished(status="stopped", finish_reason="stopped", message=stop_summary(turn.number))
 
 
 def turns_left(number: int, turns_max: int) -> str:
@@ -134,14 +126,10 @@ def turns_left(number: int, turns_max: int) -> str:
 
 def _cut_off(reason: FinishReason, message: str, *, can_continue: bool = True) -> RunFinished:
     """Returns the terminal event of a run that a limit ended."""
-    return RunFinished(
-        status="completed", finish_reason=reason, message=message, can_continue=can_continue
-    )
+    return RunFinished(status="completed", finish_reason=reason, message=message, can_continue=can_continue)
 
 
-def with_work_done(
-    ended: RunFinished, turns: int, calls: Counter[str], carried: str
-) -> RunFinished:
+def with_work_done(ended: RunFinished, turns: int, calls: Counter[str], carried: str) -> RunFinished:
     """Adds what was done before the limit to the message for people. `calls` counts the tool calls by name.
 
     `carried` is the text of an answer that is not whole yet; it becomes the reply.
@@ -195,10 +183,7 @@ async def _asked(
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the model's response. If the model rejects the request before it responds, the request is sent again:
     shorter if it was too long, then with a summary in place of the conversation, or without its pictures."""
-    remedies: list[Callable[[ModelRequest], Awaitable[ModelRequest]]] = [
-        window.shorten,
-        window.start_over,
-    ]
+    remedies: list[Callable[[ModelRequest], Awaitable[ModelRequest]]] = [window.shorten, window.start_over]
     while True:
         has_begun = False
         written = write_calls_as_text(request, context.dialect.name)

@@ -91,9 +91,7 @@ _NOTHING_BEFORE_LIMIT = (
     "Your answer reached its length limit before it contained any text or call. Think less, and begin with the answer "
     "or the next call."
 )
-_NOTHING_SAID = (
-    "Your answer was empty. Go on with the next call, or write your answer to the people."
-)
+_NOTHING_SAID = "Your answer was empty. Go on with the next call, or write your answer to the people."
 _UNREADABLE_ANSWER = (
     "Your answer could not be read, and nothing of it was run: {reason}. Write it again. Make each call a proper tool "
     "call whose arguments are one JSON object."
@@ -198,10 +196,7 @@ class Turn:
         self.context.run_log.emit(ResponseStarted())
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
-                turn_id=self.turn_id,
-                assistant_message_id=self.assistant_message_id,
-                context=self.context,
-                group=group,
+                turn_id=self.turn_id, assistant_message_id=self.assistant_message_id, context=self.context, group=group
             )
             with call_every(WAIT_TOLD_SECONDS, self._tell_wait, after_seconds=WAIT_TOLD_SECONDS):
                 reason = await self._read_whole(request, self._runner)
@@ -259,9 +254,7 @@ class Turn:
             request = _with_note(request, "" if restart else note)
         raise NothingSaid(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
-    async def _read(
-        self, request: ModelRequest, response: _Response, runner: CallRunner
-    ) -> FinishReason:
+    async def _read(self, request: ModelRequest, response: _Response, runner: CallRunner) -> FinishReason:
         charged = record_model_usage(self.ask_model(request), request, self._charge)
         async with aclosing(charged) as stream:
             async for delta in stream:
@@ -344,9 +337,7 @@ class Turn:
         is_over = self._count_calls(runner) >= CALLS_READ_MAX
         return f"{CALLS_READ_MAX} calls" if is_over else ""
 
-    def _finish(
-        self, finished: ModelFinished, response: _Response, runner: CallRunner
-    ) -> FinishReason:
+    def _finish(self, finished: ModelFinished, response: _Response, runner: CallRunner) -> FinishReason:
         if finished.finish_reason == "length":
             written = finished.usage.output_tokens if finished.usage else 0
             tokens = written or response.size_bytes // BYTES_PER_TOKEN
@@ -374,9 +365,7 @@ class Turn:
                 return
             text = ""
         response.told_seconds = seconds
-        self.context.run_log.emit(
-            ThinkingStreamed(text=text, seconds=seconds, sequence=response.next_sequence())
-        )
+        self.context.run_log.emit(ThinkingStreamed(text=text, seconds=seconds, sequence=response.next_sequence()))
 
     def _tell_of_filter(self, runner: CallRunner) -> None:
         """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
@@ -414,9 +403,7 @@ class Turn:
                 case DisplayText(text=text):
                     response.visible.append(text)
                     if is_live:
-                        self.context.run_log.emit(
-                            TextStreamed(text=text, sequence=response.next_sequence())
-                        )
+                        self.context.run_log.emit(TextStreamed(text=text, sequence=response.next_sequence()))
                         response.endless.check(text)
                 case CallProgress():
                     progress = ToolCallStreamed(
@@ -440,9 +427,7 @@ class Turn:
     def _add_assistant(self, *, is_cut_off: bool = False) -> None:
         assert self._response is not None and self._runner is not None  # noqa: S101, PT018 - set by play()
         calls = [*self._runner.calls, *(waiting.call for waiting in self._waiting)]
-        content: JsonObject = self.context.dialect.assistant_content(
-            self._response.parser.raw_text, calls
-        )
+        content: JsonObject = self.context.dialect.assistant_content(self._response.parser.raw_text, calls)
         if self._runner.reasoning is not None:
             content = {**content, REASONING_KEY: self._runner.reasoning}
         self._add(
@@ -489,15 +474,11 @@ class Turn:
         self._messages.append(message)
         self.context.run_log.emit(MessageAdded(message=message))
 
-    def _end(
-        self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None
-    ) -> TurnResult:
+    def _end(self, reason: FinishReason, outcomes: Sequence[CallOutcome], reply: Reply | None) -> TurnResult:
         if self._runner is not None and self._runner.awaiting:
             approval, messages = self._runner.approval(), tuple(self._messages)
             self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
-            return TurnResult(
-                finish_reason="tool_calls", text="", messages=messages, approval=approval
-            )
+            return TurnResult(finish_reason="tool_calls", text="", messages=messages, approval=approval)
         self._add_results(outcomes)
         if reply is not None:
             reason = "agent_terminated"
@@ -507,9 +488,5 @@ class Turn:
             self.context.run_log.emit(FinishReached(reason=reason))
         self.context.run_log.emit(TurnFinished(turn_id=self.turn_id))
         return TurnResult(
-            finish_reason=reason,
-            text=self._text,
-            messages=tuple(self._messages),
-            outcomes=tuple(outcomes),
-            reply=reply,
+            finish_reason=reason, text=self._text, messages=tuple(self._messages), outcomes=tuple(outcomes), reply=reply
         )

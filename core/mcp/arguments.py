@@ -85,9 +85,7 @@ def find_problems(schema: JsonValue, value: JsonValue) -> list[str]:
         return []
 
 
-def _problems(
-    check: _Check, schema: JsonValue, value: JsonValue, place: str, depth: int
-) -> list[str]:
+def _problems(check: _Check, schema: JsonValue, value: JsonValue, place: str, depth: int) -> list[str]:
     check.steps -= 1
     if check.steps < 0 or depth > DEPTH_MAX:
         raise _Exhausted
@@ -134,13 +132,7 @@ def _is(value: JsonValue, kind: str) -> bool:
             return isinstance(value, _TYPES.get(kind, object))
 
 
-_TYPES: Mapping[str, type] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-}
+_TYPES: Mapping[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
 
 def _same(one: JsonValue, other: JsonValue) -> bool:
@@ -172,11 +164,7 @@ _RANGES: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
 
 def _of_size(schema: JsonObject, value: JsonValue) -> str | None:
     for kind, key, fits, said in _SIZES:
-        if (
-            key in schema
-            and isinstance(value, kind)
-            and not fits(len(cast(Any, value)), schema[key])
-        ):
+        if key in schema and isinstance(value, kind) and not fits(len(cast(Any, value)), schema[key]):
             return said.format(schema[key])
     if not _is(value, "number"):
         return None
@@ -186,9 +174,7 @@ def _of_size(schema: JsonObject, value: JsonValue) -> str | None:
     return None
 
 
-def _of_object(
-    check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int
-) -> list[str]:
+def _of_object(check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int) -> list[str]:
     required = schema.get("required")
     missing = [name for name in required if name not in value] if isinstance(required, list) else []
     found = [f"{_in(place, str(name))}: is missing" for name in missing[:PROBLEMS_MAX]]
@@ -205,9 +191,7 @@ def _of_object(
     return found
 
 
-def _of_list(
-    check: _Check, schema: JsonObject, value: list[JsonValue], place: str, depth: int
-) -> list[str]:
+def _of_list(check: _Check, schema: JsonObject, value: list[JsonValue], place: str, depth: int) -> list[str]:
     items = schema.get("items")
     if not isinstance(items, dict | bool) or "prefixItems" in schema:
         return []
@@ -223,9 +207,7 @@ def _in(place: str, name: str) -> str:
     return f"{place}.{name[:80]}" if place else name[:80]
 
 
-def _of_combinations(
-    check: _Check, schema: JsonObject, value: JsonValue, place: str, depth: int
-) -> list[str]:
+def _of_combinations(check: _Check, schema: JsonObject, value: JsonValue, place: str, depth: int) -> list[str]:
     found: list[str] = []
     reference = schema.get("$ref")
     if isinstance(reference, str):

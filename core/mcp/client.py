@@ -13,13 +13,7 @@ from core.context.untrusted_text import clean_text
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments
-from core.mcp.settings import (
-    McpServerConfig,
-    longest_call_seconds,
-    redact,
-    secret_values,
-    tool_name_prefix,
-)
+from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values, tool_name_prefix
 from core.mcp.tools import ListedTool, McpTool, matches_any, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -168,10 +162,7 @@ class ReconnectingServer:
             self._connection = None
         try:
             connection, listed = await self._sdk.open_connection(
-                self.config,
-                self.host_environment,
-                is_legacy=self._is_legacy,
-                authorize=self.authorize,
+                self.config, self.host_environment, is_legacy=self._is_legacy, authorize=self.authorize
             )
             await self._take(listed)
             self._is_legacy = connection.is_legacy
@@ -190,27 +181,19 @@ class ReconnectingServer:
         if self._watching is not None:
             self._watching.cancel()
         self._watching = spawn(self._watch(connection), name=f"mcp {self.config.name} changes")
-        log.info(
-            "the MCP server %s is connected and offers %d tools", self.config.name, len(self.offers)
-        )
+        log.info("the MCP server %s is connected and offers %d tools", self.config.name, len(self.offers))
         return connection
 
     def _tell_once(self, why: str) -> None:
         """Logs a warning, unless the log already has one since the server was last reached."""
         if not self._is_told:
-            log.warning(
-                "the MCP server %s cannot be reached, its tools are left out: %s",
-                self.config.name,
-                why,
-            )
+            log.warning("the MCP server %s cannot be reached, its tools are left out: %s", self.config.name, why)
         self._is_told = True
 
     def _failed(self) -> None:
         """Schedules the next attempt: immediately after the first failure, then with exponential backoff."""
         self._failures += 1
-        delay = (
-            0.0 if self._failures == 1 else self.backoff_seconds * 2 ** min(self._failures - 2, 10)
-        )
+        delay = 0.0 if self._failures == 1 else self.backoff_seconds * 2 ** min(self._failures - 2, 10)
         now = asyncio.get_running_loop().time()
         self._next_attempt_at = now + min(delay, BACKOFF_SECONDS_MAX)
 
@@ -256,9 +239,7 @@ class ReconnectingServer:
         try:
             await self._read(connection)
         except self._sdk.ServerUnreachable as error:
-            log.info(
-                "the tools of the MCP server %s stay as they were: %s", self.config.name, error
-            )
+            log.info("the tools of the MCP server %s stay as they were: %s", self.config.name, error)
 
     async def close(self) -> None:
         """Closes the connection. Later calls fail."""
@@ -297,8 +278,7 @@ class McpServers:
         authorize: "Authorize | None" = None,
     ) -> None:
         self._links = tuple(
-            ReconnectingServer(config, host_environment or {}, backoff_seconds, authorize)
-            for config in configs
+            ReconnectingServer(config, host_environment or {}, backoff_seconds, authorize) for config in configs
         )
         self._wait_seconds = wait_seconds
         self._first_wait_seconds = first_wait_seconds
@@ -328,9 +308,7 @@ class McpServers:
         for link, task in zip(wanted, tasks, strict=True):
             if not task.done():
                 link.absence = STARTING
-                log.info(
-                    "the MCP server %s is not ready; this run goes without it", link.config.name
-                )
+                log.info("the MCP server %s is not ready; this run goes without it", link.config.name)
                 continue
             if not task.cancelled() and task.exception() is None:
                 offers = task.result()
@@ -354,9 +332,7 @@ class McpServers:
         }
         return {name: text for name, text in said.items() if text}
 
-    async def _wait_for(
-        self, link: ReconnectingServer, task: asyncio.Task[tuple[McpTool, ...]]
-    ) -> None:
+    async def _wait_for(self, link: ReconnectingServer, task: asyncio.Task[tuple[McpTool, ...]]) -> None:
         assert link.first_wanted_at is not None  # noqa: S101 - _gather has set it
         age = asyncio.get_running_loop().time() - link.first_wanted_at
         seconds = self._first_wait_seconds - age if link.absence == STARTING else 0.0
@@ -418,9 +394,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
         description=offer.params.__doc__ or "",
         run=partial(_run, link, offer),
         title=partial(_title, offer),
-        timeout_seconds=longest_call_seconds(link.config)
-        + link.config.connect_timeout_seconds
-        + CONNECT_GRACE_SECONDS,
+        timeout_seconds=longest_call_seconds(link.config) + link.config.connect_timeout_seconds + CONNECT_GRACE_SECONDS,
     )
 
 
@@ -428,9 +402,7 @@ def _title(offer: McpTool, _params: McpArguments) -> str:
     return f"{offer.server}: {offer.tool}"
 
 
-async def _run(
-    link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext
-) -> ToolOutput:
+async def _run(link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext) -> ToolOutput:
     """Runs the call and redacts the server's secrets from its answer, because error messages often repeat them."""
     secrets = secret_values(link.config)
     try:

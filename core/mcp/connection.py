@@ -100,9 +100,7 @@ class Connection:
     _ours: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self._watch = ConnectionState(
-            on_tools_changed=self.tools_changed.set, on_end=self._ended.set
-        )
+        self._watch = ConnectionState(on_tools_changed=self.tools_changed.set, on_end=self._ended.set)
 
     @property
     def is_open(self) -> bool:
@@ -118,16 +116,12 @@ class Connection:
                 async with asyncio.timeout(seconds):
                     self._client = await ready
         except TimeoutError:
-            raise ServerUnreachable(
-                f"it did not answer within {seconds:g} s", may_be_older=True
-            ) from None
+            raise ServerUnreachable(f"it did not answer within {seconds:g} s", may_be_older=True) from None
         finally:
             if self._client is None:
                 await self.close()
 
-    async def _own(
-        self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]
-    ) -> None:
+    async def _own(self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]) -> None:
         try:
             async with (
                 Client(
@@ -149,19 +143,13 @@ class Connection:
             if not ready.done():
                 ready.set_exception(self._unreachable(error))
             elif not self._leaving.is_set():
-                log.info(
-                    "the connection to the MCP server %s ended: %s",
-                    self.config.name,
-                    explain_error(error),
-                )
+                log.info("the connection to the MCP server %s ended: %s", self.config.name, explain_error(error))
         finally:
             self._ended.set()
             if not ready.done():
                 ready.cancel()
 
-    async def _elicit(
-        self, context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult | ErrorData:
+    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         return answer_elicitation(params, self._running)
 
     @property
@@ -176,8 +164,7 @@ class Connection:
         has_ended = isinstance(error, MCPError) and self._is_end(error)
         is_silent = isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
         return ServerUnreachable(
-            self._watch.why if has_ended else explain_error(error),
-            may_be_older=has_ended or is_silent,
+            self._watch.why if has_ended else explain_error(error), may_be_older=has_ended or is_silent
         )
 
     async def tools(self) -> tuple[Tool, ...]:
@@ -193,19 +180,13 @@ class Connection:
                     for _ in range(PAGES_MAX):
                         page: ListToolsResult = await client.list_tools(cursor=cursor)
                         found.extend(page.tools)
-                        if (
-                            not page.next_cursor
-                            or page.next_cursor == cursor
-                            or len(found) > LISTED_MAX
-                        ):
+                        if not page.next_cursor or page.next_cursor == cursor or len(found) > LISTED_MAX:
                             break
                         cursor = page.next_cursor
                     ours = await resource_tools(client, found)
         except Exception as error:
             self._is_forgotten |= isinstance(error, MCPError) and error.code == SESSION_FORGOTTEN
-            raise ServerUnreachable(
-                f"its tools could not be listed: {self._unreachable(error)}"
-            ) from error
+            raise ServerUnreachable(f"its tools could not be listed: {self._unreachable(error)}") from error
         self._ours = frozenset(one.name for one in ours)
         return (*ours, *found[:LISTED_MAX])
 
@@ -229,9 +210,7 @@ class Connection:
                 self._idle.set()
         return question_output(running) if running.questions else output
 
-    async def _call(
-        self, client: Client, tool: str, arguments: JsonObject, context: ToolContext
-    ) -> ToolOutput:
+    async def _call(self, client: Client, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         seconds = self.config.call_timeout_seconds
         cleaned = clean_json({key: value for key, value in arguments.items() if key != ANSWERS})
         sent = cleaned if isinstance(cleaned, dict) else {}
@@ -241,22 +220,15 @@ class Connection:
             with CALL:
                 async with asyncio.timeout(seconds) as limit:
                     if tool in self._ours:
-                        return await call_resource_tool(
-                            client, self.config.name, tool, sent, context
-                        )
+                        return await call_resource_tool(client, self.config.name, tool, sent, context)
 
-                    async def note(
-                        progress: float, total: float | None, message: str | None
-                    ) -> None:
+                    async def note(progress: float, total: float | None, message: str | None) -> None:
                         if not limit.expired():
                             limit.reschedule(min(clock() + seconds, last_end))
                         self._show_progress(context, progress, total, message)
 
                     result = await client.call_tool(
-                        tool,
-                        sent,
-                        read_timeout_seconds=longest_call_seconds(self.config) + 1,
-                        progress_callback=note,
+                        tool, sent, read_timeout_seconds=longest_call_seconds(self.config) + 1, progress_callback=note
                     )
         except MCPError as error:
             raise self._meaning(error) from error
@@ -268,9 +240,7 @@ class Connection:
             raise CallLost(explain_error(error)) from error
         return await tool_output(result, server=self.config.name, tool=tool, context=context)
 
-    def _show_progress(
-        self, context: ToolContext, progress: float, total: float | None, message: str | None
-    ) -> None:
+    def _show_progress(self, context: ToolContext, progress: float, total: float | None, message: str | None) -> None:
         if context.emit is not None:
             share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
             said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
@@ -345,9 +315,7 @@ async def open_connection(
     return await _open(Connection(config, True, authorize), host_environment)
 
 
-async def _open(
-    connection: Connection, host_environment: Mapping[str, str]
-) -> tuple[Connection, tuple[Tool, ...]]:
+async def _open(connection: Connection, host_environment: Mapping[str, str]) -> tuple[Connection, tuple[Tool, ...]]:
     try:
         await connection.open(host_environment)
         return connection, await connection.tools()

@@ -53,12 +53,7 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
     for call in running:
         whole = json.dumps([call.server, call.tool, question])
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        if (
-            len(running) == 1
-            and schema is not None
-            and digest in call.asked
-            and call.answers is not None
-        ):
+        if len(running) == 1 and schema is not None and digest in call.asked and call.answers is not None:
             content = _with_defaults(cast(JsonObject, schema), call.answers)
             problems = find_problems(cast(JsonObject, schema), content)
             if not problems:
@@ -79,10 +74,7 @@ def question_output(call: RunningCall) -> ToolOutput:
         f'"{ANSWERS}": an object with the fields that they named; the defaults fill the others. If they refuse, do not '
         "call it again.",
         is_success=False,
-        reply=Reply(
-            kind="ask",
-            text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quoted}",
-        ),
+        reply=Reply(kind="ask", text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quoted}"),
     )
 
 

@@ -26,18 +26,14 @@ MESSAGE_BYTES_MAX = 8 * 1024 * 1024
 SEND_SECONDS = 30.0
 
 
-def client_factory(
-    config: McpServerConfig, authorize: Authorize | None = None
-) -> Callable[..., httpx2.AsyncClient]:
+def client_factory(config: McpServerConfig, authorize: Authorize | None = None) -> Callable[..., httpx2.AsyncClient]:
     def make(**_options: object) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
             headers={**config.headers, "accept-encoding": "identity"},
             auth=build_oauth(config, authorize),
             # no read timeout: a server may be quiet for hours, and each call has its own timeout
             timeout=httpx2.Timeout(SEND_SECONDS, connect=config.connect_timeout_seconds, read=None),
-            transport=BoundedTransport(
-                httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=64)), config.url
-            ),
+            transport=BoundedTransport(httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_connections=64)), config.url),
         )
 
     return make
@@ -103,10 +99,7 @@ async def _explained_refusal(request: httpx2.Request, response: httpx2.Response)
     has_session = "mcp-session-id" in request.headers
     if has_session and status in (400, 404) and (error is None or error.code not in _MEANT):
         said = clean_line(error.message, 300) if error else f"status {status}"
-        error = ErrorData(
-            code=SESSION_FORGOTTEN,
-            message=f"it was started anew and has forgotten the session ({said})",
-        )
+        error = ErrorData(code=SESSION_FORGOTTEN, message=f"it was started anew and has forgotten the session ({said})")
     elif error is None or status in (401, 403, 429):
         error = ErrorData(code=HTTP_REFUSED, message=_refusal(response), data=status)
     body = JSONRPCError(jsonrpc="2.0", id=None, error=error)

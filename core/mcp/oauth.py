@@ -40,9 +40,7 @@ Authorize = Callable[[str], Awaitable[str]]
 class StoredTokens:
     """The tokens of one server and where they came from, in a file that only this user can read."""
 
-    def __init__(
-        self, settings: OAuthSettings, server: str, *, is_person_present: bool = False
-    ) -> None:
+    def __init__(self, settings: OAuthSettings, server: str, *, is_person_present: bool = False) -> None:
         self._settings = settings
         self._is_person_present = is_person_present
         self._new_client: OAuthClientInformationFull | None = None
@@ -113,17 +111,13 @@ class StoredTokens:
                 client_id=settings.client_id,
                 client_secret=settings.client_secret or None,
                 redirect_uris=[AnyUrl(settings.redirect_uri)],
-                token_endpoint_auth_method="client_secret_basic"
-                if settings.client_secret
-                else "none",
+                token_endpoint_auth_method="client_secret_basic" if settings.client_secret else "none",
                 issuer=settings.issuer or None,
             )
         with suppress(ValidationError, KeyError):
             known = OAuthClientInformationFull.model_validate(self._content["client"])
             # a client that returns elsewhere can refresh its tokens, but not ask the person who is here
-            if not self._is_person_present or AnyUrl(settings.redirect_uri) in (
-                known.redirect_uris or ()
-            ):
+            if not self._is_person_present or AnyUrl(settings.redirect_uri) in (known.redirect_uris or ()):
                 return known
         return None
 
@@ -139,9 +133,7 @@ class StoredTokens:
             if found := self._content.get("oauth_metadata"):
                 context.oauth_metadata = OAuthMetadata.model_validate(found)
             if found := self._content.get("protected_resource_metadata"):
-                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    found
-                )
+                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(found)
 
 
 class _PersonOAuth(OAuthClientProvider):
@@ -224,9 +216,7 @@ def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthCl
     return provider
 
 
-def _client_credentials(
-    url: str, settings: OAuthSettings, tokens: StoredTokens
-) -> OAuthClientProvider:
+def _client_credentials(url: str, settings: OAuthSettings, tokens: StoredTokens) -> OAuthClientProvider:
     scope, issuer = settings.scope or None, settings.issuer
     if not settings.private_key:
         return ClientCredentialsOAuthProvider(
@@ -239,10 +229,5 @@ def _client_credentials(
         signing_key=settings.private_key,
     )
     return PrivateKeyJWTOAuthProvider(
-        url,
-        tokens,
-        settings.client_id,
-        signed.create_assertion_provider(),
-        scope=scope,
-        issuer=issuer,
+        url, tokens, settings.client_id, signed.create_assertion_provider(), scope=scope, issuer=issuer
     )

@@ -112,9 +112,7 @@ def _refusing(ends: bytes) -> str:
 
 ENVELOPE_BYTES_MAX = 200
 TOO_LARGE = "threadhand/too_large"
-_FIRST_ID = re.compile(
-    rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[\w-]{1,80}"|\d{1,18})\s*,'
-)
+_FIRST_ID = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*("[\w-]{1,80}"|\d{1,18})\s*,')
 _LAST_ID = re.compile(rb'"id"\s*:\s*("[\w-]{1,80}"|\d{1,18})\s*\}\s*$')
 
 
@@ -128,9 +126,7 @@ class ClientSessions:
     client over stdio, and all clients over HTTP with MCP 2026-07-28, which has no sessions."""
 
     open_context: OpenContext
-    _ready: dict[str, asyncio.Future[ToolContext]] = field(
-        default_factory=dict[str, asyncio.Future[ToolContext]]
-    )
+    _ready: dict[str, asyncio.Future[ToolContext]] = field(default_factory=dict[str, asyncio.Future[ToolContext]])
     _held: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     _closing: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -140,9 +136,7 @@ class ClientSessions:
         connection = cast(Connection, getattr(session, "_connection"))  # noqa: B009 - not public
         return await self.context(connection.session_id or "", connection.exit_stack)
 
-    async def context(
-        self, session_id: str = "", stack: AsyncExitStack | None = None
-    ) -> ToolContext:
+    async def context(self, session_id: str = "", stack: AsyncExitStack | None = None) -> ToolContext:
         """Returns the context of a session that ends with the stack."""
         ready = self._ready.get(session_id)
         if ready is None:
@@ -155,9 +149,7 @@ class ClientSessions:
                 stack.callback(over.set)
         return await asyncio.shield(ready)
 
-    async def _hold(
-        self, session_id: str, ready: asyncio.Future[ToolContext], over: asyncio.Event
-    ) -> None:
+    async def _hold(self, session_id: str, ready: asyncio.Future[ToolContext], over: asyncio.Event) -> None:
         try:
             async with self.open_context() as context:
                 if not ready.cancelled():
@@ -207,9 +199,7 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
 
     Calls that need a person's approval are refused.
     """
-    offered = ToolSet(
-        {name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS}
-    )
+    offered = ToolSet({name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS})
 
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
@@ -242,15 +232,11 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
 
 
 async def _refuse_large(_request: ServerRequestContext[Any], _params: types.RequestParams) -> Never:
-    said = (
-        f"The message is larger than {LINE_BYTES_MAX >> 20} MB and was not read. Send less at once."
-    )
+    said = f"The message is larger than {LINE_BYTES_MAX >> 20} MB and was not read. Send less at once."
     raise MCPError(types.INVALID_REQUEST, said)
 
 
-async def _run(
-    call: ToolCall, prepared: PreparedCall, context: ToolContext, session: ServerSession
-) -> CallOutcome:
+async def _run(call: ToolCall, prepared: PreparedCall, context: ToolContext, session: ServerSession) -> CallOutcome:
     """Runs a call and reports its progress. If the client cancels it, the command that it runs is killed."""
     activities: asyncio.Queue[str] = asyncio.Queue()
 
@@ -300,8 +286,7 @@ def _listed(offered: ToolSet) -> list[types.Tool]:
             description=spec.description,
             input_schema=cast(dict[str, Any], spec.parameters),
             annotations=types.ToolAnnotations(
-                read_only_hint=offered.tools[name].effect == "reads",
-                idempotent_hint=offered.tools[name].is_idempotent,
+                read_only_hint=offered.tools[name].effect == "reads", idempotent_hint=offered.tools[name].is_idempotent
             ),
         )
         for name, spec in offered.specs.items()
@@ -332,9 +317,7 @@ def _picture(message: Message) -> types.ImageContent | None:
     return types.ImageContent(data=encoded, mime_type=kind)
 
 
-async def serve_stdio(
-    toolbox: ToolSet, open_context: OpenContext, on_ready: Callable[[], None] = lambda: None
-) -> None:
+async def serve_stdio(toolbox: ToolSet, open_context: OpenContext, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serves the client on stdin and stdout until it disconnects, or until cancelled.
 
     No other code may write to stdout meanwhile; logs go to stderr. Calls `on_ready` once the session is open.
@@ -371,10 +354,7 @@ async def serve_http(
             "127.0.0.1."
         )
     sessions = ClientSessions(open_context)
-    app = cast(
-        App,
-        build_server(toolbox, sessions).streamable_http_app(host=host, streamable_http_path=PATH),
-    )
+    app = cast(App, build_server(toolbox, sessions).streamable_http_app(host=host, streamable_http_path=PATH))
     config = uvicorn.Config(
         _guarded(app, token),
         log_config=None,
@@ -413,9 +393,7 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
         try:
             listener.bind((host, port))
         except OSError as error:
-            raise ConfigurationError(
-                f"MCP cannot be served on {host}:{port}: {error.strerror}."
-            ) from error
+            raise ConfigurationError(f"MCP cannot be served on {host}:{port}: {error.strerror}.") from error
         listener.listen()
         yield listener
 

@@ -38,20 +38,14 @@ def fit_tools(tools: ToolSet) -> ToolSet:
     return tools.only(lambda name: name not in left_out)
 
 
-def without_refused_tools(
-    ask: AskModel, refused: RefusedTools, own_tools: Collection[str]
-) -> AskModel:
+def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:
     """Returns a function that asks the model again without the tool that the provider's error names.
 
     The tool is added to `refused`. Own tools are never left out; an error that names none is raised."""
 
     async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         while True:
-            kept = tuple(
-                tool
-                for tool in request.tools
-                if refused.get((request.model, _name_of(tool)), None) != tool
-            )
+            kept = tuple(tool for tool in request.tools if refused.get((request.model, _name_of(tool)), None) != tool)
             has_begun = False
             try:
                 async with aclosing(ask(replace(request, tools=kept))) as deltas:
@@ -74,9 +68,7 @@ def without_refused_tools(
     return ask_again
 
 
-def find_refused_tool(
-    detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]
-) -> JsonObject | None:
+def find_refused_tool(detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]) -> JsonObject | None:
     """Returns the tool of a server that a provider's error names, or whose place in the request it tells, else None."""
     offered = {_name_of(tool): tool for tool in tools}
     named = [name for name in _QUOTED.findall(detail) if name in offered]

@@ -20,11 +20,7 @@ from core.tools.tool import ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
 
-LIST_RESOURCES, READ_RESOURCE, GET_PROMPT = NAMES = (
-    "list_resources",
-    "read_resource",
-    "get_prompt",
-)
+LIST_RESOURCES, READ_RESOURCE, GET_PROMPT = NAMES = ("list_resources", "read_resource", "get_prompt")
 OFFER_SECONDS = 5.0
 """How long a server may take to name its resources, templates or prompts before it counts as having none."""
 
@@ -51,17 +47,13 @@ async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, .
         )
         if resources or templates:
             found += [
-                _tool(
-                    LIST_RESOURCES, "Lists the resources (files, records) of this server.", _SEARCH
-                ),
+                _tool(LIST_RESOURCES, "Lists the resources (files, records) of this server.", _SEARCH),
                 _tool(READ_RESOURCE, "Reads a resource of this server.", _URI),
             ]
     prompts = await _offered(_prompts(client)) if offered.prompts is not None else []
     if prompts:
         shown = clean_line("; ".join(map(_prompt_line, prompts[:500])), PROMPTS_CHARACTERS_MAX)
-        about = (
-            f"Fills in a prompt of this server, for use when people ask for it. Prompts: {shown}"
-        )
+        about = f"Fills in a prompt of this server, for use when people ask for it. Prompts: {shown}"
         found.append(_tool(GET_PROMPT, about, _PROMPT))
     names = {one.name for one in taken}
     return tuple(one for one in found if one.name not in names)
@@ -88,11 +80,7 @@ async def _filled_prompt(client: Client, name: str, given: JsonValue) -> list[Pa
         for key, value in (given.items() if isinstance(given, dict) else ())
     }
     known = next((one for one in await _offered(_prompts(client)) if one.name == name), None)
-    missing = [
-        one.name
-        for one in (known.arguments or () if known else ())
-        if one.required and one.name not in texts
-    ]
+    missing = [one.name for one in (known.arguments or () if known else ()) if one.required and one.name not in texts]
     if known is not None and missing:
         raise ToolError(f"The prompt needs more arguments: {_prompt_line(known)}")
     filled = await client.get_prompt(name, texts)
@@ -152,9 +140,7 @@ async def _prompts(client: Client) -> list[Prompt]:
     return await _all(client.list_prompts, lambda page: page.prompts, PAGES_MAX)
 
 
-async def _all(
-    ask: Callable[..., Awaitable[Any]], items_of: Callable[[Any], list[Any]], pages: int
-) -> list[Any]:
+async def _all(ask: Callable[..., Awaitable[Any]], items_of: Callable[[Any], list[Any]], pages: int) -> list[Any]:
     found: list[Any] = []
     cursor: str | None = None
     for _ in range(pages):
@@ -171,21 +157,9 @@ def _schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 
 _SEARCH = _schema({"search": {"type": "string", "description": "Words that a line must contain."}})
-_URI = _schema(
-    {
-        "uri": {
-            "type": "string",
-            "description": "Its URI, with the {fields} of a template filled in.",
-        }
-    },
-    "uri",
-)
+_URI = _schema({"uri": {"type": "string", "description": "Its URI, with the {fields} of a template filled in."}}, "uri")
 _PROMPT = _schema(
-    {
-        "name": {"type": "string"},
-        "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
-    },
-    "name",
+    {"name": {"type": "string"}, "arguments": {"type": "object", "additionalProperties": {"type": "string"}}}, "name"
 )
 
 

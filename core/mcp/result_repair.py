@@ -62,10 +62,7 @@ def _fit_block(part: object) -> dict[str, Any]:
 def _fit_resource(resource: object) -> dict[str, Any]:
     fields = json_fields(resource)
     known = _known_fields(fields)
-    return _first_valid(_RESOURCE, fields, known) or {
-        "uri": str(known["uri"]),
-        "text": _without_protocol(fields),
-    }
+    return _first_valid(_RESOURCE, fields, known) or {"uri": str(known["uri"]), "text": _without_protocol(fields)}
 
 
 def _known_fields(fields: Mapping[str, object]) -> dict[str, object]:

@@ -74,25 +74,17 @@ class _Reading:
         return "\n".join([*self.lines, note] if self.left_out else self.lines)
 
 
-async def tool_output(
-    result: CallToolResult, *, server: str, tool: str, context: ToolContext
-) -> ToolOutput:
+async def tool_output(result: CallToolResult, *, server: str, tool: str, context: ToolContext) -> ToolOutput:
     """Converts the result to text for the model and pictures for the thread. Keeps whether the call failed."""
     reading = await _read_parts(result.content, _Reading(server, tool, context))
     await asyncio.to_thread(_read_structure, result.structured_content, reading)
     said = reading.text()
     if not said:
-        said = (
-            "The tool failed and did not say why."
-            if result.is_error
-            else "Done; the tool returned nothing."
-        )
+        said = "The tool failed and did not say why." if result.is_error else "Done; the tool returned nothing."
     return ToolOutput(output=said, is_success=not result.is_error, messages=tuple(reading.images))
 
 
-async def parts_output(
-    parts: Sequence[Part], *, server: str, tool: str, context: ToolContext
-) -> ToolOutput:
+async def parts_output(parts: Sequence[Part], *, server: str, tool: str, context: ToolContext) -> ToolOutput:
     """Converts what a resource or prompt consists of, as `tool_output` does."""
     reading = await _read_parts(parts, _Reading(server, tool, context))
     return ToolOutput(output=reading.text() or "It is empty.", messages=tuple(reading.images))
@@ -125,9 +117,7 @@ async def _read(part: Part, reading: _Reading) -> None:
             await _read_resource(part.resource, reading)
 
 
-async def _read_resource(
-    resource: TextResourceContents | BlobResourceContents, reading: _Reading
-) -> None:
+async def _read_resource(resource: TextResourceContents | BlobResourceContents, reading: _Reading) -> None:
     """Adds a resource to the output: its text, a picture, or the name of the file that it was saved to."""
     kind = clean_line(resource.mime_type or "unknown type", 80)
     uri = clean_line(resource.uri, 500)

@@ -29,12 +29,8 @@ _LISTED = frozenset((*_COMBINED, "prefixItems", "items"))
 """Keywords whose value is a list of schemas. `items` with a list is the older spelling of `prefixItems`."""
 
 _NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-_NESTED = frozenset(
-    ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
-)
-_COUNTS = frozenset(
-    ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
-)
+_NESTED = frozenset(("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"))
+_COUNTS = frozenset(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"))
 _BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"))
 
 
@@ -88,17 +84,14 @@ def _with_names(schema: JsonObject, renamed: Mapping[str, str]) -> JsonObject:
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, dict):
         found["properties"] = {
-            renamed.get(name, name): _named(name, one) if name in renamed else one
-            for name, one in properties.items()
+            renamed.get(name, name): _named(name, one) if name in renamed else one for name, one in properties.items()
         }
     if isinstance(required, list):
         found["required"] = [renamed.get(str(name), name) for name in required]
     for word in _COMBINED:
         parts = schema.get(word)
         if isinstance(parts, list):
-            found[word] = [
-                _with_names(one, renamed) if isinstance(one, dict) else one for one in parts
-            ]
+            found[word] = [_with_names(one, renamed) if isinstance(one, dict) else one for one in parts]
     return found
 
 
@@ -127,10 +120,7 @@ def split_for_providers(schema: JsonObject) -> tuple[JsonObject, str]:
         return schema, ""
     shown = {key: value for key, value in schema.items() if key not in apart}
     said = json.dumps(apart, ensure_ascii=False)
-    return (
-        shown,
-        f" The arguments must also fit this JSON schema: {clean_line(said, TEXT_CHARACTERS_MAX)}",
-    )
+    return (shown, f" The arguments must also fit this JSON schema: {clean_line(said, TEXT_CHARACTERS_MAX)}")
 
 
 def _checked(schema: JsonObject, depth: int) -> JsonObject:

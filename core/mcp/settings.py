@@ -11,15 +11,7 @@ from typing import Annotated, Literal, cast
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from core.domain.errors import ConfigurationError
@@ -46,11 +38,7 @@ def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
     for name, rivals in wanted.items():
         for tool in rivals:
             is_own = name == tool_name_prefix(server) + tool or len(rivals) == 1
-            fits = (
-                is_own
-                and name + "_" != tool_name_prefix(server)
-                and len(name) <= TOOL_NAME_CHARACTERS_MAX
-            )
+            fits = is_own and name + "_" != tool_name_prefix(server) and len(name) <= TOOL_NAME_CHARACTERS_MAX
             found[tool] = name if fits else _marked(name, tool)
     return found
 
@@ -74,11 +62,7 @@ WRITES = "writes"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]{0,400}))?\}")
-_TRANSPORTS: Mapping[object, str] = {
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamablehttp": "http",
-}
+_TRANSPORTS: Mapping[object, str] = {"streamable-http": "http", "streamable_http": "http", "streamablehttp": "http"}
 
 
 def _web_address(value: str) -> str:
@@ -118,12 +102,8 @@ def _spelled(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
-Variables = Annotated[
-    dict[str, str], BeforeValidator(_strings), AfterValidator(_environment), Field(repr=False)
-]
-Headers = Annotated[
-    dict[str, str], BeforeValidator(_strings), AfterValidator(_header_lines), Field(repr=False)
-]
+Variables = Annotated[dict[str, str], BeforeValidator(_strings), AfterValidator(_environment), Field(repr=False)]
+Headers = Annotated[dict[str, str], BeforeValidator(_strings), AfterValidator(_header_lines), Field(repr=False)]
 
 
 class OAuthSettings(BaseModel):
@@ -151,9 +131,7 @@ class OAuthSettings(BaseModel):
     def _is_whole(self) -> "OAuthSettings":
         has_key = bool(self.client_secret or self.private_key)
         if self.grant == "client_credentials" and not (self.client_id and has_key and self.issuer):
-            raise ValueError(
-                "client_credentials needs client_id, client_secret or private_key, and issuer"
-            )
+            raise ValueError("client_credentials needs client_id, client_secret or private_key, and issuer")
         if urlsplit(self.redirect_uri).hostname not in ("127.0.0.1", "localhost"):
             raise ValueError("redirect_uri must be on this machine (127.0.0.1 or localhost)")
         return self
@@ -169,10 +147,7 @@ class McpServerConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str = Field(max_length=NAME_CHARACTERS_MAX)
-    transport: Annotated[
-        Literal["stdio", "sse", "http"],
-        BeforeValidator(lambda value: _TRANSPORTS.get(value, value)),
-    ]
+    transport: Annotated[Literal["stdio", "sse", "http"], BeforeValidator(lambda value: _TRANSPORTS.get(value, value))]
     command: str = ""
     args: tuple[str, ...] = Field(default=(), repr=False)
     env: Variables = Field(default_factory=dict[str, str])
@@ -246,9 +221,7 @@ def _entries(text: str) -> dict[str, object]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise ConfigurationError(
-            f"The MCP settings are neither YAML nor JSON{line}: correct the file."
-        ) from None
+        raise ConfigurationError(f"The MCP settings are neither YAML nor JSON{line}: correct the file.") from None
     if whole is None:
         return {}
     found = cast(dict[object, object], whole) if isinstance(whole, dict) else {}
@@ -269,9 +242,7 @@ def _server(name: str, entry: object, secrets: Mapping[str, str]) -> McpServerCo
     if not isinstance(entry, dict):
         raise ConfigurationError(f"In the MCP settings, {name} must be a mapping.")
     used: set[str] = set()
-    fields = cast(
-        dict[str, object], _filled(cast(dict[object, object], entry), secrets, used, name)
-    )
+    fields = cast(dict[str, object], _filled(cast(dict[object, object], entry), secrets, used, name))
     if "type" in fields:
         fields["transport"] = fields.pop("type")
     fields.setdefault("transport", "stdio" if "command" in fields else "http")
@@ -279,9 +250,7 @@ def _server(name: str, entry: object, secrets: Mapping[str, str]) -> McpServerCo
     try:
         return McpServerConfig.model_validate({**fields, "name": name, "secrets": known})
     except ValidationError as error:
-        problems = "; ".join(
-            _problem(one) for one in error.errors(include_url=False, include_input=False)
-        )
+        problems = "; ".join(_problem(one) for one in error.errors(include_url=False, include_input=False))
         raise ConfigurationError(f"In the MCP settings, {name}: {problems}.") from None
 
 

@@ -9,12 +9,7 @@ from typing import Any, Protocol
 
 from core.context.untrusted_text import clean_description, clean_line
 from core.mcp.arguments import McpArguments, arguments_model
-from core.mcp.schema_cleaning import (
-    UnusableSchema,
-    clean_schema,
-    rename_parameters,
-    split_for_providers,
-)
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
 
 log = logging.getLogger(__name__)
@@ -90,9 +85,7 @@ async def usable_tools(
         words -= len(offer.params.__doc__ or "")
         found.setdefault(offer.name, offer)
     if left_out:
-        log.warning(
-            "tools of the MCP server %s are left out: %s", config.name, "; ".join(left_out)[:2_000]
-        )
+        log.warning("tools of the MCP server %s are left out: %s", config.name, "; ".join(left_out)[:2_000])
     return tuple(found.values()), tuple(left_out)
 
 

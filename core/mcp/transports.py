@@ -54,18 +54,14 @@ PASSED_ON = ("PATH", "HOME", "LANG")
 
 Inbox = MemoryObjectSendStream[SessionMessage | Exception]
 Outbox = MemoryObjectReceiveStream[SessionMessage]
-Streams = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
-]
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 class MessageTooLarge(Exception):
     """Raised for a message over the size limit; ends the connection. The exception's message is for the model."""
 
     def __init__(self) -> None:
-        super().__init__(
-            f"it sent more than {MESSAGE_BYTES_MAX >> 20} MB at once, which is refused"
-        )
+        super().__init__(f"it sent more than {MESSAGE_BYTES_MAX >> 20} MB at once, which is refused")
 
 
 @dataclass(slots=True)
@@ -153,11 +149,7 @@ def _kill(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
 
 
 async def _read(
-    process: asyncio.subprocess.Process,
-    inbox: Inbox,
-    name: str,
-    noting: asyncio.Task[None],
-    state: ConnectionState,
+    process: asyncio.subprocess.Process, inbox: Inbox, name: str, noting: asyncio.Task[None], state: ConnectionState
 ) -> None:
     assert process.stdout is not None  # noqa: S101 - made with a pipe
     with inbox:
@@ -183,17 +175,13 @@ async def _read(
                 return
 
 
-async def _explain_end(
-    process: asyncio.subprocess.Process, noting: asyncio.Task[None], state: ConnectionState
-) -> None:
+async def _explain_end(process: asyncio.subprocess.Process, noting: asyncio.Task[None], state: ConnectionState) -> None:
     """Puts the exit code and the last line of the log into `state.why`, if the process ends soon after its output."""
     with suppress(TimeoutError):
         async with asyncio.timeout(EXIT_EXPLAINED_SECONDS):
             code = await process.wait()
             await asyncio.wait([noting], timeout=EXIT_EXPLAINED_SECONDS / 2)
-            said = (
-                f'; its last line on stderr: "{state.last_log_line}"' if state.last_log_line else ""
-            )
+            said = f'; its last line on stderr: "{state.last_log_line}"' if state.last_log_line else ""
             state.why = f"its process ended with exit code {code}{said}"
 
 
@@ -227,9 +215,7 @@ async def _write(process: asyncio.subprocess.Process, outbox: Outbox, inbox: Inb
                 return
 
 
-async def _note(
-    process: asyncio.subprocess.Process, config: McpServerConfig, state: ConnectionState
-) -> None:
+async def _note(process: asyncio.subprocess.Process, config: McpServerConfig, state: ConnectionState) -> None:
     """Logs the server's stderr, up to a limit and without secrets, and keeps its last line."""
     assert process.stderr is not None  # noqa: S101 - made with a pipe
     rest = b""
@@ -259,18 +245,10 @@ def _redacted(raw: bytes, config: McpServerConfig) -> str:
 
 
 TOOLS_PER_PAGE_MAX = 1_000
-_PASSED = frozenset(
-    (
-        "notifications/cancelled",
-        "notifications/progress",
-        "notifications/subscriptions/acknowledged",
-    )
-)
+_PASSED = frozenset(("notifications/cancelled", "notifications/progress", "notifications/subscriptions/acknowledged"))
 """The notifications that the SDK needs; all others are dropped."""
 
-_LISTS_CHANGED = frozenset(
-    ("notifications/tools/list_changed", "notifications/prompts/list_changed")
-)
+_LISTS_CHANGED = frozenset(("notifications/tools/list_changed", "notifications/prompts/list_changed"))
 _REFUSED = frozenset(("sampling/createMessage", "roots/list"))
 """Requests of servers that are refused: a server must not use the model, and sees no folders."""
 
@@ -309,9 +287,7 @@ async def _transport(
         case "http":
             async with (
                 client_factory(config, authorize)() as client,
-                streamable_http_client(
-                    config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX
-                ) as streams,
+                streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,
             ):
                 yield streams
 
@@ -377,10 +353,7 @@ class FilteredStream:
         return self
 
     async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_val: BaseException | None,
-        exc_tb: TracebackType | None,
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
 
@@ -393,9 +366,7 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for one in listed[:TOOLS_PER_PAGE_MAX]:
         tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
-        schema, hints, description = (
-            tool.get(key) for key in ("inputSchema", "annotations", "description")
-        )
+        schema, hints, description = (tool.get(key) for key in ("inputSchema", "annotations", "description"))
         if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
             continue
         is_hinted = json_fields(hints).get("readOnlyHint") is True
@@ -419,8 +390,6 @@ def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if isinstance(properties, dict):
         items = cast(dict[str, Any], properties).items()
         fit["properties"] = {name: one for name, one in items if isinstance(one, dict)}
-    if isinstance(required, list) and all(
-        isinstance(one, str) for one in cast(list[Any], required)
-    ):
+    if isinstance(required, list) and all(isinstance(one, str) for one in cast(list[Any], required)):
         fit["required"] = required
     return {**fit, "type": "object"}

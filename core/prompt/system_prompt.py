@@ -32,11 +32,7 @@ class RunPrompt:
     def for_tools(self, available: Container[str], known: Container[str]) -> "RunPrompt":
         """Returns the prompt without the list items that name a `known` tool which is not `available`."""
         items = re.split(r"\n(?=- |\n)", self.system)
-        kept = [
-            item
-            for item in items
-            if all(name in available or name not in known for name in _NAMES.findall(item))
-        ]
+        kept = [item for item in items if all(name in available or name not in known for name in _NAMES.findall(item))]
         return replace(self, system="\n".join(kept))
 
     def with_state(self, name: str, text: str) -> "RunPrompt":
@@ -71,9 +67,7 @@ def place_text(address: Address) -> str:
 
 def answer_limit_text(tokens: int) -> str:
     """Returns a sentence about the length of one response of the model."""
-    return (
-        f"One answer of yours may have at most {tokens:,} tokens, with its calls and your thinking."
-    )
+    return f"One answer of yours may have at most {tokens:,} tokens, with its calls and your thinking."
 
 
 def _section(title: str, text: str) -> str:

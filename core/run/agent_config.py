@@ -68,12 +68,7 @@ async def load_agent_config(
 
 
 async def build_agent_config(
-    agent: AgentDefinition,
-    run: Run,
-    thread: Thread,
-    deps: RunDeps,
-    recorder: RunRecorder,
-    switch: StopSwitch,
+    agent: AgentDefinition, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder, switch: StopSwitch
 ) -> AgentConfig:
     """Returns the configuration of a run of the agent.
 
@@ -92,8 +87,7 @@ async def build_agent_config(
     base = base.for_tools(toolbox.tools, all_tools())
     if missing := _missing_servers(agent, deps):
         base = base.with_state(
-            "missing MCP servers",
-            f"{missing} Do not stand in for them; say so if the task needs them.",
+            "missing MCP servers", f"{missing} Do not stand in for them; say so if the task needs them."
         )
         recorder.emit(ErrorRaised(message=missing))
     for name, text in sorted(deps.agents.mcp_instructions(_servers(agent)).items()):
@@ -145,12 +139,7 @@ def _missing_servers(agent: AgentDefinition, deps: RunDeps) -> str:
 
 
 def _run_knowledge(
-    agent: AgentDefinition,
-    model: str,
-    run: Run,
-    thread: Thread,
-    deps: RunDeps,
-    recorder: RunRecorder,
+    agent: AgentDefinition, model: str, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
 ) -> RunKnowledge:
     spent = usage_recorder(recorder)
     ask = model_asker(deps.models.ask_model, model, on_usage=spent)
@@ -189,9 +178,7 @@ def usage_pricer(deps: RunDeps) -> Charge:
 class RunBudget:
     """The budget of the calls of one model in one run."""
 
-    def __init__(
-        self, run: Run, thread: Thread, model: str, deps: RunDeps, recorder: RunRecorder
-    ) -> None:
+    def __init__(self, run: Run, thread: Thread, model: str, deps: RunDeps, recorder: RunRecorder) -> None:
         self._run_id = run.run_id
         self._model = model
         self._deps = deps
@@ -291,9 +278,7 @@ def build_run_context(
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
-        ask_model=without_refused_tools(
-            deps.models.ask_model, deps.models.refused_tools, deps.defaults.toolbox.tools
-        ),
+        ask_model=without_refused_tools(deps.models.ask_model, deps.models.refused_tools, deps.defaults.toolbox.tools),
         take_steering=take_steering,
         begin_turn=partial(_begin_turn, reserve, budget),
         switch=switch,

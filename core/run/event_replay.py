@@ -45,11 +45,7 @@ async def follow(
 
 
 async def _heard(
-    run_id: str,
-    last: Cursor,
-    conversations: Conversations,
-    arriving: "_Arriving",
-    silence_seconds: float,
+    run_id: str, last: Cursor, conversations: Conversations, arriving: "_Arriving", silence_seconds: float
 ) -> AsyncGenerator[RunEvent, None]:
     """Yields stored events, then live events, which may repeat stored ones. Reads the store again after a silence.
 

@@ -17,22 +17,12 @@ from core.domain.plans import PlansOfRun
 from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
-from core.flow.run_flow import (
-    RepairHistory,
-    block_steps_of_failed_run,
-    recover_run_result,
-    run_flow,
-)
+from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, recover_run_result, run_flow
 from core.knowledge.knowledge_base import RunKnowledge
 from core.loop.loop import run_agent
 from core.loop.run_context import RunContext
 from core.observability import set_log_context
-from core.run.agent_config import (
-    add_knowledge_to_prompt,
-    build_run_context,
-    load_agent_config,
-    usage_pricer,
-)
+from core.run.agent_config import add_knowledge_to_prompt, build_run_context, load_agent_config, usage_pricer
 from core.run.deps import RunDeps
 from core.run.finish import (
     DRAWING_TOOL,
@@ -99,9 +89,7 @@ async def _execute_loaded(
 ) -> tuple[str, RunEnd]:
     plans = PlansOfRun(deps.stores.plans, lease)
     deps = replace(deps, stores=replace(deps.stores, plans=plans))
-    recorder = RunRecorder(
-        lease, deps.stores.journal, deps.messaging.bus, charge=usage_pricer(deps)
-    )
+    recorder = RunRecorder(lease, deps.stores.journal, deps.messaging.bus, charge=usage_pricer(deps))
     execution = _Execution(lease, loaded, deps, recorder)
     start = time.monotonic()
     watcher = spawn(execution.watch_for_stop(stop_signal), name=f"stop of {lease.run_id}")
@@ -137,9 +125,7 @@ async def _released(lease: Lease, deps: RunDeps) -> None:
 class _Execution:
     """One attempt to execute a run."""
 
-    def __init__(
-        self, lease: Lease, loaded: LoadedRun, deps: RunDeps, recorder: RunRecorder
-    ) -> None:
+    def __init__(self, lease: Lease, loaded: LoadedRun, deps: RunDeps, recorder: RunRecorder) -> None:
         self.state, self.end = HANDED_BACK, RunEnd()
         self._lease = lease
         self._loaded = loaded
@@ -147,12 +133,7 @@ class _Execution:
         self._recorder = recorder
         self._switch = StopSwitch()
         self._machine = ThreadSandbox(
-            deps.sandboxes,
-            lease.thread_id,
-            lease.fence,
-            recorder,
-            bind=recorder.bind_sandbox,
-            metrics=deps.metrics,
+            deps.sandboxes, lease.thread_id, lease.fence, recorder, bind=recorder.bind_sandbox, metrics=deps.metrics
         )
         self._inputs = InputReader(lease, loaded.thread, deps, recorder, self._machine)
         self._is_informed = False
@@ -168,9 +149,7 @@ class _Execution:
             while not is_unwanted:
                 await asyncio.wait([signal], timeout=STOP_LOOK_SECONDS)
                 signal.cancel()
-                signal = spawn(
-                    self._deps.messaging.signals.wait(self._lease.run_id), name="stop signal"
-                )
+                signal = spawn(self._deps.messaging.signals.wait(self._lease.run_id), name="stop signal")
                 is_unwanted = await self._is_unwanted()
         finally:
             signal.cancel()
@@ -228,11 +207,7 @@ class _Execution:
             self._inputs.remember(history)
             context = await self._informed(context, config.knowledge, history)
             flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
-            played = (
-                run_flow(flow, mend=repair_history)
-                if flow
-                else self._looped(context, history, repair_history)
-            )
+            played = run_flow(flow, mend=repair_history) if flow else self._looped(context, history, repair_history)
             ended = await played
             if isinstance(ended, Approval):
                 await self._recorder.suspend(ended)
@@ -267,9 +242,7 @@ class _Execution:
     ) -> Ended:
         """Runs turns until the agent is done, after recovering the turns and the result of an earlier attempt."""
         if repair_history:
-            ended = await repair_history(context) or await recover_run_result(
-                self._lease, self._deps, context
-            )
+            ended = await repair_history(context) or await recover_run_result(self._lease, self._deps, context)
             if ended is not None:
                 return ended
             history = await self._deps.stores.conversations.recent(self._lease.thread_id)
@@ -286,15 +259,11 @@ class _Execution:
             answer=await self._deps.stores.journal.approval(self._lease.run_id),
             granted=context.policy.granted,
         )
-        mended = await repair_history(
-            history, await self._deps.stores.journal.calls(self._lease.run_id), repair
-        )
+        mended = await repair_history(history, await self._deps.stores.journal.calls(self._lease.run_id), repair)
         await self._recorder.commit()
         return mended.ended
 
-    async def _informed(
-        self, context: RunContext, knowledge: RunKnowledge, history: Sequence[Message]
-    ) -> RunContext:
+    async def _informed(self, context: RunContext, knowledge: RunKnowledge, history: Sequence[Message]) -> RunContext:
         if self._is_informed:
             return context
         self._is_informed = True

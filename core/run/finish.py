@@ -110,9 +110,7 @@ def check_not_poison(lease: Lease) -> None:
     )
 
 
-async def complete_history(
-    lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
-) -> None:
+async def complete_history(lease: Lease, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder) -> None:
     """Adds a result for every open tool call of a failed run without running it, so that later runs can continue the
     thread."""
     if lease.deaths > WORKER_DEATHS_MAX + 1:

@@ -10,14 +10,7 @@ from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
 from core.domain.approval import EXPIRED, Approval, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
-from core.domain.events import (
-    MessageAdded,
-    RunEvent,
-    RunFinished,
-    ToolStarted,
-    TurnFinished,
-    TurnStarted,
-)
+from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.threads import Ask, Reply, ToolCallRecord
@@ -34,12 +27,9 @@ from core.loop.run_context import RunLog
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 INTERRUPTED = (
-    "The run was interrupted while this ran. It may or may not have done its work: "
-    "check before you repeat it."
+    "The run was interrupted while this ran. It may or may not have done its work: check before you repeat it."
 )
-NEVER_STARTED = (
-    "Not run: the run was interrupted before it could start. Call it again if it is still needed."
-)
+NEVER_STARTED = "Not run: the run was interrupted before it could start. Call it again if it is still needed."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +102,7 @@ async def repair_history(
     return RepairedHistory(messages=tuple(added), ended=ended)
 
 
-def _unrecorded_calls(
-    assistant: Message, records: Sequence[ToolCallRecord], repair: RepairContext
-) -> list[ToolCall]:
+def _unrecorded_calls(assistant: Message, records: Sequence[ToolCallRecord], repair: RepairContext) -> list[ToolCall]:
     """Returns the calls of the message that had not started and are therefore not in the journal."""
     if repair.dialect.name == "native":
         ids = {record.call_id for record in records}
@@ -164,9 +152,7 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     return prepared.to_approve().grant not in repair.granted
 
 
-def _keep(
-    records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext
-) -> None:
+def _keep(records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext) -> None:
     """Records the results of calls that need no approval, so that the next attempt can add them to the history."""
     for record, outcome in zip(records, outcomes, strict=True):
         repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
@@ -177,30 +163,23 @@ def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Appr
     turn_id = unasked[0].turn_id
     asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
     calls = tuple(
-        prepare_call(record.name, record.arguments, repair.toolbox).to_approve(record.index)
-        for record in asked
+        prepare_call(record.name, record.arguments, repair.toolbox).to_approve(record.index) for record in asked
     )
     repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     return Approval(turn_id=turn_id, calls=calls)
 
 
-def _assistant_again(
-    assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext
-) -> Message:
+def _assistant_again(assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext) -> Message:
     """Rebuilds a lost assistant message from its recorded tool calls. The text of the message cannot be restored."""
     calls = [_call_of(record) for record in records]
     text = "" if repair.dialect.name == "native" else _written(calls)
     content = repair.dialect.assistant_content(text, calls)
-    if kept := next(
-        (one.metadata[REASONING_KEY] for one in records if REASONING_KEY in one.metadata), None
-    ):
+    if kept := next((one.metadata[REASONING_KEY] for one in records if REASONING_KEY in one.metadata), None):
         content = {**content, REASONING_KEY: kept}
     return _message("assistant", content, repair.context, message_id=assistant_id)
 
 
-def _results(
-    outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext
-) -> Iterator[Message]:
+def _results(outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext) -> Iterator[Message]:
     for index, outcome in enumerate(outcomes):
         content = repair.dialect.result_content(outcome.call, outcome.result)
         message = _message("tool", content, repair.context, assistant_message_id=assistant_id)
@@ -209,9 +188,7 @@ def _results(
         yield message
 
 
-def _unanswered(
-    history: Sequence[Message], records: Sequence[ToolCallRecord]
-) -> dict[str, list[ToolCallRecord]]:
+def _unanswered(history: Sequence[Message], records: Sequence[ToolCallRecord]) -> dict[str, list[ToolCallRecord]]:
     """Returns the recorded calls, by assistant message id, of each assistant message without results."""
     answered = {str(message.metadata.get("assistant_message_id")) for message in history}
     missing: dict[str, list[ToolCallRecord]] = {}
@@ -219,18 +196,12 @@ def _unanswered(
         if assistant_id not in answered:
             missing[assistant_id] = list(group)
     for message in history:
-        if (
-            message.type == "assistant"
-            and message.message_id not in answered
-            and _native_calls(message)
-        ):
+        if message.type == "assistant" and message.message_id not in answered and _native_calls(message):
             missing.setdefault(message.message_id, [])
     return missing
 
 
-async def _outcome(
-    record: ToolCallRecord, earlier: Sequence[CallOutcome], repair: RepairContext
-) -> CallOutcome:
+async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repair: RepairContext) -> CallOutcome:
     call = _call_of(record)
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
@@ -244,9 +215,7 @@ async def _outcome(
         prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     except ToolError as error:
         # the tool existed when the call started, but its MCP server may not be ready now
-        return failed_outcome(
-            call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}"
-        )
+        return failed_outcome(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
     if record.state == "awaiting":
         return await _after_answer(record, call, prepared, repair)
     if prepared.tool.is_idempotent:
@@ -266,11 +235,7 @@ async def _after_answer(
     if why_not is not None and asked.grant not in repair.granted:
         return failed_outcome(call, why_not)
     repair.run_log.finish_call(replace(record, state="started"))
-    repair.run_log.emit(
-        ToolStarted(
-            index=record.index, call_id=record.call_id, name=record.name, title=prepared.title
-        )
-    )
+    repair.run_log.emit(ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=prepared.title))
     await repair.run_log.commit()
     outcome = await execute_call(call, prepared, repair.context)
     repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
@@ -278,9 +243,7 @@ async def _after_answer(
 
 
 def _call_of(record: ToolCallRecord) -> ToolCall:
-    return ToolCall(
-        name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw
-    )
+    return ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw)
 
 
 def _written(calls: Sequence[ToolCall]) -> str:

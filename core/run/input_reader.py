@@ -38,12 +38,7 @@ class InputReader:
     """Reads the inputs of one run and the chat messages around them. `has_read` is True once inputs were read."""
 
     def __init__(
-        self,
-        lease: Lease,
-        thread: Thread,
-        deps: RunDeps,
-        recorder: RunRecorder,
-        sandbox: ThreadSandbox,
+        self, lease: Lease, thread: Thread, deps: RunDeps, recorder: RunRecorder, sandbox: ThreadSandbox
     ) -> None:
         self.has_read = False
         self._lease = lease
@@ -124,9 +119,7 @@ class InputReader:
             sent_at = history.sent_at(before)
             page = await history.read(self._address, before=sent_at, limit=BACKGROUND_MESSAGES_MAX)
         except ValueError:
-            raise ToolError(
-                f"{before!r} is no message id: take `message` of the oldest one that you know."
-            ) from None
+            raise ToolError(f"{before!r} is no message id: take `message` of the oldest one that you know.") from None
         except SurfaceError as error:
             raise ToolError(f"The thread cannot be read just now: {error}") from error
         shown = ((page.root,) if page.root else ()) + page.messages
@@ -169,9 +162,7 @@ class InputReader:
     def _is_named(self, path: str) -> bool:
         """Returns whether the history names the file. Only a run that was taken over leaves files that it does not
         name."""
-        return self._lease.attempt == 1 or any(
-            path in str(one.content.get("content")) for one in self._history
-        )
+        return self._lease.attempt == 1 or any(path in str(one.content.get("content")) for one in self._history)
 
     async def _note_authors(self, background: Background) -> None:
         """Notes who had written in the thread before the agent came, once all of it was read."""

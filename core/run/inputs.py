@@ -63,14 +63,10 @@ async def prepare_user_message(
 def _may_be_picture(file: IncomingFile) -> bool:
     """Whether the file's type, or its name if no type was given, is that of a picture."""
     is_untyped = file.mime_type in ("", "application/octet-stream")
-    return file.mime_type.startswith("image/") or (
-        is_untyped and file.name.lower().endswith(PICTURE_ENDINGS)
-    )
+    return file.mime_type.startswith("image/") or (is_untyped and file.name.lower().endswith(PICTURE_ENDINGS))
 
 
-async def _picture(
-    one: ThreadInput, run_id: str, path: str, machine: ThreadSandbox
-) -> Message | None:
+async def _picture(one: ThreadInput, run_id: str, path: str, machine: ThreadSandbox) -> Message | None:
     """Returns the message that shows an attached picture, or None if it cannot be shown."""
     content = bytearray()
     try:
@@ -86,9 +82,7 @@ async def _picture(
     )
 
 
-async def store_file(
-    file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads
-) -> str:
+async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads) -> str:
     """Downloads a file into the sandbox. Returns a line with its path, or with the reason why it is not there."""
     name = safe_name(file.name)
     source = uploads.sources.get(uploads.platform)

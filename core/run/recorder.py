@@ -33,15 +33,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Lease, ThreadInput, ToolCallRecord, Usage
 from core.domain.wire_format import status_message
 from core.ports import EventBus
-from core.stores import (
-    NOTHING_NEW,
-    DeliveryDraft,
-    JournalEntry,
-    RunEnd,
-    RunJournal,
-    RunResult,
-    UsageEntry,
-)
+from core.stores import NOTHING_NEW, DeliveryDraft, JournalEntry, RunEnd, RunJournal, RunResult, UsageEntry
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -94,12 +86,7 @@ class RunRecorder:
     """
 
     def __init__(
-        self,
-        lease: Lease,
-        journal: RunJournal,
-        bus: EventBus,
-        *,
-        charge: Charge = lambda entry: entry,
+        self, lease: Lease, journal: RunJournal, bus: EventBus, *, charge: Charge = lambda entry: entry
     ) -> None:
         self._lease = lease
         self._journal = journal
@@ -288,10 +275,7 @@ class RunRecorder:
 
     def _entry(self, batch: _Pending, events: list[RunEvent]) -> JournalEntry:
         stored = tuple(event for event in events if not is_chunk(event.event))
-        messages = [
-            one.event.message if isinstance(one.event, MessageAdded) else status_message(one)
-            for one in stored
-        ]
+        messages = [one.event.message if isinstance(one.event, MessageAdded) else status_message(one) for one in stored]
         return JournalEntry(
             messages=tuple(filter(None, messages)),
             started=tuple(batch.started),
@@ -332,9 +316,7 @@ def _close(whole: list[_Emitted], chunks: Sequence[TextStreamed | ThinkingStream
         whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
 
 
-def _chunk(
-    like: TextStreamed | ThinkingStreamed, text: str, sequence: int
-) -> TextStreamed | ThinkingStreamed:
+def _chunk(like: TextStreamed | ThinkingStreamed, text: str, sequence: int) -> TextStreamed | ThinkingStreamed:
     # calls the constructors because `dataclasses.replace` is slower than all other work on a chunk
     if isinstance(like, TextStreamed):
         return TextStreamed(text=text, sequence=sequence)

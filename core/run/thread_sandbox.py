@@ -43,9 +43,7 @@ class ThreadSandbox:
     async def sandbox(self) -> Sandbox:
         """Returns the running sandbox, starting it if needed. Raises SandboxUnavailable if it cannot be started."""
         if self._provider is None:
-            raise SandboxUnavailable(
-                "There is no sandbox on this machine, so commands and files are off."
-            )
+            raise SandboxUnavailable("There is no sandbox on this machine, so commands and files are off.")
         async with self._lock:
             if self._was_used:
                 return await self._open(self._provider)

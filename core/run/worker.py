@@ -80,11 +80,7 @@ class Worker:
     def health_problem(self) -> str:
         """Returns a sentence that says why the worker is unhealthy, or an empty string if it is healthy."""
         is_failing = time.monotonic() - self._queue_failed_at < 2 * SWEEP_SECONDS
-        if (
-            is_failing
-            or not self._background_tasks
-            or any(chore.done() for chore in self._background_tasks)
-        ):
+        if is_failing or not self._background_tasks or any(chore.done() for chore in self._background_tasks):
             return "It takes up no runs."
         if boot_seconds() - self._beat_at >= HEARTBEAT_LATE_SECONDS:
             return "Its heartbeat does not reach the database."
@@ -95,9 +91,7 @@ class Worker:
             was_busy = self.is_busy
             await self._slots.acquire()
             try:
-                run_id = (await self._next_in_line() if was_busy else "") or (
-                    await self._queue.claim()
-                )
+                run_id = (await self._next_in_line() if was_busy else "") or (await self._queue.claim())
             except Exception:
                 self._slots.release()
                 self._queue_failed_at = time.monotonic()

@@ -54,9 +54,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
         if not params.prompt:
             return _shown(params.agent_id, before, agents)
         try:
-            draft = await roster.check(
-                _fields(params, before, agents[DEFAULT_AGENT]), params.agent_id
-            )
+            draft = await roster.check(_fields(params, before, agents[DEFAULT_AGENT]), params.agent_id)
         except ConfigurationError as error:
             raise ToolError(f"{error}\nNothing is saved. Correct the draft.") from error
         if not params.save:
@@ -75,9 +73,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
         params=EditAgentParams,
         run=run,
         title=lambda params: f"Agent {params.agent_id}" if params.agent_id else "Agents",
-        needs_approval=lambda params: (
-            f"Save the agent {params.agent_id}" if params.save and params.prompt else None
-        ),
+        needs_approval=lambda params: f"Save the agent {params.agent_id}" if params.save and params.prompt else None,
         example={
             "agent_id": "weekly-report",
             "name": "Weekly report",
@@ -91,9 +87,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
 edit_agent = build_edit_agent(None)
 
 
-def _shown(
-    agent_id: str, agent: AgentDefinition | None, agents: Mapping[str, AgentDefinition]
-) -> str:
+def _shown(agent_id: str, agent: AgentDefinition | None, agents: Mapping[str, AgentDefinition]) -> str:
     if agent is not None:
         return "\n".join(definition_lines(agent))
     missing = f"There is no agent {agent_id!r} yet. " if agent_id else ""
@@ -101,9 +95,7 @@ def _shown(
     return f"{missing}The agents:\n{listed}"
 
 
-def _fields(
-    params: EditAgentParams, before: AgentDefinition | None, usual: AgentDefinition
-) -> JsonObject:
+def _fields(params: EditAgentParams, before: AgentDefinition | None, usual: AgentDefinition) -> JsonObject:
     """Returns the values of the draft. What the tool has no parameter for stays as it is."""
     kept: JsonObject = {"tools": {"disabled": [*usual.tools.disabled, "edit_agent"]}}
     if before is not None:

@@ -38,9 +38,7 @@ def tools_without_service(outside: WebServices) -> frozenset[str]:
         "site_hosting": outside.sites,
     }
     missing = {requirement for requirement, service in services.items() if service is None}
-    return frozenset(
-        name for name, tool in all_tools().items() if not missing.isdisjoint(tool.requires)
-    )
+    return frozenset(name for name, tool in all_tools().items() if not missing.isdisjoint(tool.requires))
 
 
 def build_tool_set(
@@ -64,9 +62,5 @@ def build_tool_set(
     }
     missing = {requirement for requirement, is_there in available.items() if not is_there}
     return ToolSet(
-        {
-            name: tool
-            for name, tool in all_tools().items()
-            if name not in disabled and missing.isdisjoint(tool.requires)
-        }
+        {name: tool for name, tool in all_tools().items() if name not in disabled and missing.isdisjoint(tool.requires)}
     )

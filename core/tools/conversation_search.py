@@ -22,9 +22,7 @@ class SearchConversationParams(BaseModel):
 async def run_search_conversation(params: SearchConversationParams, context: ToolContext) -> str:
     if context.knowledge is None or context.messages is None:
         raise ToolError("This conversation cannot be searched. Use what you are shown of it.")
-    found = await context.knowledge.recall(
-        searchable_messages(await context.messages.read_all()), params.query
-    )
+    found = await context.knowledge.recall(searchable_messages(await context.messages.read_all()), params.query)
     return found or "Nothing was said in this conversation before."
 
 
@@ -43,9 +41,7 @@ search_conversation = Tool(
 class ReadChatParams(BaseModel):
     """Read further back in the chat thread, or fetch a file of one of its messages into /workspace/uploads."""
 
-    before: str = Field(
-        default="", max_length=64, description="`message` of the oldest one you know."
-    )
+    before: str = Field(default="", max_length=64, description="`message` of the oldest one you know.")
     file: str = Field(default="", max_length=80, description="The id of the file.")
 
 

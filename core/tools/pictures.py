@@ -32,9 +32,7 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
     `place` is a workspace path or a web address. Raises ToolError if it cannot be read.
     """
     if is_web_url(place):
-        return (
-            await download(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)
-        ).content
+        return (await download(place, context.outside.guard, accept=_ACCEPT, limits=_LIMITS)).content
     path = workspace_path(place)
     files = (await context.sandbox()).files
     try:
@@ -43,9 +41,7 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
         raise with_path_in_error(path, error) from error
 
 
-def image_context_message(
-    picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str
-) -> Message:
+def image_context_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
     """Builds the message that shows a picture to the model in later calls, as long as it is among the newest."""
     return Message(
         type="image_context",
@@ -66,9 +62,7 @@ class SeeParams(BaseModel):
     """Look at a picture (JPEG, PNG, GIF or WebP, at most 10 MB). You see the newest pictures from the next turn on:
     say in words what matters about them."""
 
-    file_path: str = Field(
-        min_length=1, max_length=4096, description="Path relative to /workspace, or a web address."
-    )
+    file_path: str = Field(min_length=1, max_length=4096, description="Path relative to /workspace, or a web address.")
 
     @field_validator("file_path")
     @classmethod
@@ -80,11 +74,7 @@ async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
     content = await load_picture(params.file_path, context)
     picture = await prepare_for_model(content, name=params.file_path)
     message = image_context_message(
-        picture,
-        place=params.file_path,
-        original_size=len(content),
-        thread_id=context.thread_id,
-        run_id=context.run_id,
+        picture, place=params.file_path, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
     )
     name = f"{clean_line(params.file_path, 300)} ({picture.width} x {picture.height} pixels)"
     return ToolOutput(
@@ -114,13 +104,9 @@ class DrawParams(BaseModel):
     your answer."""
 
     mode: Literal["generate", "edit"] = Field(description="edit changes the picture at image_path.")
-    prompt: str = Field(
-        min_length=1, max_length=8000, description="The whole picture and its style."
-    )
+    prompt: str = Field(min_length=1, max_length=8000, description="The whole picture and its style.")
     image_path: str | None = Field(
-        default=None,
-        max_length=4096,
-        description="For edit: path relative to /workspace, or a web address.",
+        default=None, max_length=4096, description="For edit: path relative to /workspace, or a web address."
     )
 
     @field_validator("image_path")
@@ -148,9 +134,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     await context.budget.check()
     content = await image_generator.draw(params.prompt, given, spent=context.budget.spent)
     try:
-        picture = await prepare_for_model(
-            content, name="The picture", bytes_max=GENERATED_BYTES_MAX
-        )
+        picture = await prepare_for_model(content, name="The picture", bytes_max=GENERATED_BYTES_MAX)
     except ToolError as error:
         raise ToolError(f"The model of pictures made none that can be used. {error}") from error
     ending = next((kind for start, kind in _ENDINGS.items() if content.startswith(start)), "png")
@@ -160,11 +144,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     except ToolError as error:
         raise with_path_in_error(path, error) from error
     message = image_context_message(
-        picture,
-        place=path,
-        original_size=len(content),
-        thread_id=context.thread_id,
-        run_id=context.run_id,
+        picture, place=path, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
     )
     return ToolOutput(
         output={
@@ -181,9 +161,7 @@ image_edit_or_generate = Tool(
     effect="writes",
     params=DrawParams,
     run=run_draw,
-    title=lambda params: (
-        f"{'Drawing' if params.mode == 'generate' else 'Editing'} a picture: {params.prompt}"
-    ),
+    title=lambda params: f"{'Drawing' if params.mode == 'generate' else 'Editing'} a picture: {params.prompt}",
     example={"mode": "generate", "prompt": "A lighthouse at dusk, in water colours"},
     timeout_seconds=420,
     requires=("sandbox", "image_model"),

@@ -24,8 +24,7 @@ class PlanningParams(BaseModel):
         "mark_step (step_index, step_status, step_notes) or delete."
     )
     plan_id: ShortText | None = Field(
-        default=None,
-        description="Which plan. Needed for create, set_active and delete; else the active plan.",
+        default=None, description="Which plan. Needed for create, set_active and delete; else the active plan."
     )
     title: ShortText | None = Field(default=None, description="What the plan is for.")
     steps: list[ShortText] | None = Field(
@@ -41,9 +40,7 @@ class PlanningParams(BaseModel):
 async def run_planning(params: PlanningParams, context: ToolContext) -> str:
     if context.plans is None:
         raise ToolError("There is no place to keep plans here.")
-    after = await context.plans.change(
-        context.thread_id, lambda known: apply_command(known, params)
-    )
+    after = await context.plans.change(context.thread_id, lambda known: apply_command(known, params))
     if params.command == "list":
         return plans.format_plan_list(after)
     if params.command == "delete":
@@ -61,16 +58,12 @@ def apply_command(known: Plans, params: PlanningParams) -> Plans:
         case "create":
             title = _needed(params.title, "title", params)
             wanted = _needed(steps, "steps", params)
-            return plans.create_plan(
-                known, _needed(params.plan_id, "plan_id", params), title, wanted
-            )
+            return plans.create_plan(known, _needed(params.plan_id, "plan_id", params), title, wanted)
         case "update":
             return plans.update_plan(known, params.plan_id, params.title, steps)
         case "mark_step":
             index = _needed(params.step_index, "step_index", params)
-            return plans.mark_step(
-                known, params.plan_id, index, params.step_status, params.step_notes
-            )
+            return plans.mark_step(known, params.plan_id, index, params.step_status, params.step_notes)
         case "set_active":
             return plans.activate_plan(known, _needed(params.plan_id, "plan_id", params))
         case "delete":

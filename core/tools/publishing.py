@@ -19,12 +19,8 @@ class DeployParams(BaseModel):
     """Publish a folder on the public web as a static site, for everybody and permanently, if people ask for it. They
     approve it first. The same name replaces the earlier site. To show a page, its preview link is enough."""
 
-    name: str = Field(
-        min_length=1, max_length=100, description="Part of the address: a-z, 0-9 and dashes."
-    )
-    directory_path: str = Field(
-        min_length=1, max_length=4096, description="Folder relative to /workspace."
-    )
+    name: str = Field(min_length=1, max_length=100, description="Part of the address: a-z, 0-9 and dashes.")
+    directory_path: str = Field(min_length=1, max_length=4096, description="Folder relative to /workspace.")
 
     @field_validator("name")
     @classmethod
@@ -64,9 +60,7 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
     folders = [folder]
     for visited, one in enumerate(folders):
         if visited >= SITE_FOLDERS_MAX:
-            raise ToolError(
-                f"{folder} has more than {SITE_FOLDERS_MAX} folders. Nothing was deployed."
-            )
+            raise ToolError(f"{folder} has more than {SITE_FOLDERS_MAX} folders. Nothing was deployed.")
         for entry in await _listed(files, one):
             name = entry.path.rpartition("/")[2]
             if name.startswith(".") and name != ".well-known":
@@ -108,9 +102,7 @@ async def _fitting(files: Files, folder: str) -> list[FileEntry]:
             break
     too_large = [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]
     if too_large:
-        raise ToolError(
-            f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was."
-        )
+        raise ToolError(f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was.")
     if len(entries) > SITE_FILES_MAX or sum(entry.size_bytes for entry in entries) > SITE_BYTES_MAX:
         raise ToolError(
             f"{folder} holds more than {SITE_FILES_MAX} files or {SITE_BYTES_MAX // 1_000_000} MB. Nothing was"

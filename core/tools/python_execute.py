@@ -24,9 +24,7 @@ class PythonParams(BaseModel):
     in a file and use execute_command."""
 
     code: str = Field(min_length=1, max_length=200_000, description="The code.")
-    timeout: int = Field(
-        default=5, ge=1, le=SECONDS_MAX, description="Seconds after which the code is ended."
-    )
+    timeout: int = Field(default=5, ge=1, le=SECONDS_MAX, description="Seconds after which the code is ended.")
 
 
 async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
@@ -34,9 +32,7 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
     session, mark = f"python-{new_id()[-8:]}", f"END-{new_id()[-12:]}"
     try:
         seconds = params.timeout + _GRACE_SECONDS
-        shown = await execute_and_watch(
-            shell, _script(params, mark), session, context, None, seconds
-        )
+        shown = await execute_and_watch(shell, _script(params, mark), session, context, None, seconds)
     finally:
         with suppress(ToolError):
             await shell.terminate(session)
@@ -74,9 +70,7 @@ def _script(params: PythonParams, mark: str) -> str:
 def _printed(printed: str, shown: CommandOutput) -> str:
     if not printed.strip():
         return "[nothing was printed; print what you want to know]"
-    left_out = (
-        f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
-    )
+    left_out = f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
     return printed.rstrip("\n") + left_out
 
 

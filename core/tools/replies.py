@@ -25,10 +25,7 @@ def _as_tuple(value: object) -> object:
         value = parsed
     if not isinstance(value, list | tuple | None):
         return value
-    texts = [
-        str(one) if type(one) in (int, float) else one
-        for one in cast(Sequence[object], value or ())
-    ]
+    texts = [str(one) if type(one) in (int, float) else one for one in cast(Sequence[object], value or ())]
     words = [one for one in texts if isinstance(one, str)]
     return unique_texts(words) if len(words) == len(texts) else texts
 
@@ -76,37 +73,23 @@ class AskParams(BaseModel):
     """Ask people a question and wait for the answer. Nothing after it runs. Only for what you can neither find out nor
     decide."""
 
-    text: str = Field(
-        min_length=1, description="The question in Markdown, with what people need to answer it."
-    )
-    attachments: StringList = Field(
-        default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs to show."
-    )
-    options: StringList = Field(
-        default=(), max_length=500, description="Answers to offer, as buttons or in menus."
-    )
+    text: str = Field(min_length=1, description="The question in Markdown, with what people need to answer it.")
+    attachments: StringList = Field(default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs to show.")
+    options: StringList = Field(default=(), max_length=500, description="Answers to offer, as buttons or in menus.")
 
 
 async def run_ask(params: AskParams, context: ToolContext) -> ToolOutput:
     await check_attachments(params.attachments, context)
-    reply = Reply(
-        kind="ask", text=params.text, attachments=params.attachments, options=params.options
-    )
-    return ToolOutput(
-        output="The question was asked. The answer comes as the next message.", reply=reply
-    )
+    reply = Reply(kind="ask", text=params.text, attachments=params.attachments, options=params.options)
+    return ToolOutput(output="The question was asked. The answer comes as the next message.", reply=reply)
 
 
 class CompleteParams(BaseModel):
     """End the work when everything that was asked for is done."""
 
-    text: str = Field(
-        default="", description="The answer in Markdown; empty if you have just written it."
-    )
+    text: str = Field(default="", description="The answer in Markdown; empty if you have just written it.")
     attachments: StringList = Field(
-        default=(),
-        max_length=ATTACHMENTS_MAX,
-        description="Every file or URL that people should get.",
+        default=(), max_length=ATTACHMENTS_MAX, description="Every file or URL that people should get."
     )
 
 
@@ -129,9 +112,7 @@ async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutp
     link = context.links.takeover_url()
     offer = f"\n\n[Open the browser]({link}) (for one person, within half an hour)" if link else ""
     reply = Reply(kind="takeover", text=params.text + offer, attachments=params.attachments)
-    return ToolOutput(
-        output="A person was asked to take over. What they say comes next.", reply=reply
-    )
+    return ToolOutput(output="A person was asked to take over. What they say comes next.", reply=reply)
 
 
 class NoReplyParams(BaseModel):

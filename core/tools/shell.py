@@ -35,17 +35,13 @@ class ExecuteParams(BaseModel):
     Sessions keep their directory and environment; use one session per purpose."""
 
     command: str = Field(min_length=1, description="The command, as bash reads it.")
-    folder: str | None = Field(
-        default=None, description="Folder to change to first, relative to /workspace."
-    )
+    folder: str | None = Field(default=None, description="Folder to change to first, relative to /workspace.")
     session_name: str | None = Field(
         default=None,
         max_length=64,
         description="The session to run in, made on first use. Without it: one that is free.",
     )
-    blocking: bool = Field(
-        default=False, description="Wait longer: 60 seconds where no timeout is given."
-    )
+    blocking: bool = Field(default=False, description="Wait longer: 60 seconds where no timeout is given.")
     timeout: int | None = Field(
         default=None,
         ge=0,
@@ -70,9 +66,7 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
     session = params.session_name or DEFAULT_SESSION
     while True:
         try:
-            shown = await execute_and_watch(
-                shell, params.command, session, context, params.folder, params.wait_seconds
-            )
+            shown = await execute_and_watch(shell, params.command, session, context, params.folder, params.wait_seconds)
             break
         except ToolError:
             # the session may be busy; checking first would add a round trip to every command
@@ -91,12 +85,7 @@ async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput
 
 
 async def execute_and_watch(
-    shell: Shell,
-    command: str,
-    session: str,
-    context: ToolContext,
-    folder: str | None,
-    wait_seconds: float,
+    shell: Shell, command: str, session: str, context: ToolContext, folder: str | None, wait_seconds: float
 ) -> CommandOutput:
     """Runs a command and waits at most `wait_seconds` for it. Meanwhile passes on the last line of its output."""
     end = time.monotonic() + wait_seconds
@@ -138,9 +127,7 @@ async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
     if params.input is not None:
         # presses Enter, unless the text ends in a control character
         is_control = params.input != "" and unicodedata.category(params.input[-1]) == "Cc"
-        await sandbox.shell.type_text(
-            params.session_name, params.input if is_control else f"{params.input}\n"
-        )
+        await sandbox.shell.type_text(params.session_name, params.input if is_control else f"{params.input}\n")
     seconds = 0 if params.input is None else INPUT_SECONDS
     shown = await sandbox.shell.check(params.session_name, timeout_seconds=seconds)
     hint = "still running" if shown.exit_code is None else ""
@@ -190,9 +177,7 @@ def _report(shown: CommandOutput, session: str, hint: str) -> str:
     lines = [shown.output] if shown.output else []
     if shown.dropped_bytes:
         where = (
-            f"; all of it is in {shown.output_path}, for commands such as grep and tail"
-            if shown.output_path
-            else ""
+            f"; all of it is in {shown.output_path}, for commands such as grep and tail" if shown.output_path else ""
         )
         lines.append(f"[{shown.dropped_bytes} bytes are left out in the middle{where}]")
     ended = f"exit code {shown.exit_code}" if shown.exit_code is not None else ""
@@ -215,9 +200,7 @@ def exit_code_of(name: str, result: JsonObject) -> int | None:
     return int(found[1]) if found else None
 
 
-def command_in_background(
-    name: str, arguments: JsonObject, result: JsonObject
-) -> ShellSession | None:
+def command_in_background(name: str, arguments: JsonObject, result: JsonObject) -> ShellSession | None:
     """Returns the session that a call of a shell tool left behind, as far as its result tells, else None.
 
     Its command is empty if the call did not start it.
@@ -256,9 +239,7 @@ check_command_output = Tool(
     params=CheckParams,
     run=run_check,
     subject=lambda params: f"shell/{params.session_name}",
-    title=lambda params: (
-        f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}"
-    ),
+    title=lambda params: f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}",
     example={"session_name": "main"},
     requires=("sandbox",),
 )

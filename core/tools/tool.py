@@ -183,9 +183,7 @@ class ToolSet:
         The added tools come last and in alphabetical order, so that their coming and going changes only the end of a
         request's tools."""
         added = {tool.name: tool for tool in sorted(more, key=lambda tool: tool.name)}
-        return ToolSet(
-            {**self.tools, **{name: tool for name, tool in added.items() if name not in self.tools}}
-        )
+        return ToolSet({**self.tools, **{name: tool for name, tool in added.items() if name not in self.tools}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,9 +248,7 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
         _refuse_unknown(name, fitted, schema)
         params = tool.params.model_validate(fitted)
     except ValidationError as error:
-        problems = "; ".join(
-            _problem(problem) for problem in error.errors(include_url=False, include_input=False)
-        )
+        problems = "; ".join(_problem(problem) for problem in error.errors(include_url=False, include_input=False))
         raise ToolError(
             f"The arguments of {name} do not fit: {problems}. Nothing was run; call it again with the arguments right."
         ) from error
@@ -300,16 +296,7 @@ def _schema(params: type[BaseModel]) -> JsonObject:
 
 
 _DETAILS = frozenset(
-    (
-        "title",
-        "minimum",
-        "minLength",
-        "maxLength",
-        "minItems",
-        "maxItems",
-        "pattern",
-        "additionalProperties",
-    )
+    ("title", "minimum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "additionalProperties")
 )
 
 
@@ -320,9 +307,7 @@ def _without_titles(schema: JsonValue) -> JsonValue:
     if not isinstance(schema, dict):
         return schema
     return {
-        key: _without_titles(value)
-        for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))
+        key: _without_titles(value) for key, value in schema.items() if not (key == "title" and isinstance(value, str))
     }
 
 
@@ -336,9 +321,7 @@ def _without_details(schema: JsonValue) -> JsonValue:
     if not isinstance(schema, dict):
         return schema
     choices = schema.get("anyOf")
-    others = (
-        [one for one in choices if one != {"type": "null"}] if isinstance(choices, list) else []
-    )
+    others = [one for one in choices if one != {"type": "null"}] if isinstance(choices, list) else []
     if len(others) == 1 and isinstance(only := others[0], dict):
         schema = {**only, **{key: one for key, one in schema.items() if key != "anyOf"}}
     default = schema.get("default")

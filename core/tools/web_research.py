@@ -20,9 +20,7 @@ from core.web_access.providers import Provider, provider_file
 from core.web_access.search import SearchResults
 
 
-async def fence_long_text(
-    text: str, *, source: str, room: int, path: str, context: ToolContext
-) -> str:
+async def fence_long_text(text: str, *, source: str, room: int, path: str, context: ToolContext) -> str:
     """Returns the text marked as untrusted, cut to `room` tokens.
 
     If the text is longer, the full text is also written to the workspace file `path` if a sandbox is available.
@@ -74,9 +72,7 @@ def _format_findings(findings: SearchResults) -> JsonValue:
             {
                 "title": clean_line(hit.title, 200),
                 "url": clean_line(hit.url, URL_CHARACTERS_MAX),
-                "content": wrap_untrusted(
-                    clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url
-                ),
+                "content": wrap_untrusted(clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url),
                 "score": round(hit.score, 4),
             }
             for hit in findings.hits
@@ -226,9 +222,7 @@ async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
     answer = await providers.call(params.service_name, params.route, params.payload)
     text = json.dumps(clean_json(answer), ensure_ascii=False, indent=1)
     path = f"{PROVIDER_FOLDER}/{params.service_name}-{new_id()[-8:]}.json"
-    output = await fence_long_text(
-        text, source=params.service_name, room=RESULT_TOKENS_MAX, path=path, context=context
-    )
+    output = await fence_long_text(text, source=params.service_name, room=RESULT_TOKENS_MAX, path=path, context=context)
     return ToolOutput(output=output)
 
 

@@ -159,15 +159,11 @@ async def _content(response: ClientResponse, api: Api) -> bytes:
     async for piece in response.content.iter_chunked(_PIECE_BYTES):
         content += piece
         if len(content) > api.bytes_max:
-            raise ToolError(
-                f"{api.name} answered with more than {api.bytes_max // 1_000_000} MB. Ask for less."
-            )
+            raise ToolError(f"{api.name} answered with more than {api.bytes_max // 1_000_000} MB. Ask for less.")
     return bytes(content)
 
 
-def _failure(
-    response: ClientResponse, content: bytes, api: Api, again: float | None
-) -> _Failure | None:
+def _failure(response: ClientResponse, content: bytes, api: Api, again: float | None) -> _Failure | None:
     status, name = response.status, api.name
     if 200 <= status < 300:
         return None

@@ -88,9 +88,7 @@ class CloudflarePages:
     api: Api
     account_id: str
 
-    async def deploy(
-        self, project: str, files: Sequence[SiteFile], rules: Mapping[str, bytes]
-    ) -> Deployment:
+    async def deploy(self, project: str, files: Sequence[SiteFile], rules: Mapping[str, bytes]) -> Deployment:
         """Deploys the files as the newest version of the project, which is created if it does not exist.
 
         The site changes only in the last step. Raises ToolError with a message for the model.
@@ -105,9 +103,7 @@ class CloudflarePages:
 
     async def _project(self, projects: str, project: str) -> _Project:
         try:
-            found = await request_json(
-                self.api, Request(method="GET", path=f"{projects}/{project}")
-            )
+            found = await request_json(self.api, Request(method="GET", path=f"{projects}/{project}"))
         except ApiRefused as refused:
             if refused.status != 404:
                 raise
@@ -118,35 +114,25 @@ class CloudflarePages:
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads the files that Cloudflare does not have yet, and returns their number."""
-        told = await request_json(
-            self.api, Request(method="GET", path=f"{project_path}/upload-token")
-        )
+        told = await request_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
         token = parse_answer(told, _TokenAnswer, self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
         by_key = {one.key: one for one in files}
         hashes: JsonObject = {"hashes": [*by_key]}
         missing = parse_answer(
-            await request_json(
-                api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)
-            ),
+            await request_json(api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)),
             _MissingAnswer,
             api,
         ).result
         wanted = [by_key[key] for key in dict.fromkeys(missing) if key in by_key]
         for batch in _batches(wanted):
-            await request_json(
-                api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)])
-            )
-        await request_json(
-            api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes)
-        )
+            await request_json(api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)]))
+        await request_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
         return len(wanted)
 
     async def _publish(self, project_path: str, form: Mapping[str, str | bytes]) -> str:
         """Creates the deployment from the uploaded files, and returns the URL of this version."""
-        request = Request(
-            method="POST", path=f"{project_path}/deployments", form=form, is_repeatable=False
-        )
+        request = Request(method="POST", path=f"{project_path}/deployments", form=form, is_repeatable=False)
         answer = await request_json(self.api, request)
         return parse_answer(answer, _DeployedAnswer, self.api).result.url
 

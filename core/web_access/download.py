@@ -69,9 +69,7 @@ async def download(
 
 
 @asynccontextmanager
-async def _session(
-    guard: AddressGuard, limits: DownloadLimits
-) -> AsyncGenerator[ClientSession, None]:
+async def _session(guard: AddressGuard, limits: DownloadLimits) -> AsyncGenerator[ClientSession, None]:
     """Context manager: opens a session that shares no cookies or connections with other fetches."""
     async with ClientSession(
         connector=guard.connector(),
@@ -83,9 +81,7 @@ async def _session(
         yield session
 
 
-async def _followed(
-    session: ClientSession, url: URL, accept: str, limits: DownloadLimits
-) -> Download:
+async def _followed(session: ClientSession, url: URL, accept: str, limits: DownloadLimits) -> Download:
     for _ in range(limits.redirects_max + 1):
         try:
             found = await _asked(session, url, accept, limits)
@@ -99,9 +95,7 @@ async def _followed(
     raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
 
 
-async def _asked(
-    session: ClientSession, url: URL, accept: str, limits: DownloadLimits
-) -> Download | str:
+async def _asked(session: ClientSession, url: URL, accept: str, limits: DownloadLimits) -> Download | str:
     """Sends one request. Returns the content, or the target of a redirect."""
     headers = {hdrs.ACCEPT: accept}
     async with session.get(url, headers=headers, allow_redirects=False) as response:
@@ -119,9 +113,7 @@ def _check(response: ClientResponse, url: URL) -> None:
     if status == 200:
         return
     if status in (401, 403, 407, 451):
-        raise ToolError(
-            f"{url} answers {status}: it does not let programs in. Use another source, or the browser."
-        )
+        raise ToolError(f"{url} answers {status}: it does not let programs in. Use another source, or the browser.")
     if status in (404, 410):
         raise ToolError(f"{url} answers {status}: there is no such page. Search for another one.")
     if status == 429 or status >= 500:

@@ -24,9 +24,7 @@ _LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="name lookup")
 
 # private or special addresses that `is_global` accepts in some or all versions of Python, and the metadata service of
 # Azure, 168.63.129.16, whose address is public
-_REFUSED_4 = tuple(
-    map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "240.0.0.0/4"))
-)
+_REFUSED_4 = tuple(map(IPv4Network, ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "240.0.0.0/4")))
 _GLOBAL_6 = IPv6Network("2000::/3")
 _REFUSED_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -90,9 +88,7 @@ def is_own_address(address: IPAddress) -> bool:
 def _look_up(host: str, port: int, family: int = 0, flags: int = 0) -> list[ResolveResult]:
     found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, flags)
     return [
-        ResolveResult(
-            hostname=host, host=str(to[0]), port=port, family=kind, proto=proto, flags=_NUMERIC
-        )
+        ResolveResult(hostname=host, host=str(to[0]), port=port, family=kind, proto=proto, flags=_NUMERIC)
         for kind, _, proto, _, to in found
     ]
 
@@ -127,9 +123,7 @@ class AddressGuard:
 
     def connector(self) -> TCPConnector:
         """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding."""
-        return TCPConnector(
-            socket_factory=self._socket, resolver=_Resolver(), use_dns_cache=False, force_close=True
-        )
+        return TCPConnector(socket_factory=self._socket, resolver=_Resolver(), use_dns_cache=False, force_close=True)
 
     def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
         family, kind, protocol, _, (address, port, *_) = info
@@ -137,9 +131,7 @@ class AddressGuard:
             raise RefusedAddress
         return socket.socket(family, kind, protocol)
 
-    async def addresses(
-        self, host: str, port: int, slots: Semaphore | None = None
-    ) -> tuple[str, ...]:
+    async def addresses(self, host: str, port: int, slots: Semaphore | None = None) -> tuple[str, ...]:
         """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.
 
         A lookup keeps one of the `slots` until its thread has ended, also if the caller no longer waits. Raises
@@ -162,9 +154,7 @@ def web_url(text: str) -> URL:
         url = URL(text.strip())
         host, port = url.host, url.port
     except ValueError as error:
-        raise ToolError(
-            f"{text[:200]} is no valid URL. Give one that begins with https://."
-        ) from error
+        raise ToolError(f"{text[:200]} is no valid URL. Give one that begins with https://.") from error
     if len(text) > URL_CHARACTERS_MAX:
         raise ToolError(f"The URL is longer than {URL_CHARACTERS_MAX} characters.")
     if url.scheme not in SCHEMES or not host or not port:

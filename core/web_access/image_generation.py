@@ -67,9 +67,7 @@ class ImageGenerator:
     unpriced_usd: float = UNPRICED_PICTURE_USD
     _last: Usage | None = None
 
-    async def draw(
-        self, prompt: str, picture: Picture | None = None, *, spent: Callable[[str, Usage], None]
-    ) -> bytes:
+    async def draw(self, prompt: str, picture: Picture | None = None, *, spent: Callable[[str, Usage], None]) -> bytes:
         """Returns a new picture, or the given one edited as the prompt says. Raises ToolError for the model.
 
         Calls `spent` with the model and the cost, even if the response has no usable picture. A request that

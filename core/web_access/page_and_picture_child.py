@@ -76,9 +76,7 @@ class _PictureRefused(Exception):
     """Raised if a picture cannot be converted. The message is the reason, in one word."""
 
 
-def fit_picture(
-    content: bytes, *, side_max: int, bytes_max: int
-) -> tuple[bytes, str, tuple[int, int]]:
+def fit_picture(content: bytes, *, side_max: int, bytes_max: int) -> tuple[bytes, str, tuple[int, int]]:
     """Converts the first frame: upright, without metadata, within the limits. Returns its bytes, type and size.
 
     Raises _PictureRefused.

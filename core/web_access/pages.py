@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 
 PAGE_LIMITS = DownloadLimits(bytes_max=20_000_000, seconds_max=40)
 CHILD_LIMITS = ParseLimits(
-    memory_bytes_max=1_000_000_000,
-    cpu_seconds_max=12,
-    wall_seconds_max=30,
-    text_characters_max=2_000_000,
+    memory_bytes_max=1_000_000_000, cpu_seconds_max=12, wall_seconds_max=30, text_characters_max=2_000_000
 )
 _ACCEPT = "text/html,application/xhtml+xml,application/pdf;q=0.9,text/*;q=0.9,*/*;q=0.5"
 _HTML = frozenset(("text/html", "application/xhtml+xml"))
@@ -87,9 +84,7 @@ class Firecrawl:
             if refused.status != 404:
                 raise
             # older self-hosted versions of Firecrawl have only this endpoint
-            told = await request_json(
-                self.api, Request(method="POST", path="/v1/scrape", body=body)
-            )
+            told = await request_json(self.api, Request(method="POST", path="/v1/scrape", body=body))
         answer = parse_answer(told, _FirecrawlAnswer, self.api)
         if not answer.success or answer.data is None or not answer.data.markdown.strip():
             raise ToolError(f"{url} could not be read. Use another source, or the browser.")

@@ -42,26 +42,14 @@ class _Head(BaseModel):
     height: int = Field(default=0, ge=0, le=SIDE_PIXELS_MAX)
 
 
-async def prepare_for_model(
-    content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX
-) -> Picture:
+async def prepare_for_model(content: bytes, *, name: str, bytes_max: int = IMAGE_BYTES_MAX) -> Picture:
     """Converts a picture for a model. Raises ToolError with the picture's `name` in its message."""
     if len(content) > bytes_max:
-        raise ToolError(
-            f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first."
-        )
-    arguments: dict[str, object] = {
-        "kind": "picture",
-        "side_max": SIDE_PIXELS_MAX,
-        "bytes_max": SHOWN_BYTES_MAX,
-    }
+        raise ToolError(f"{name} is larger than {bytes_max // 1_000_000} MB; make it smaller with a program first.")
+    arguments: dict[str, object] = {"kind": "picture", "side_max": SIDE_PIXELS_MAX, "bytes_max": SHOWN_BYTES_MAX}
     try:
         output = await run_in_child(
-            "core.web_access.page_and_picture_child",
-            arguments,
-            content,
-            _LIMITS,
-            bytes_max=SHOWN_BYTES_MAX + 1000,
+            "core.web_access.page_and_picture_child", arguments, content, _LIMITS, bytes_max=SHOWN_BYTES_MAX + 1000
         )
         line, _, made = output.partition(b"\n")
         head = _Head.model_validate_json(line)

@@ -143,15 +143,11 @@ class KeylessSearch:
                 " scrape_webpage, try it later, or tell the people that the operator can set a key for a search."
             )
         hits = (
-            SearchHit(
-                title=one.title, url=one.url, content=one.content, score=round(1 / (1 + place), 4)
-            )
+            SearchHit(title=one.title, url=one.url, content=one.content, score=round(1 / (1 + place), 4))
             for place, one in enumerate(found[:results_max])
         )
         seconds = time.monotonic() - started
-        return SearchResults(
-            query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds
-        )
+        return SearchResults(query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds)
 
 
 @dataclass

@@ -34,9 +34,7 @@ class BrowserClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def act(
-        self, action: str, arguments: JsonObject, *, timeout_seconds: float
-    ) -> BrowserResult:
+    async def act(self, action: str, arguments: JsonObject, *, timeout_seconds: float) -> BrowserResult:
         request = protocol.encode_message({"op": "act", "action": action, "arguments": arguments})
         try:
             with ACT:

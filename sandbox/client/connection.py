@@ -75,12 +75,7 @@ class Connection:
         self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     async def call(
-        self,
-        op: str,
-        *,
-        answer_seconds: float = ANSWER_SECONDS,
-        is_housekeeping: bool = False,
-        **fields: object,
+        self, op: str, *, answer_seconds: float = ANSWER_SECONDS, is_housekeeping: bool = False, **fields: object
     ) -> JsonObject:
         """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale.
 
@@ -124,9 +119,7 @@ class Connection:
             forget=partial(self._forget, channel, call),
         )
 
-    async def send_pieces(
-        self, op: str, pieces: AsyncIterator[bytes], **fields: object
-    ) -> JsonObject:
+    async def send_pieces(self, op: str, pieces: AsyncIterator[bytes], **fields: object) -> JsonObject:
         """Starts a call, sends the data as fast as the program inside accepts it, and returns the result."""
         channel, call = self._open(op, fields)
         try:
@@ -192,15 +185,11 @@ class Connection:
         self.loss_was_reported = self.loss_was_reported or is_reported
         return SandboxUnavailable(self._lost_message, detail=f"{self._label}: {self._lost_because}")
 
-    def _open(
-        self, op: str, fields: dict[str, object], *, accepts_data: bool = False
-    ) -> tuple[int, PendingCall]:
+    def _open(self, op: str, fields: dict[str, object], *, accepts_data: bool = False) -> tuple[int, PendingCall]:
         if self._lost_because is not None:
             raise self._lost()
         try:
-            frame = protocol.encode_json_frame(
-                protocol.OPEN, self._last_channel + 1, {"op": op, **fields}
-            )
+            frame = protocol.encode_json_frame(protocol.OPEN, self._last_channel + 1, {"op": op, **fields})
         except ValueError as error:
             raise ToolError("That is too long for one call; put it in a file first.") from error
         self._last_channel += 1

@@ -100,9 +100,7 @@ class ShellClient:
         self._connection = connection
         self._fence = fence
 
-    async def execute(
-        self, command: str, *, session: str, folder: str | None, timeout_seconds: float
-    ) -> CommandOutput:
+    async def execute(self, command: str, *, session: str, folder: str | None, timeout_seconds: float) -> CommandOutput:
         with EXECUTE:
             answer = await self._connection.call(
                 "execute",
@@ -117,10 +115,7 @@ class ShellClient:
 
     async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
         answer = await self._connection.call(
-            "check",
-            answer_seconds=timeout_seconds + ANSWER_SECONDS,
-            session=session,
-            timeout_seconds=timeout_seconds,
+            "check", answer_seconds=timeout_seconds + ANSWER_SECONDS, session=session, timeout_seconds=timeout_seconds
         )
         return parse_answer(self._connection, answer, _output)
 
@@ -144,9 +139,7 @@ class FilesClient:
         self._connection = connection
         self._fence = fence
 
-    async def read(
-        self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         left = length
         stream = self._connection.receive_pieces(
             "read", path=workspace_relative_path(path), offset=offset, length=length
@@ -161,12 +154,7 @@ class FilesClient:
                 yield piece
 
     async def write(
-        self,
-        path: str,
-        pieces: AsyncIterator[bytes],
-        *,
-        mode: int | None = 0o644,
-        expected: str | None = None,
+        self, path: str, pieces: AsyncIterator[bytes], *, mode: int | None = 0o644, expected: str | None = None
     ) -> int:
         place = workspace_relative_path(path)
         with WRITE:
@@ -182,9 +170,7 @@ class FilesClient:
     async def delete(self, path: str) -> None:
         place = workspace_relative_path(path)
         with DELETE:
-            await self._connection.call(
-                "delete", answer_seconds=DELETE_SECONDS, path=place, fence=self._fence
-            )
+            await self._connection.call("delete", answer_seconds=DELETE_SECONDS, path=place, fence=self._fence)
 
 
 def workspace_relative_path(path: str) -> str:
@@ -198,9 +184,7 @@ def workspace_relative_path(path: str) -> str:
     return path
 
 
-def parse_answer(
-    connection: Connection, answer: JsonObject, shape: Callable[[JsonObject], ShapeT]
-) -> ShapeT:
+def parse_answer(connection: Connection, answer: JsonObject, shape: Callable[[JsonObject], ShapeT]) -> ShapeT:
     """Parses an answer. A malformed answer ends the connection, because the program can no longer be trusted."""
     try:
         return shape(answer)

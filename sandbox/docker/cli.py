@@ -75,9 +75,7 @@ class DockerCommands:
         ]  # fmt: skip
 
     def start(self, thread_id: str) -> list[str]:
-        environment = [
-            part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")
-        ]
+        environment = [part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")]
         return [
             "run", "--detach", "--name", self.name(thread_id), *self.labels(thread_id), *self.hardening_flags(),
             *environment, "--user", USER, *self._mount(thread_id), "--workdir", WORKSPACE,
@@ -86,16 +84,7 @@ class DockerCommands:
 
     def enter(self, thread_id: str, command: Sequence[str]) -> list[str]:
         container = self.name(thread_id)
-        return [
-            "exec",
-            "--interactive",
-            "--user",
-            USER,
-            "--workdir",
-            WORKSPACE,
-            container,
-            *command,
-        ]
+        return ["exec", "--interactive", "--user", USER, "--workdir", WORKSPACE, container, *command]
 
     def stop(self, thread_id: str) -> list[str]:
         """Succeeds if there is no container."""

@@ -20,13 +20,7 @@ from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
 from sandbox.os_errors import sandbox_unavailable
 from sandbox.packed_program import packed_program
-from sandbox.running_sandboxes import (
-    NOT_STARTED,
-    RunningSandbox,
-    RunningSandboxes,
-    check_thread_id,
-    usable_cores,
-)
+from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
 
 START = Failpoint("docker.start")
 REMOVE = Failpoint("docker.remove")
@@ -59,14 +53,9 @@ class DockerSandboxProvider:
         self._now = now
         folder = folder.absolute()
         self._workspaces = Workspaces(folder / "docker-threads", drops_user=False)
-        self._machines = RunningSandboxes(
-            self._start, self._note_unexpected_end, starts_at_once=usable_cores()
-        )
+        self._machines = RunningSandboxes(self._start, self._note_unexpected_end, starts_at_once=usable_cores())
         self._shared_access = SharedAccess(
-            folder / "doors",
-            self._workspaces,
-            self._machines.running_by_thread,
-            self._machines.stop,
+            folder / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
         )
         self._unexpected_ends: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -89,17 +78,13 @@ class DockerSandboxProvider:
             found = await self._run(["image", "inspect", "--format", "{{.Id}}", image])
             if found.exit_code != 0:
                 return ProbeResult(
-                    ok=False,
-                    reason=f"The image {image} is not there.",
-                    remedy=f"Run: docker pull {image}",
+                    ok=False, reason=f"The image {image} is not there.", remedy=f"Run: docker pull {image}"
                 )
             tried = await self._run(self._plan.trial_run())
         except FileNotFoundError:
             return ProbeResult(ok=False, reason="docker is not installed.", remedy="Install it.")
         except (OSError, TimeoutError) as error:
-            return ProbeResult(
-                ok=False, reason=f"docker does not answer: {error!r}.", remedy="Restart its engine."
-            )
+            return ProbeResult(ok=False, reason=f"docker does not answer: {error!r}.", remedy="Restart its engine.")
         if tried.exit_code != 0:
             return ProbeResult(
                 ok=False,
@@ -112,9 +97,7 @@ class DockerSandboxProvider:
         """Removes containers left by killed processes and starts stopping idle ones. Raises OSError, TimeoutError."""
         await self._remove_orphans()
         if self._task is None:
-            work = repeat(
-                self.stop_idle_containers, ROUND_SECONDS, "idle containers were not stopped"
-            )
+            work = repeat(self.stop_idle_containers, ROUND_SECONDS, "idle containers were not stopped")
             self._task = spawn(work, name="stop idle containers")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
@@ -157,9 +140,7 @@ class DockerSandboxProvider:
             # by any process of this machine
             used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
             idle_seconds = 0.0 if used_at is None else self._now() - used_at
-            step = next_step(
-                "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
-            )
+            step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
             if step == "stop":
                 await self._machines.stop(thread_id, machine)
 
@@ -198,11 +179,7 @@ class DockerSandboxProvider:
     async def _start_container(self, thread_id: str, workspace: Workspace) -> "_RunningContainer":
         plan = self._plan
         await self.remove_container(thread_id)  # may be left by a killed process
-        for command in (
-            plan.create_volume(thread_id),
-            plan.chown_volume(thread_id),
-            plan.start(thread_id),
-        ):
+        for command in (plan.create_volume(thread_id), plan.chown_volume(thread_id), plan.start(thread_id)):
             await self._run_checked(command, NOT_STARTED)
         packed = await asyncio.to_thread(packed_program)
         command = packed.command(

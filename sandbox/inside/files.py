@@ -27,9 +27,7 @@ def stored_name(path: str) -> str:
     import re  # only here: most names need none
 
     plain = re.sub(
-        rb"\\x([89a-f][0-9a-f])",
-        lambda match: bytes([int(match[1], 16)]),
-        path.encode("utf-8", "surrogateescape"),
+        rb"\\x([89a-f][0-9a-f])", lambda match: bytes([int(match[1], 16)]), path.encode("utf-8", "surrogateescape")
     )
     return os.fsdecode(plain)
 
@@ -43,13 +41,7 @@ class open_parent_folder:  # noqa: N801 - a context manager
     """
 
     def __init__(
-        self,
-        root: str,
-        path: str,
-        *,
-        makes_folders: bool = False,
-        follows_last: bool = True,
-        is_exact: bool = False,
+        self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True, is_exact: bool = False
     ) -> None:
         self._walk = _Walk(root, path, makes_folders, follows_last, is_exact)
 
@@ -66,9 +58,7 @@ class open_parent_folder:  # noqa: N801 - a context manager
 
 
 class _Walk:
-    def __init__(
-        self, root: str, path: str, makes_folders: bool, follows_last: bool, is_exact: bool
-    ) -> None:
+    def __init__(self, root: str, path: str, makes_folders: bool, follows_last: bool, is_exact: bool) -> None:
         self._root = root
         self._is_exact = is_exact
         self._names = _parts(path)
@@ -145,9 +135,7 @@ def _present_name(folder: int, name: str) -> str:
         import unicodedata  # only here: imports above slow down the start
 
         def plain(one: str) -> str:
-            return unicodedata.normalize("NFC", one).translate(
-                {0xA0: " ", 0x2009: " ", 0x202F: " "}
-            )
+            return unicodedata.normalize("NFC", one).translate({0xA0: " ", 0x2009: " ", 0x202F: " "})
 
         similar = [one for one in os.listdir(folder) if plain(one) == plain(name)]
         return similar[0] if len(similar) == 1 else name
@@ -220,9 +208,7 @@ class FileOperations:
             raise CallError(self.full_message)
         # without an expected version it is a new file, which must not take the place of a similar one
         is_exact = call.request.get("expected") is None
-        with open_parent_folder(
-            self._root, self._path(call), makes_folders=True, is_exact=is_exact
-        ) as (parent, name):
+        with open_parent_folder(self._root, self._path(call), makes_folders=True, is_exact=is_exact) as (parent, name):
             if name == "." or _is_folder(name, parent):
                 raise CallError("The path is a folder.")
             _Replacement(call, os.dup(parent), name, self._refuse_stale)
@@ -269,11 +255,7 @@ class FileOperations:
                 stderr=subprocess.PIPE,
                 check=False,
             )
-            error = (
-                None
-                if done.returncode == 0
-                else CallError("Not all of the folder could be deleted.")
-            )
+            error = None if done.returncode == 0 else CallError("Not all of the folder could be deleted.")
         except OSError as failure:
             error = describe_os_error(failure)
         finally:
@@ -294,9 +276,7 @@ class FileOperations:
 class _Replacement:
     """A file being written: a temporary file next to the target that replaces it when complete."""
 
-    def __init__(
-        self, call: Call, parent: int, name: str, refuse_stale: Callable[[Call], None]
-    ) -> None:
+    def __init__(self, call: Call, parent: int, name: str, refuse_stale: Callable[[Call], None]) -> None:
         self._call = call
         self._refuse_stale = refuse_stale
         self._parent = parent
@@ -405,9 +385,7 @@ def _entries(folder: int, under: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     names = os.listdir(folder)
     if len(names) > ENTRIES_MAX:
-        raise CallError(
-            f"The folder holds {len(names)} entries, more than {ENTRIES_MAX}; use the shell."
-        )
+        raise CallError(f"The folder holds {len(names)} entries, more than {ENTRIES_MAX}; use the shell.")
     for name in sorted(names):
         if name.startswith(PART_PREFIX) and name.endswith(PART_SUFFIX):
             continue
@@ -415,9 +393,7 @@ def _entries(folder: int, under: str) -> list[dict[str, Any]]:
             facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        found.append(
-            _entry(f"{under}/{printable_name(name)}" if under else printable_name(name), facts)
-        )
+        found.append(_entry(f"{under}/{printable_name(name)}" if under else printable_name(name), facts))
     return found
 
 

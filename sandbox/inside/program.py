@@ -29,15 +29,11 @@ if TYPE_CHECKING:
 
 
 class Program:
-    def __init__(
-        self, loop: EventLoop, host: HostConnection, settings: dict[str, Any], state_folder: str
-    ) -> None:
+    def __init__(self, loop: EventLoop, host: HostConnection, settings: dict[str, Any], state_folder: str) -> None:
         root = str(settings["root"])
         self._loop = loop
         self._host = host
-        self._sessions = ShellSessions(
-            loop, root, state_folder, float(settings["command_seconds_max"])
-        )
+        self._sessions = ShellSessions(loop, root, state_folder, float(settings["command_seconds_max"]))
         self._files = FileOperations(loop, root, self._sessions.refuse_stale)
         self._browser_parts = (loop, root, state_folder)
         self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")

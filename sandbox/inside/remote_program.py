@@ -116,11 +116,7 @@ class HostMonitor:
     """Ends the program when the host is silent for too long, and ends older programs when a newer run connects."""
 
     def __init__(
-        self,
-        loop: EventLoop,
-        host: HostConnection,
-        registry: ProgramRegistry,
-        silence_seconds_max: float,
+        self, loop: EventLoop, host: HostConnection, registry: ProgramRegistry, silence_seconds_max: float
     ) -> None:
         self._loop = loop
         self._registry = registry
@@ -148,9 +144,7 @@ class HostMonitor:
         if quiet_seconds >= self._silence_seconds_max:
             self._loop.is_running = False
         else:
-            self._loop.call_later(
-                min(5.0, self._silence_seconds_max - quiet_seconds), self._check_silence
-            )
+            self._loop.call_later(min(5.0, self._silence_seconds_max - quiet_seconds), self._check_silence)
 
 
 def exit_once(number: int, frame: FrameType | None) -> None:

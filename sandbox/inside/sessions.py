@@ -122,11 +122,7 @@ class ShellSessions:
 
         Calls `done` when all have ended.
         """
-        running = [
-            shell
-            for shell in self._shells.values()
-            if shell.is_running and not (spares_kept and shell.is_kept)
-        ]
+        running = [shell for shell in self._shells.values() if shell.is_running and not (spares_kept and shell.is_kept)]
         if not running:
             done()
             return
@@ -170,16 +166,12 @@ class ShellSessions:
                 doomed.update(shell.command_processes())
                 shell.signal_command(signal.SIGINT)
 
-        self._when_ended(
-            shell.name, lambda: kill_processes(doomed)
-        )  # including processes that left the group
+        self._when_ended(shell.name, lambda: kill_processes(doomed))  # including processes that left the group
         step(shell.cancel_pending)()
         step(lambda: interrupt(is_first=True))()
         for part in (0.1, 0.3, 0.6):
             self._loop.call_later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
-        self._loop.call_later(
-            INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL))
-        )
+        self._loop.call_later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
         self._loop.call_later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
 
     def _over_limit(self, shell: Shell, command: str) -> None:
@@ -200,12 +192,7 @@ class ShellSessions:
             raise CallError(f"There are {SESSIONS_MAX} sessions; terminate some first.")
         mark = os.urandom(8).hex() if shell is None else shell.mark
         fresh = Shell(
-            self._loop,
-            self._files,
-            name,
-            folder or self._root,
-            mark=mark,
-            on_change=lambda: self._changed(fresh),
+            self._loop, self._files, name, folder or self._root, mark=mark, on_change=lambda: self._changed(fresh)
         )
         self._shells[name] = fresh
         return fresh

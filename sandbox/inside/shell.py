@@ -42,14 +42,7 @@ class Shell:
     """
 
     def __init__(
-        self,
-        loop: EventLoop,
-        files: OutputFiles,
-        name: str,
-        folder: str,
-        *,
-        mark: str,
-        on_change: Callable[[], None],
+        self, loop: EventLoop, files: OutputFiles, name: str, folder: str, *, mark: str, on_change: Callable[[], None]
     ) -> None:
         self._loop = loop
         self._files = files
@@ -140,9 +133,7 @@ class Shell:
     def command_processes(self) -> set[int]:
         """Returns the processes of the running command, or an empty set if it runs in the shell itself."""
         group = self.foreground
-        return (
-            set() if group == 0 or self.is_shell_group(group) else processes.group_processes(group)
-        )
+        return set() if group == 0 or self.is_shell_group(group) else processes.group_processes(group)
 
     def kill(self) -> None:
         """Kills the session and everything it started."""
@@ -203,9 +194,7 @@ class Shell:
     def _on_prompt(self, mark: PromptMarker) -> None:
         if not self._is_ready:
             self._is_ready, self._last = True, mark
-            self.output = CapturedOutput(
-                self._files, self.output.name
-            )  # drops what bash prints at its start
+            self.output = CapturedOutput(self._files, self.output.name)  # drops what bash prints at its start
             if self._is_waiting:
                 self._type_command()
         elif self.is_running and not self._is_waiting:

@@ -213,9 +213,7 @@ class OutputFiles:
         self._kept: deque[CapturedOutput] = deque()
 
     def add(self, output: CapturedOutput) -> None:
-        while self._kept and sum(kept.file_bytes for kept in self._kept) > (
-            FILES_BYTES_MAX - FILE_BYTES_MAX
-        ):
+        while self._kept and sum(kept.file_bytes for kept in self._kept) > (FILES_BYTES_MAX - FILE_BYTES_MAX):
             self._kept.popleft().delete_file()
         self._kept.append(output)
 
@@ -255,9 +253,7 @@ class CapturedOutput:
         if not dropped:
             return decode(self._head + tail), 0, None
         path = self._path if self.file_bytes else None
-        where = (
-            f"; the first {self.file_bytes} bytes are in {path}" if self.exceeds_file_limit else ""
-        )
+        where = f"; the first {self.file_bytes} bytes are in {path}" if self.exceeds_file_limit else ""
         note = f"\n[... {dropped} bytes left out here{where} ...]\n"
         return decode(self._head) + note + decode(tail), dropped, path
 

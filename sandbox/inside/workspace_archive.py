@@ -164,11 +164,7 @@ def unpack(root: str, descriptor: int) -> None:
         open(descriptor, "rb") as file,
         gzip.GzipFile(fileobj=file, mode="rb") as packed,
         tarfile.open(
-            fileobj=packed,
-            mode="r|",
-            bufsize=COPY_BYTES,
-            encoding="utf-8",
-            errors="surrogateescape",
+            fileobj=packed, mode="r|", bufsize=COPY_BYTES, encoding="utf-8", errors="surrogateescape"
         ) as archive,
     ):
         vars(archive)["copybufsize"] = COPY_BYTES
@@ -187,11 +183,7 @@ def main() -> None:
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError):
         sys.exit(EXIT_CORRUPT if what == "unpack" else EXIT_FAILED)
     except OSError as error:
-        sys.exit(
-            EXIT_DISK_FULL
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            else EXIT_FAILED
-        )
+        sys.exit(EXIT_DISK_FULL if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else EXIT_FAILED)
     except MemoryError:
         sys.exit(EXIT_FAILED)
 

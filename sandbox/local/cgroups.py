@@ -17,11 +17,7 @@ log = logging.getLogger(__name__)
 ROOT = Path("/sys/fs/cgroup")
 STALE_SECONDS = 300
 MEMORY_FILES = {
-    1: (
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        ("total_inactive_file ", "total_active_file "),
-    ),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file ", "total_active_file ")),
     2: ("memory.max", "memory.current", ("inactive_file ", "active_file ")),
 }
 """The files of limit and usage, and the lines of memory.stat that can be reclaimed, by version."""

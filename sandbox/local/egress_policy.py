@@ -81,9 +81,7 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
     for entry in (*denied, *allowed):
         is_known = entry == "*" or _address(entry) is not None or NAME.fullmatch(entry)
         if entry in ("on", "off") or not is_known:
-            raise ValueError(
-                f"{entry[:100]} is not a host name such as example.net or *.example.net"
-            )
+            raise ValueError(f"{entry[:100]} is not a host name such as example.net or *.example.net")
     return EgressPolicy(allowed=tuple(allowed), denied=(*CHROMIUM_SERVICE_HOSTS, *denied))
 
 

@@ -63,17 +63,13 @@ def parse_proxy_request(head: bytes) -> ProxyRequest:
         return ProxyRequest(host=host, port=port)
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
-        raise RefusedRequest(
-            400, "This proxy accepts CONNECT, and addresses that begin with http://."
-        )
+        raise RefusedRequest(400, "This proxy accepts CONNECT, and addresses that begin with http://.")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     path = rest[len(authority) :].partition("#")[0]
     host, port = _place(authority, 80)
     path = path if path.startswith("/") else f"/{path}"
     first = f"{method} {path} HTTP/1.{matched[3]}\r\nHost: {authority}\r\n".encode("latin-1")
-    return ProxyRequest(
-        host=host, port=port, head=first + _passed_on(headers) + b"Connection: close\r\n\r\n"
-    )
+    return ProxyRequest(host=host, port=port, head=first + _passed_on(headers) + b"Connection: close\r\n\r\n")
 
 
 def _place(authority: str, default_port: int | None) -> tuple[str, int]:
@@ -171,9 +167,7 @@ class EgressProxy:
                 inside, _ = await loop.sock_accept(listener)
             except OSError as error:
                 self._free_connections.release()
-                log.warning(
-                    "the egress of sandbox %s cannot accept a connection: %s", self._label, error
-                )
+                log.warning("the egress of sandbox %s cannot accept a connection: %s", self._label, error)
                 await asyncio.sleep(TROUBLE_SECONDS)
                 continue
             task = spawn(self._serve(inside), name=f"connection of sandbox {self._label}")
@@ -230,9 +224,7 @@ class EgressProxy:
                 if not addresses:
                     raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
                 with CONNECT:
-                    return await _connect_to_any(
-                        addresses[:ADDRESSES_TRIED], port, self._egress.limits.connect_seconds
-                    )
+                    return await _connect_to_any(addresses[:ADDRESSES_TRIED], port, self._egress.limits.connect_seconds)
         except RefusedAddress:
             raise RefusedRequest(403, NOT_PUBLIC.format(host=host)) from None
         except TimeoutError:
@@ -241,10 +233,7 @@ class EgressProxy:
             raise RefusedRequest(502, f"{host} cannot be reached.") from None
 
     async def _relay(
-        self,
-        up: tuple[StreamReader, StreamWriter],
-        down: tuple[StreamReader, StreamWriter],
-        request: ProxyRequest,
+        self, up: tuple[StreamReader, StreamWriter], down: tuple[StreamReader, StreamWriter], request: ProxyRequest
     ) -> None:
         """Copies data until both directions have ended; for a plain request, until the answer has."""
         limits, now = self._egress.limits, asyncio.get_running_loop().time()
@@ -263,9 +252,7 @@ class EgressProxy:
             finally:
                 await cancel(sending)
 
-    async def _pump(
-        self, reader: StreamReader, writer: StreamWriter, connection_limits: _ConnectionLimits
-    ) -> None:
+    async def _pump(self, reader: StreamReader, writer: StreamWriter, connection_limits: _ConnectionLimits) -> None:
         with suppress(ConnectionError):
             while piece := await reader.read(PIECE_BYTES):
                 connection_limits.record_bytes(len(piece))
@@ -308,9 +295,7 @@ def _check_listener(descriptor: int, label: str) -> socket.socket:
     return listener
 
 
-async def _connect_to_any(
-    addresses: list[str], port: int, seconds: float
-) -> tuple[StreamReader, StreamWriter]:
+async def _connect_to_any(addresses: list[str], port: int, seconds: float) -> tuple[StreamReader, StreamWriter]:
     """Connects to the first address that accepts within its share of the time. Raises the OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:

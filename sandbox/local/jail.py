@@ -38,11 +38,7 @@ ENVIRONMENT = {
 PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_ADDRESS[0]}:{socket_relay.EGRESS_PROXY_ADDRESS[1]}"
 NO_PROXY = "localhost,127.0.0.1,::1"
 PROXY_ENVIRONMENT = {
-    **{
-        name: PROXY_URL
-        for word in ("http", "https", "all")
-        for name in (f"{word}_proxy", f"{word}_PROXY".upper())
-    },
+    **{name: PROXY_URL for word in ("http", "https", "all") for name in (f"{word}_proxy", f"{word}_PROXY".upper())},
     "no_proxy": NO_PROXY,
     "NO_PROXY": NO_PROXY,
     "NODE_USE_ENV_PROXY": "1",
@@ -279,12 +275,7 @@ async def start_jail(
 
 
 def _spawn_jail(
-    executable: Path,
-    plan: JailConfig,
-    uid: int,
-    drops_user: bool,
-    end: socket.socket,
-    gateway: EgressProxy | None,
+    executable: Path, plan: JailConfig, uid: int, drops_user: bool, end: socket.socket, gateway: EgressProxy | None
 ) -> subprocess.Popen[bytes]:
     """Starts the jail. Call it on the main thread, because the parent-death signal follows the starting thread."""
     passed = [end.fileno()] if gateway is None else [end.fileno(), gateway.program_socket.fileno()]

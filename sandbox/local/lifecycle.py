@@ -99,18 +99,14 @@ class WorkspaceArchiver:
             await asyncio.to_thread(sync_disk, draft.parent)
             workspace.archive.unlink()
 
-    async def _run(
-        self, what: Literal["pack", "unpack"], folder: Path, uid: int, descriptor: int
-    ) -> int:
+    async def _run(self, what: Literal["pack", "unpack"], folder: Path, uid: int, descriptor: int) -> int:
         plan = self.plan(folder)
         limits = {"RLIMIT_AS": MEMORY_BYTES, "RLIMIT_FSIZE": plan.limits.workspace_bytes}
         with ExitStack() as stack:
             arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
             command = ["bwrap", "--args", str(arguments_fd), "--", str(plan.python), "-I", "-S"]
             command += ["-c", START, what, str(descriptor), json.dumps(limits)]
-            process = start_bwrap(
-                self.executable, command, [*descriptors, descriptor], uid, self.drops_user
-            )
+            process = start_bwrap(self.executable, command, [*descriptors, descriptor], uid, self.drops_user)
         try:
             return await asyncio.to_thread(process.wait, SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
@@ -178,9 +174,7 @@ class JailLifecycle:
         try:
             await packer.unpack(workspace)
         except CorruptArchive:
-            log.exception(
-                "the archive of thread %s is corrupt; it is kept for the operator", thread_id
-            )
+            log.exception("the archive of thread %s is corrupt; it is kept for the operator", thread_id)
             await asyncio.to_thread(workspace.reset)
             self.notices[thread_id] = FILES_LOST
         except (ArchiveFailed, OSError) as error:
@@ -202,9 +196,7 @@ class JailLifecycle:
             await self.record_use(thread_id)
         last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
         idle_seconds = self._now() - (last_used_at or 0.0)
-        step = next_step(
-            "started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy
-        )
+        step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
         if step == "stop":
             await self._machines.stop(thread_id, jail, unused_since=looked_at)
 
@@ -216,9 +208,7 @@ class JailLifecycle:
             if last_used_at is None:
                 self._record_use(thread_id)
                 continue
-            step = next_step(
-                "stopped", self._lifecycle_policy, idle_seconds=self._now() - last_used_at
-            )
+            step = next_step("stopped", self._lifecycle_policy, idle_seconds=self._now() - last_used_at)
             if step == "archive" and self._failed_at.get(thread_id) != last_used_at:
                 due.append(thread_id)
         return due

@@ -59,9 +59,7 @@ def find_parser_jail(folder: Path) -> ParserJail:
     folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     folder.mkdir(mode=0o755, exist_ok=True)
     found = ParserJail(
-        bwrap=find_bwrap(folder, drops_user=drops_user),
-        folders=folders,
-        uid=UID if drops_user else None,
+        bwrap=find_bwrap(folder, drops_user=drops_user), folders=folders, uid=UID if drops_user else None
     )
     with ExitStack() as stack:
         confined = found.confine([sys.executable, "-c", "import core"], stack)

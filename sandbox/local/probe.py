@@ -17,10 +17,7 @@ NAMESPACES = (
     "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces); "
     "in a container, its seccomp profile forbids them."
 )
-FORBIDDEN = (
-    "The container or the kernel forbids namespaces or mounts; run it outside, or use another "
-    "sandbox provider."
-)
+FORBIDDEN = "The container or the kernel forbids namespaces or mounts; run it outside, or use another sandbox provider."
 REMEDIES = {
     "uid map": "Run: sysctl kernel.apparmor_restrict_unprivileged_userns=0",
     "No permissions to create new namespace": NAMESPACES,
@@ -67,34 +64,24 @@ def try_toolbox(
     return ProbeResult(ok=False, reason=reason, remedy="Run: scripts/setup --toolbox")
 
 
-def list_installed(
-    executable: Path, plan: JailConfig, *, uid: int, drops_user: bool
-) -> frozenset[str]:
+def list_installed(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> frozenset[str]:
     """Returns what a command in a jail finds of `sandbox.installed`. Blocks for about 100 ms."""
     command = ["python3", "-c", SCRIPT]
     return _run_in_jail(command, executable, plan, uid, drops_user).installed
 
 
-def _run_in_jail(
-    inside: list[str], executable: Path, plan: JailConfig, uid: int, drops_user: bool
-) -> ProbeResult:
+def _run_in_jail(inside: list[str], executable: Path, plan: JailConfig, uid: int, drops_user: bool) -> ProbeResult:
     if not seccomp.is_supported(platform.machine()):
         return ProbeResult(
-            ok=False,
-            reason=f"There is no system call filter for {platform.machine()}.",
-            remedy=ANY_REMEDY,
+            ok=False, reason=f"There is no system call filter for {platform.machine()}.", remedy=ANY_REMEDY
         )
     with ExitStack() as stack:
         arguments_fd, descriptors = jail.write_bwrap_arguments(plan, stack)
         command = ["bwrap", "--args", str(arguments_fd), "--", *inside]
         try:
-            process = start_bwrap(
-                executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE
-            )
+            process = start_bwrap(executable, command, descriptors, uid, drops_user, stderr=subprocess.PIPE)
         except OSError as error:
-            return ProbeResult(
-                ok=False, reason=f"bubblewrap does not start: {error}.", remedy=ANY_REMEDY
-            )
+            return ProbeResult(ok=False, reason=f"bubblewrap does not start: {error}.", remedy=ANY_REMEDY)
         try:
             stderr = process.communicate(timeout=PROBE_SECONDS)[1].decode(errors="replace").strip()
         except subprocess.TimeoutExpired:

@@ -30,9 +30,7 @@ def process_tree(pid: int) -> list[int]:
 def child_pids(pid: int) -> list[int]:
     """Returns the children of a process that has a single thread."""
     try:
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:  # the process has ended, or the kernel was built without this file
         return [
             int(name)

@@ -81,9 +81,7 @@ def install_program(place: Path, python: Path | None = None, *, at: str | None =
     Returns the folder. `at` is the folder's path inside the jail; None means the same path as outside.
     """
     origin = Path(sandbox.__file__).parent
-    sources = sorted(
-        path for path in (origin / "inside").rglob("*") if path.suffix in (".py", ".js")
-    )
+    sources = sorted(path for path in (origin / "inside").rglob("*") if path.suffix in (".py", ".js"))
     digest = hashlib.sha256(f"{python} {at}".encode())
     for source in sources:
         digest.update(source.name.encode() + source.read_bytes())
@@ -99,9 +97,7 @@ def install_program(place: Path, python: Path | None = None, *, at: str | None =
     (draft / "sandbox" / "__init__.py").write_text("")
     (draft / "agent.py").write_text(LAUNCHER.format(folder=at or target))
     if python is not None:
-        subprocess.run(
-            [python, "-I", "-S", "-m", "compileall", "-q", draft], check=False, capture_output=True
-        )
+        subprocess.run([python, "-I", "-S", "-m", "compileall", "-q", draft], check=False, capture_output=True)
     for path in (draft, *draft.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     return _move_into_place(draft, target)
@@ -114,9 +110,7 @@ def is_reachable(path: Path, *, drops_user: bool) -> bool:
         return False
     if not drops_user:
         return os.access(path, os.R_OK | os.X_OK)
-    return all(part.stat().st_mode & 0o001 for part in path.parents) and bool(
-        path.stat().st_mode & 0o004
-    )
+    return all(part.stat().st_mode & 0o001 for part in path.parents) and bool(path.stat().st_mode & 0o004)
 
 
 def blocking_folder(path: Path) -> Path | None:
@@ -147,9 +141,7 @@ def _python_prefix(python: Path) -> Path | None:
         "import _collections, _json, _signal, sys;"  # see sandbox.inside.fast_stdlib
         " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
     )
-    done = subprocess.run(
-        [python, "-I", "-S", "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([python, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
     return Path(done.stdout.strip()) if done.returncode == 0 else None
 
 
@@ -210,9 +202,7 @@ class SandboxToolbox:
         if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
             browser = self.folder / browser.relative_to(INSIDE_FOLDER)
         parts = [str(path.stat().st_mtime_ns) for path in (self.folder / "pyvenv.cfg", browser)]
-        return hashlib.sha256("".join([self.python, self.chromium, *parts]).encode()).hexdigest()[
-            :16
-        ]
+        return hashlib.sha256("".join([self.python, self.chromium, *parts]).encode()).hexdigest()[:16]
 
     def mounts(self) -> tuple[tuple[Path, str], ...]:
         """Returns pairs of a host folder and its path inside the jail."""
@@ -237,23 +227,17 @@ def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxTool
     if not (folder / "pyvenv.cfg").is_file() or not is_reachable(ours, drops_user=drops_user):
         raise MissingRequirement("The toolbox of the sandbox is not installed.", REMEDY)
     if ours.resolve() != python.path.resolve():
-        raise MissingRequirement(
-            f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY
-        )
+        raise MissingRequirement(f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY)
     chromium = find_chromium(folder, drops_user=drops_user)
     if chromium is None:
         raise MissingRequirement("There is no Chromium for the sandbox.", REMEDY)
     inside, more = _path_inside(chromium, folder)
-    return SandboxToolbox(
-        folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more
-    )
+    return SandboxToolbox(folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more)
 
 
 def find_chromium(folder: Path, *, drops_user: bool) -> Path | None:
     """Returns the system's Chromium or Chrome, else the one in the toolbox, or None."""
-    found = (
-        path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user)
-    )
+    found = (path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user))
     return next(found, None)
 
 

@@ -26,12 +26,7 @@ from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import UIDS, Workspaces
 from sandbox.os_errors import sandbox_unavailable
-from sandbox.running_sandboxes import (
-    RunningSandbox,
-    RunningSandboxes,
-    check_thread_id,
-    usable_cores,
-)
+from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes, check_thread_id, usable_cores
 
 DESTROY = Failpoint("sandbox.destroy")
 DEFAULT_LIFECYCLE = LifecyclePolicy()
@@ -71,18 +66,12 @@ class LocalSandboxProvider:
             self._start,
             self._lost,
             starts_at_once=usable_cores(),
-            most=self._limits.sandboxes
-            or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
+            most=self._limits.sandboxes or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
         )
         self.occupancy = self._machines.occupancy
-        self.lifecycle = JailLifecycle(
-            self._machines, self._workspaces, lifecycle_policy, now, self._packer
-        )
+        self.lifecycle = JailLifecycle(self._machines, self._workspaces, lifecycle_policy, now, self._packer)
         self._shared_access = SharedAccess(
-            self._folder / "doors",
-            self._workspaces,
-            self._machines.running_by_thread,
-            self._machines.stop,
+            self._folder / "doors", self._workspaces, self._machines.running_by_thread, self._machines.stop
         )
         self._preparing = asyncio.Lock()
         self._programs: _JailPrograms | None = None
@@ -162,9 +151,7 @@ class LocalSandboxProvider:
                 held_by="kernel",
                 how=f"{limits.temporary_bytes * 3 // 2 + limits.home_bytes >> 20} MiB by their file systems",
             ),
-            LimitState(
-                name="processes", held_by="kernel", how=f"{limits.processes} by RLIMIT_NPROC"
-            ),
+            LimitState(name="processes", held_by="kernel", how=f"{limits.processes} by RLIMIT_NPROC"),
             LimitState(name="user", held_by="kernel", how="a separate uid for each jail")
             if self._drops_user
             else LimitState(name="user", held_by="nobody", how="the uid of this program"),
@@ -186,9 +173,7 @@ class LocalSandboxProvider:
                 held_by="kernel",
                 how="none at all" if self._egress is None else "a proxy to public addresses only",
             ),
-            LimitState(
-                name="time", held_by="program", how=f"{limits.command_seconds:g} s a command"
-            ),
+            LimitState(name="time", held_by="program", how=f"{limits.command_seconds:g} s a command"),
         )
 
     async def _start(self, thread_id: str) -> RunningSandbox:
@@ -244,9 +229,7 @@ class LocalSandboxProvider:
         for machine in self._machines.lost():
             if isinstance(machine, Jail):
                 machine.kill()  # otherwise its programs could keep running
-        return [
-            jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)
-        ]
+        return [jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)]
 
     def _plan(self, jail_programs: _JailPrograms, workspace: Path) -> JailConfig:
         return JailConfig(
@@ -266,9 +249,7 @@ class LocalSandboxProvider:
             raise sandbox_unavailable(error, NO_SANDBOX, doing="data folder") from error
         except MissingRequirement as missing:
             if isinstance(missing.__cause__, OSError):
-                raise sandbox_unavailable(
-                    missing.__cause__, NO_SANDBOX, doing="data folder"
-                ) from missing
+                raise sandbox_unavailable(missing.__cause__, NO_SANDBOX, doing="data folder") from missing
             raise SandboxUnavailable(NO_SANDBOX, detail=str(missing)) from missing
 
     async def _prepared_programs(self) -> _JailPrograms:
@@ -286,9 +267,7 @@ class LocalSandboxProvider:
             if self._folder.stat().st_uid == os.geteuid():
                 self._folder.chmod(0o711)
         except OSError as error:
-            raise MissingRequirement(
-                f"The data folder cannot be used: {error}.", "Choose another."
-            ) from error
+            raise MissingRequirement(f"The data folder cannot be used: {error}.", "Choose another.") from error
         blocking_folder = programs.blocking_folder(self._folder / "threads")
         if self._drops_user and blocking_folder is not None:
             raise MissingRequirement(
@@ -314,11 +293,7 @@ class LocalSandboxProvider:
             with_it = replace(jail_programs, toolbox=toolbox)
             if not tried_before.exists():
                 tried = try_toolbox(
-                    jail_programs.bwrap,
-                    self._plan(with_it, folder),
-                    toolbox,
-                    uid=UIDS[-1],
-                    drops_user=self._drops_user,
+                    jail_programs.bwrap, self._plan(with_it, folder), toolbox, uid=UIDS[-1], drops_user=self._drops_user
                 )
                 if not tried.ok:
                     raise MissingRequirement(tried.reason, tried.remedy)
@@ -332,10 +307,7 @@ class LocalSandboxProvider:
     def _try_jail_once(self, jail_programs: _JailPrograms) -> None:
         folder = self._folder / "programs"
         result = try_jail(
-            jail_programs.bwrap,
-            self._plan(jail_programs, folder),
-            uid=UIDS[-1],
-            drops_user=self._drops_user,
+            jail_programs.bwrap, self._plan(jail_programs, folder), uid=UIDS[-1], drops_user=self._drops_user
         )
         if not result.ok:
             raise MissingRequirement(result.reason, result.remedy)

@@ -122,11 +122,7 @@ def build_filter(machine: str) -> bytes:
         examining = EXAMINATIONS[name]
         steps += [_step(JUMP_EQUAL, number, 0, len(examining)), *examining]
     steps += _allow_ranges(
-        sorted(
-            number
-            for table in ALLOWED.values()
-            for number in system_call_numbers(table, machine).values()
-        )
+        sorted(number for table in ALLOWED.values() for number in system_call_numbers(table, machine).values())
     )
     return b"".join(steps)
 

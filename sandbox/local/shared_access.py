@@ -122,10 +122,7 @@ class SharedAccess:
             with contextlib.suppress(OSError, TimeoutError):
                 async with (
                     asyncio.timeout(HELLO_SECONDS),
-                    self._connection_to(taken.holder.socket_name, {"end": thread_id}) as (
-                        reader,
-                        _,
-                    ),
+                    self._connection_to(taken.holder.socket_name, {"end": thread_id}) as (reader, _),
                 ):
                     await reader.read()
 
@@ -180,9 +177,7 @@ class SharedAccess:
         if not socket_name or "/" in socket_name:
             raise FileNotFoundError("there is no socket")
         with _short_path(self._folder) as folder:
-            reader, writer = await asyncio.open_unix_connection(
-                f"{folder}/{socket_name}", limit=STREAM_BYTES
-            )
+            reader, writer = await asyncio.open_unix_connection(f"{folder}/{socket_name}", limit=STREAM_BYTES)
         writer.write(json.dumps(request).encode() + b"\n")
         return reader, writer
 
@@ -212,9 +207,7 @@ class SharedAccess:
             if machine is None or isinstance(machine, RemoteSandbox):
                 return
             writer.write(WELCOME)
-            await ClientRelay(
-                machine.connection, writer, self._fence_check(request["thread"])
-            ).play(reader)
+            await ClientRelay(machine.connection, writer, self._fence_check(request["thread"])).play(reader)
         except (asyncio.IncompleteReadError, OSError, ValueError, SandboxUnavailable) as error:
             log.debug("a client left a sandbox: %s", error)
         finally:
@@ -260,9 +253,7 @@ class ClientRelay:
     `is_newest` says whether a run with that fence may still act; readers have none.
     """
 
-    def __init__(
-        self, connection: Connection, writer: asyncio.StreamWriter, is_newest: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, connection: Connection, writer: asyncio.StreamWriter, is_newest: Callable[[int], bool]) -> None:
         self._connection = connection
         self._writer = writer
         self._is_newest = is_newest
@@ -272,9 +263,7 @@ class ClientRelay:
     async def play(self, reader: asyncio.StreamReader) -> None:
         """Runs until the client leaves or the sandbox ends. Raises IncompleteReadError, OSError, ValueError and
         SandboxUnavailable."""
-        self._writer.write(
-            protocol.encode_json_frame(protocol.HELLO, 0, {"protocol": protocol.PROTOCOL_VERSION})
-        )
+        self._writer.write(protocol.encode_json_frame(protocol.HELLO, 0, {"protocol": protocol.PROTOCOL_VERSION}))
         try:
             while True:
                 header = await reader.readexactly(protocol.HEADER.size)

@@ -47,15 +47,9 @@ OVER_DELETED = (
     "The sandbox was stopped because its files took {used} MB, counting deleted files that programs still used; "
     "{most} MB are allowed. " + KEPT
 )
-OVER_MEMORY = (
-    "The sandbox was stopped because it used {used} MB of memory; {most} MB are allowed. " + KEPT
-)
-OVER_DESCRIPTORS = (
-    f"The sandbox was stopped because its programs had {DESCRIPTORS_MAX} files open. {KEPT}"
-)
-OVER_MAPPINGS = (
-    f"The sandbox was stopped because its programs had mapped too many pieces of memory. {KEPT}"
-)
+OVER_MEMORY = "The sandbox was stopped because it used {used} MB of memory; {most} MB are allowed. " + KEPT
+OVER_DESCRIPTORS = f"The sandbox was stopped because its programs had {DESCRIPTORS_MAX} files open. {KEPT}"
+OVER_MAPPINGS = f"The sandbox was stopped because its programs had mapped too many pieces of memory. {KEPT}"
 DISK_RESERVE = f"The sandbox was stopped because this machine's disk is nearly full. {KEPT}"
 MEMORY_RESERVE = f"The sandbox was stopped because this machine's memory is nearly used up. {KEPT}"
 
@@ -160,9 +154,7 @@ class Watchdog:
             return None
         free = _FreeBytes(free_disk_bytes(self._folder), available_memory_bytes())
         if not self._measured.disk:  # jails that start on a full disk have not filled it
-            self._critical_bytes = min(
-                self._limits.disk_free_bytes_min // 2, free.disk - NOTICED_BYTES // 4
-            )
+            self._critical_bytes = min(self._limits.disk_free_bytes_min // 2, free.disk - NOTICED_BYTES // 4)
         spare_disk = free.disk - self._limits.disk_free_bytes_min
         spare_memory = free.memory - self._limits.memory_free_bytes_min
         is_used = time.monotonic() - self._used_at < IDLE_PAUSE_SECONDS
@@ -234,9 +226,7 @@ class Watchdog:
                 self._set_full_message(jail, state, free_bytes)
 
     async def _end_largest_jail(self) -> None:
-        sizes = {
-            jail: state.usage.memory_bytes for jail, state in self._states.items() if state.usage
-        }
+        sizes = {jail: state.usage.memory_bytes for jail, state in self._states.items() if state.usage}
         if sizes:
             await self._end(max(sizes, key=sizes.__getitem__), MEMORY_RESERVE)
 
@@ -273,9 +263,7 @@ class Watchdog:
             now = time.monotonic()
             state.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (now - started))
 
-    async def _walk_workspace(
-        self, jail: MonitoredJail, state: _JailState, free_bytes: int
-    ) -> None:
+    async def _walk_workspace(self, jail: MonitoredJail, state: _JailState, free_bytes: int) -> None:
         size = await asyncio.to_thread(measure_folder, jail.workspace_path)
         used = size.named_bytes
         if size.unread:  # what could not be read has not become smaller

@@ -34,9 +34,7 @@ class WorkspaceInUse(SandboxUnavailable):
     """Another process runs the thread's sandbox."""
 
     def __init__(self, home: Path, holder: LockHolder) -> None:
-        super().__init__(
-            "The sandbox of this thread is in use by another process.", detail=str(home)
-        )
+        super().__init__("The sandbox of this thread is in use by another process.", detail=str(home))
         self.holder = holder
 
 
@@ -203,8 +201,7 @@ def read_lock_holder(lock: Path) -> LockHolder:
     record = cast("dict[str, object]", found) if isinstance(found, dict) else {}
     socket_name, pid = record.get("door"), record.get("pid")
     return LockHolder(
-        socket_name=socket_name if isinstance(socket_name, str) else "",
-        pid=pid if isinstance(pid, int) else 0,
+        socket_name=socket_name if isinstance(socket_name, str) else "", pid=pid if isinstance(pid, int) else 0
     )
 
 

@@ -70,12 +70,8 @@ class ModalBackgroundJobs:
         left = await self._snapshots.unused_records("started", for_seconds=idle)
         self._missing_refs &= {one.provider_ref for one in left}
         mine |= {one.thread_id for one in left if one.provider_ref in self._missing_refs}
-        await _gather_logging_errors(
-            [self._stop_one_abandoned(one) for one in left if one.thread_id not in mine]
-        )
-        old = await self._snapshots.unused_records(
-            "stopped", for_seconds=lifecycle_policy.archive_after_seconds
-        )
+        await _gather_logging_errors([self._stop_one_abandoned(one) for one in left if one.thread_id not in mine])
+        old = await self._snapshots.unused_records("stopped", for_seconds=lifecycle_policy.archive_after_seconds)
         await _gather_logging_errors([self._snapshots.archive(record) for record in old])
 
     async def ping(self) -> None:

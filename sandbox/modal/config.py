@@ -59,11 +59,7 @@ class ModalConfig:
 
     def rlimits(self) -> dict[str, int]:
         """Returns the limits to set per process. Modal itself limits memory and the number of processes."""
-        return {
-            "RLIMIT_NOFILE": self.limits.open_files,
-            "RLIMIT_FSIZE": self.limits.file_bytes,
-            "RLIMIT_CORE": 0,
-        }
+        return {"RLIMIT_NOFILE": self.limits.open_files, "RLIMIT_FSIZE": self.limits.file_bytes, "RLIMIT_CORE": 0}
 
     def network(self) -> NetworkRules:
         """Returns the SDK arguments for `egress`, with its networks and host names separated."""

@@ -63,10 +63,6 @@ def worker_image(requirements: Path) -> modal.Image:
 
 BROWSER_PLACES = {
     "pythons": [f"{INSIDE_FOLDER}/bin/python3", "/usr/local/bin/python3", "/usr/bin/python3"],
-    "chromiums": [
-        *CHROMIUMS,
-        f"{INSIDE_FOLDER}/browsers/chromium-*/chrome-linux*/chrome",
-        "/usr/bin/chromium",
-    ],
+    "chromiums": [*CHROMIUMS, f"{INSIDE_FOLDER}/browsers/chromium-*/chrome-linux*/chrome", "/usr/bin/chromium"],
 }
 """Each sandbox searches these paths itself, because every thread may have changed its own sandbox."""

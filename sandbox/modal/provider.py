@@ -28,12 +28,7 @@ from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_san
 from sandbox.modal.config import BORN_TAG, LOSS_TAG, ModalConfig, sandbox_name
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
 from sandbox.modal.snapshots import ModalSnapshots, look_up
-from sandbox.running_sandboxes import (
-    NOT_STARTED,
-    RunningSandbox,
-    RunningSandboxes,
-    check_thread_id,
-)
+from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +56,8 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
     return str(URL(given.url).with_query({QUERY: given.token}))
 
 
-IMAGE_IS_MADE = (
-    "The image that sandboxes start from is being built; the first time, this takes some minutes."
-)
-STILL_STARTING = (
-    "The sandbox is still starting, which takes unusually long. Try again in a minute: it goes on."
-)
+IMAGE_IS_MADE = "The image that sandboxes start from is being built; the first time, this takes some minutes."
+STILL_STARTING = "The sandbox is still starting, which takes unusually long. Try again in a minute: it goes on."
 STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute: they are not lost."
 FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
 LOSSES = {
@@ -94,9 +85,7 @@ JOINS = 2
 class ModalSandboxProvider:
     """Satisfies `core.ports.SandboxProvider`. `now` returns Unix time in seconds."""
 
-    def __init__(
-        self, plan: ModalConfig, records: SandboxRecords, *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, plan: ModalConfig, records: SandboxRecords, *, now: Callable[[], float] = time.time) -> None:
         self._plan = plan
         self._now = now
         self._account = ModalAccount(plan.app)
@@ -109,9 +98,7 @@ class ModalSandboxProvider:
         self._image_task: asyncio.Task[None] | None = None
         self._unfinished: dict[str, str] = {}
         self._is_closing = False
-        self.background_jobs = ModalBackgroundJobs(
-            self._machines, self._snapshots, plan, now, self._stop_abandoned
-        )
+        self.background_jobs = ModalBackgroundJobs(self._machines, self._snapshots, plan, now, self._stop_abandoned)
 
     @property
     def name(self) -> str:
@@ -128,9 +115,7 @@ class ModalSandboxProvider:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._account.app()
         except SDK_ERRORS as error:
-            return ProbeResult(
-                ok=False, reason=f"{describe_sdk_error(error)[1]}.", remedy=str(error)[:300]
-            )
+            return ProbeResult(ok=False, reason=f"{describe_sdk_error(error)[1]}.", remedy=str(error)[:300])
         return ProbeResult(ok=True)
 
     def start_background_work(self) -> None:
@@ -139,9 +124,7 @@ class ModalSandboxProvider:
         if self._plan.is_left_running:
             return
         self.background_jobs.start()
-        self._image_task = self._image_task or spawn(
-            self._build_image(), name="build the image of sandboxes"
-        )
+        self._image_task = self._image_task or spawn(self._build_image(), name="build the image of sandboxes")
 
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Raises SandboxReplaced once if files were lost; the next call succeeds."""
@@ -214,9 +197,7 @@ class ModalSandboxProvider:
         try:
             await self._account.image()
         except SDK_ERRORS as error:
-            log.warning(
-                "the image of sandboxes was not built: %s (%s)", describe_sdk_error(error)[1], error
-            )
+            log.warning("the image of sandboxes was not built: %s (%s)", describe_sdk_error(error)[1], error)
 
     async def _save(self, thread_id: str) -> None:
         machine = self._machines.running_by_thread().get(thread_id)
@@ -279,9 +260,7 @@ class ModalSandboxProvider:
         found = await look_up(lambda: modal.Sandbox.from_id.aio(sandbox_id, client=client))
         return found if found and found.returncode is None else None
 
-    async def _recover(
-        self, record: SandboxRecord, sandbox: modal.Sandbox | None
-    ) -> SandboxRecord | None:
+    async def _recover(self, record: SandboxRecord, sandbox: modal.Sandbox | None) -> SandboxRecord | None:
         """Returns the record of a thread whose sandbox has ended without being saved by us, with the files that Modal
         saved then. Notes for the thread's next run what was lost."""
         thread_id = record.thread_id
@@ -290,9 +269,7 @@ class ModalSandboxProvider:
         self._unfinished[thread_id] = STILL_ENDING
         if sandbox is not None:
             await self._terminate(sandbox)
-        is_kept = await self._snapshots.keep_exit_snapshot(
-            record, seconds=END_SECONDS, has_ended=sandbox is None
-        )
+        is_kept = await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
         self._unfinished.pop(thread_id, None)
         newest = await self._snapshots.find_record(thread_id)
         if not is_kept and newest == record:
@@ -384,9 +361,7 @@ class ModalSandboxProvider:
             on_stop=self._save_and_terminate,
         )
 
-    async def _greet(
-        self, thread_id: str, sandbox: modal.Sandbox, *, is_joined: bool
-    ) -> Connection | None:
+    async def _greet(self, thread_id: str, sandbox: modal.Sandbox, *, is_joined: bool) -> Connection | None:
         """Connects to the sandbox. Returns None if it has ended. Cancelling the caller does not stop the sandbox, and a
         failed call ends only a new one: another worker may use one that is joined."""
         self._unfinished[thread_id] = STILL_STARTING
@@ -406,9 +381,7 @@ class ModalSandboxProvider:
                 await self._discard(thread_id, sandbox)
             raise
 
-    async def _record_started(
-        self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None
-    ) -> bool:
+    async def _record_started(self, thread_id: str, sandbox: modal.Sandbox, record: SandboxRecord | None) -> bool:
         """Records the sandbox as started. Returns False if the thread's record names another sandbox."""
         its_id = sandbox.object_id
         if record is not None and (record.provider_ref, record.state) == (its_id, "started"):
@@ -458,9 +431,7 @@ class ModalSandboxProvider:
     async def terminate_orphans(self) -> int:
         """Terminates sandboxes of this home without a record, if they are old enough to have one. Returns how many
         ended. Builds the image if it is missing. Raises the SDK's errors, StorageUnavailable."""
-        left = await find_orphaned_sandboxes(
-            self._account, self._snapshots, self._plan.home, self._now()
-        )
+        left = await find_orphaned_sandboxes(self._account, self._snapshots, self._plan.home, self._now())
         endings = (self._discard(thread_id, sandbox) for thread_id, sandbox in left)
         outcomes = await asyncio.gather(*endings, return_exceptions=True)
         for error in filter(None, outcomes):
@@ -482,9 +453,7 @@ class ModalSandboxProvider:
                 return True
         except GONE as error:
             log.info("the sandbox %s is ending: %s", record.provider_ref, error)
-        return await self._snapshots.keep_exit_snapshot(
-            record, seconds=END_SECONDS, has_ended=sandbox is None
-        )
+        return await self._snapshots.keep_exit_snapshot(record, seconds=END_SECONDS, has_ended=sandbox is None)
 
     async def _terminate(self, sandbox: modal.Sandbox) -> None:
         try:

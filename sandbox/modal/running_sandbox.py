@@ -80,9 +80,7 @@ class InputWriter:
     `ended` returns when the program that reads the input has ended.
     """
 
-    def __init__(
-        self, stdin: SdkInput, ended: Callable[[], Awaitable[object]], *, label: str
-    ) -> None:
+    def __init__(self, stdin: SdkInput, ended: Callable[[], Awaitable[object]], *, label: str) -> None:
         self._stdin = stdin
         self._ended = ended
         self._unsent = bytearray()
@@ -199,6 +197,4 @@ async def connect_program(sandbox: modal.Sandbox, plan: ModalConfig, *, label: s
     reader = OutputReader(cast("AsyncIterator[bytes]", aiter(process.stdout)))
     writer = InputWriter(cast("SdkInput", process.stdin), process.wait.aio, label=label)
     # nothing else is written before the program's hello
-    return Connection(
-        StartReader(reader, partial(writer.write, packed.content)), writer, label=label
-    )
+    return Connection(StartReader(reader, partial(writer.write, packed.content)), writer, label=label)

@@ -68,11 +68,7 @@ class ModalSnapshots:
     """`now` returns Unix time in seconds."""
 
     def __init__(
-        self,
-        account: ModalAccount,
-        records: SandboxRecords,
-        plan: ModalConfig,
-        now: Callable[[], float],
+        self, account: ModalAccount, records: SandboxRecords, plan: ModalConfig, now: Callable[[], float]
     ) -> None:
         self._account = account
         self._records = records
@@ -84,15 +80,11 @@ class ModalSnapshots:
     async def find_record(self, thread_id: str) -> SandboxRecord | None:
         return await self._records.find(PROVIDER, thread_id)
 
-    async def unused_records(
-        self, state: SandboxState, *, for_seconds: float
-    ) -> tuple[SandboxRecord, ...]:
+    async def unused_records(self, state: SandboxState, *, for_seconds: float) -> tuple[SandboxRecord, ...]:
         since = self._to_datetime(self._now() - for_seconds)
         return await self._records.of_provider(PROVIDER, states=[state], unused_since=since)
 
-    async def record_started(
-        self, thread_id: str, sandbox_id: str, *, expected: SandboxRecord | None
-    ) -> bool:
+    async def record_started(self, thread_id: str, sandbox_id: str, *, expected: SandboxRecord | None) -> bool:
         """Records the sandbox as the thread's, which keeps its snapshot until the next one is saved. Returns False if
         another process has changed the record since, or the thread was deleted."""
         fresh = SandboxRecord(
@@ -122,12 +114,7 @@ class ModalSnapshots:
             await self.delete_exit_snapshot(record.thread_id, record.provider_ref, seconds=0)
 
     async def save(
-        self,
-        thread_id: str,
-        sandbox: modal.Sandbox,
-        state: SandboxState,
-        *,
-        unused: SandboxRecord | None = None,
+        self, thread_id: str, sandbox: modal.Sandbox, state: SandboxState, *, unused: SandboxRecord | None = None
     ) -> bool:
         """Takes a snapshot, reads it back, records it, and only then deletes the previous one. Returns False if the
         sandbox is no longer the thread's, or is to be stopped and was used meanwhile, or since `unused` was read. If it
@@ -146,15 +133,11 @@ class ModalSnapshots:
                 return False
             return await self._replace_snapshot(before, image.object_id, state)
 
-    async def keep_exit_snapshot(
-        self, record: SandboxRecord, *, seconds: float, has_ended: bool
-    ) -> bool:
+    async def keep_exit_snapshot(self, record: SandboxRecord, *, seconds: float, has_ended: bool) -> bool:
         """Records the files that Modal saved when the sandbox ended as the thread's, like `save`. Returns False if
         there are none, or another process was faster. Waits for the end of the sandbox, but does not wait forever for
         one that `has_ended` long ago; raises the SDK's errors."""
-        ended_seconds = (
-            self._now() - record.last_used_at.timestamp() - self._plan.idle_timeout_seconds
-        )
+        ended_seconds = self._now() - record.last_used_at.timestamp() - self._plan.idle_timeout_seconds
         gives_up = has_ended and ended_seconds >= EXIT_SNAPSHOT_SECONDS_MAX
         seconds = min(seconds, self._plan.start_seconds / 2) if gives_up else seconds
         try:
@@ -168,9 +151,7 @@ class ModalSnapshots:
             log.warning("Modal never saved the sandbox %s, which ended", record.provider_ref)
         return False
 
-    async def delete_exit_snapshot(
-        self, thread_id: str, sandbox_id: str, *, seconds: float
-    ) -> None:
+    async def delete_exit_snapshot(self, thread_id: str, sandbox_id: str, *, seconds: float) -> None:
         """Deletes what Modal saved when the sandbox ended, unless the thread needs it. Raises the SDK's errors."""
         image_id = await self._find_exit_snapshot(sandbox_id, seconds)
         record = await self.find_record(thread_id)
@@ -184,16 +165,12 @@ class ModalSnapshots:
         One that was not found is not deleted later: if it is still there, people may get their files back by hand.
         """
         app, client = await self._account.app(), await self._account.client()
-        found = await look_up(
-            lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app)
-        )
+        found = await look_up(lambda: modal.Image.from_id(snapshot_ref, client=client).build.aio(app))
         if found is None:
             self._not_found.add(snapshot_ref)
         return found
 
-    async def _replace_snapshot(
-        self, before: SandboxRecord, image_id: str, state: SandboxState
-    ) -> bool:
+    async def _replace_snapshot(self, before: SandboxRecord, image_id: str, state: SandboxState) -> bool:
         if await self.find_saved_image(image_id) is None:
             raise modal.exception.DataLossError(f"the new snapshot {image_id} cannot be read back")
         after = replace(before, state=state, snapshot_ref=image_id)
@@ -209,9 +186,7 @@ class ModalSnapshots:
             await self.delete_snapshot(before.snapshot_ref)
         return True
 
-    async def _find_exit_snapshot(
-        self, sandbox_id: str, seconds: float, *, is_needed: bool = False
-    ) -> str | None:
+    async def _find_exit_snapshot(self, sandbox_id: str, seconds: float, *, is_needed: bool = False) -> str | None:
         client = await self._account.client()
 
         async def find() -> str:

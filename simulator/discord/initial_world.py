@@ -31,9 +31,7 @@ def build_world(
     return world
 
 
-def found_guild(
-    world: World, name: str, *, people: Sequence[str], channels: Sequence[str], shard: int = 0
-) -> Guild:
+def found_guild(world: World, name: str, *, people: Sequence[str], channels: Sequence[str], shard: int = 0) -> Guild:
     """Another guild with the bot in it. Whoever has a name already is the same person there."""
     guild = Guild(
         guild_id=str((shard << 22) + _GUILD + len(world.guilds)),
@@ -47,9 +45,7 @@ def found_guild(
             channel_id=str(number), kind=TEXT_CHANNEL, name=channel_name, guild_id=guild.guild_id
         )
     for number, user in enumerate(world.people.values(), start=_DIRECT):
-        direct = Channel(
-            channel_id=str(number), kind=DIRECT_CHANNEL, name=f"dm-{user.name}", recipient=user
-        )
+        direct = Channel(channel_id=str(number), kind=DIRECT_CHANNEL, name=f"dm-{user.name}", recipient=user)
         world.channels.setdefault(direct.channel_id, direct)
     return guild
 

@@ -103,9 +103,7 @@ def message_json(world: World, message: Message, *, is_nested: bool = False) -> 
         "flags": message.flags | (HAS_THREAD_FLAG if thread else 0),
     }
     if message.reactions:
-        body["reactions"] = [
-            _reaction_json(world, emoji, users) for emoji, users in message.reactions.items()
-        ]
+        body["reactions"] = [_reaction_json(world, emoji, users) for emoji, users in message.reactions.items()]
     if thread is not None:
         body["thread"] = channel_json(world, thread)
     if message.poll is not None:
@@ -158,8 +156,7 @@ def message_event_json(world: World, message: Message) -> Json:
         body["guild_id"] = guild.guild_id
         body["member"] = member_json(guild, message.author, with_user=False)
         body["mentions"] = [
-            {**user_json(user), "member": member_json(guild, user, with_user=False)}
-            for user in message.mentions
+            {**user_json(user), "member": member_json(guild, user, with_user=False)} for user in message.mentions
         ]
     return body
 

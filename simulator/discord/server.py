@@ -58,10 +58,7 @@ class DiscordSimulator:
         self._rest_handler = RestHandler(self.world)
         self.world.publish = self.gateway.publish
         self._runner = web.AppRunner(
-            self._application(self._rest_handler),
-            access_log=None,
-            handler_cancellation=True,
-            shutdown_timeout=2.0,
+            self._application(self._rest_handler), access_log=None, handler_cancellation=True, shutdown_timeout=2.0
         )
         port = await start_listening(self._runner, self._port)
         self.world.http_url = f"http://{HOST}:{port}"
@@ -110,12 +107,7 @@ class DiscordSimulator:
         return [] if self._rest_handler is None else list(self._rest_handler.calls)
 
     def add_guild(
-        self,
-        name: str,
-        *,
-        people: Sequence[str],
-        channels: Sequence[str] = ("general",),
-        shard: int = 0,
+        self, name: str, *, people: Sequence[str], channels: Sequence[str] = ("general",), shard: int = 0
     ) -> Guild:
         """Another server with the bot in it, which is told at once; `shard` is its number where there are several."""
         guild = found_guild(self.world, name, people=people, channels=channels, shard=shard)
@@ -153,9 +145,7 @@ class DiscordSimulator:
         """Moderators may write in locked threads."""
         user = people.find_person(self.world, person)
         place = people.find_place(self.world, user, channel_id, thread_id)
-        sent = people.say(
-            self.world, user, place, text, files, reply_to=reply_to, is_moderator=is_moderator
-        )
+        sent = people.say(self.world, user, place, text, files, reply_to=reply_to, is_moderator=is_moderator)
         return sent.message_id
 
     async def post_as_app(
@@ -172,12 +162,7 @@ class DiscordSimulator:
         return people.post_as_app(self.world, place, name, text, embeds).message_id
 
     def forward(
-        self,
-        person: str,
-        channel_id: str,
-        thread_id: str | None,
-        from_channel_id: str,
-        message_id: str,
+        self, person: str, channel_id: str, thread_id: str | None, from_channel_id: str, message_id: str
     ) -> str:
         """A person forwards a message of `from_channel_id`."""
         user = people.find_person(self.world, person)
@@ -207,9 +192,7 @@ class DiscordSimulator:
         user = people.find_person(self.world, person)
         people.set_reaction(self.world, message, user, emoji, is_removed=is_removed)
 
-    async def press(
-        self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = ""
-    ) -> None:
+    async def press(self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = "") -> None:
         message = self._message(person, channel_id, message_id)
         user = people.find_person(self.world, person)
         await people.press(self.world, message, user, control_id, value)
@@ -229,13 +212,9 @@ class DiscordSimulator:
     ) -> str:
         user = people.find_person(self.world, person)
         place = people.find_place(self.world, user, channel_id, thread_id)
-        return await slash_commands.call_command(
-            self.world, user, place, name, options, files or {}
-        )
+        return await slash_commands.call_command(self.world, user, place, name, options, files or {})
 
-    async def use_shortcut(
-        self, person: str, name: str, channel_id: str = "", message_id: str = ""
-    ) -> str:
+    async def use_shortcut(self, person: str, name: str, channel_id: str = "", message_id: str = "") -> str:
         if not message_id:
             raise ValueError("Discord has no such entry without a message")
         message = self._message(person, channel_id, message_id)
@@ -243,13 +222,7 @@ class DiscordSimulator:
         return await people.use_shortcut(self.world, user, name, message)
 
     async def post_poll(
-        self,
-        person: str,
-        channel_id: str,
-        question: str,
-        votes: dict[str, int],
-        *,
-        thread_id: str | None = None,
+        self, person: str, channel_id: str, question: str, votes: dict[str, int], *, thread_id: str | None = None
     ) -> str:
         """A person posts a poll, with the votes that each answer has."""
         user = people.find_person(self.world, person)

@@ -50,9 +50,7 @@ class DiscordSettings:
     missing_permissions: set[str] = field(default_factory=set[str])
     hidden_channels: set[str] = field(default_factory=set[str])
     bot_permissions: int = INVITED
-    channel_overwrites: dict[str, list[dict[str, object]]] = field(
-        default_factory=dict[str, list[dict[str, object]]]
-    )
+    channel_overwrites: dict[str, list[dict[str, object]]] = field(default_factory=dict[str, list[dict[str, object]]])
     clock_seconds: float = 0.0
     locale: str = "en-US"
 

@@ -248,9 +248,7 @@ class World:
             self.attachments[attachment.attachment_id] = attachment
         self.touch()
 
-    def add_attachment(
-        self, channel_id: str, filename: str, content: bytes, content_type: str
-    ) -> Attachment:
+    def add_attachment(self, channel_id: str, filename: str, content: bytes, content_type: str) -> Attachment:
         clean, title = clean_filename(filename)
         guessed = mimetypes.guess_type(clean)[0]
         attachment = Attachment(

@@ -34,9 +34,7 @@ async def environment(
     )
 
 
-async def app(
-    world: World, request: api_pb2.AppGetOrCreateRequest
-) -> api_pb2.AppGetOrCreateResponse:
+async def app(world: World, request: api_pb2.AppGetOrCreateRequest) -> api_pb2.AppGetOrCreateResponse:
     name = request.app_name
     if name not in world.apps and request.object_creation_type != CREATE_IF_MISSING:
         raise GRPCError(Status.NOT_FOUND, f"App {name!r} not found")
@@ -45,9 +43,7 @@ async def app(
     return api_pb2.AppGetOrCreateResponse(app_id=app_id, handle_metadata=handle)
 
 
-async def image(
-    world: World, request: api_pb2.ImageGetOrCreateRequest
-) -> api_pb2.ImageGetOrCreateResponse:
+async def image(world: World, request: api_pb2.ImageGetOrCreateRequest) -> api_pb2.ImageGetOrCreateResponse:
     """Records the commands of layers without running them. An image based on a snapshot has its files."""
     bases = [world.image(base.image_id) for base in request.image.base_images]
     layers = (*(bases[0].layers if bases else ()), *request.image.dockerfile_commands)
@@ -72,9 +68,7 @@ async def build(world: World, stream: RpcStream) -> None:
     await stream.send_message(api_pb2.ImageJoinStreamingResponse(result=result, eof=True))
 
 
-async def image_by_id(
-    world: World, request: api_pb2.ImageFromIdRequest
-) -> api_pb2.ImageFromIdResponse:
+async def image_by_id(world: World, request: api_pb2.ImageFromIdRequest) -> api_pb2.ImageFromIdResponse:
     return api_pb2.ImageFromIdResponse(image_id=world.image(request.image_id).image_id)
 
 
@@ -84,9 +78,7 @@ async def delete_image(world: World, request: api_pb2.ImageDeleteRequest) -> Emp
     return Empty()
 
 
-async def secret(
-    world: World, request: api_pb2.SecretGetOrCreateRequest
-) -> api_pb2.SecretGetOrCreateResponse:
+async def secret(world: World, request: api_pb2.SecretGetOrCreateRequest) -> api_pb2.SecretGetOrCreateResponse:
     name = request.deployment_name
     if name and name not in world.secrets and not request.env_dict:
         raise GRPCError(Status.NOT_FOUND, f"Secret {name!r} not found")
@@ -95,9 +87,7 @@ async def secret(
     return api_pb2.SecretGetOrCreateResponse(secret_id=secret_id)
 
 
-async def mount(
-    world: World, request: api_pb2.MountGetOrCreateRequest
-) -> api_pb2.MountGetOrCreateResponse:
+async def mount(world: World, request: api_pb2.MountGetOrCreateRequest) -> api_pb2.MountGetOrCreateResponse:
     world.mounted_files.update(one.filename for one in request.files)
     return api_pb2.MountGetOrCreateResponse(mount_id=new_id("mo"))
 
@@ -122,9 +112,7 @@ async def create_app(world: World, request: api_pb2.AppCreateRequest) -> api_pb2
     return api_pb2.AppCreateResponse(app_id=app_id, app_page_url="http://127.0.0.1/")
 
 
-async def layout(
-    world: World, request: api_pb2.AppGetLayoutRequest
-) -> api_pb2.AppGetLayoutResponse:
+async def layout(world: World, request: api_pb2.AppGetLayoutRequest) -> api_pb2.AppGetLayoutResponse:
     return api_pb2.AppGetLayoutResponse(app_layout=api_pb2.AppLayout())
 
 

@@ -56,9 +56,7 @@ class Command:
         self.code: int | None = None
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ended = asyncio.Event()
-        self._pumps = [
-            spawn(one.pump(), name="a command's output") for one in (self.stdout, self.stderr)
-        ]
+        self._pumps = [spawn(one.pump(), name="a command's output") for one in (self.stdout, self.stderr)]
 
     @property
     def takes_input(self) -> bool:
@@ -132,9 +130,7 @@ class Container:
             )
         self._listening = spawn(self._listen(), name="a container")
 
-    async def run(
-        self, name: str, argv: Sequence[str], *, env: Mapping[str, str], folder: str
-    ) -> Command:
+    async def run(self, name: str, argv: Sequence[str], *, env: Mapping[str, str], folder: str) -> Command:
         """Raises CommandRefused."""
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
         (stdin_out, stdin_in), (stdout_out, stdout_in), (stderr_out, stderr_in) = pipes

@@ -12,18 +12,14 @@ from simulator.modal.rpc import Answer
 from simulator.modal.world import World, new_id
 
 
-async def prepare(
-    world: World, request: api_pb2.FunctionPrecreateRequest
-) -> api_pb2.FunctionPrecreateResponse:
+async def prepare(world: World, request: api_pb2.FunctionPrecreateRequest) -> api_pb2.FunctionPrecreateResponse:
     handle = api_pb2.FunctionHandleMetadata(function_name=request.function_name)
     return api_pb2.FunctionPrecreateResponse(
         function_id=_function_id(request.app_id, request.function_name), handle_metadata=handle
     )
 
 
-async def create(
-    world: World, request: api_pb2.FunctionCreateRequest
-) -> api_pb2.FunctionCreateResponse:
+async def create(world: World, request: api_pb2.FunctionCreateRequest) -> api_pb2.FunctionCreateResponse:
     world.deployed.setdefault(request.app_id, []).append(request)
     definition = request.function
     return api_pb2.FunctionCreateResponse(
@@ -75,9 +71,7 @@ async def call(world: World, request: api_pb2.FunctionMapRequest) -> api_pb2.Fun
     except OSError as error:
         raise GRPCError(Status.INTERNAL, f"the function does not start: {error}") from error
     taken = api_pb2.FunctionPutInputsResponseItem(idx=0, input_id=input_id, input_jwt=input_id)
-    return api_pb2.FunctionMapResponse(
-        function_call_id=call_id, function_call_jwt=call_id, pipelined_inputs=[taken]
-    )
+    return api_pb2.FunctionMapResponse(function_call_id=call_id, function_call_jwt=call_id, pipelined_inputs=[taken])
 
 
 class _PlainValues(pickle.Unpickler):
@@ -134,9 +128,7 @@ def _handle(definition: api_pb2.Function) -> api_pb2.FunctionHandleMetadata:
 def _whole(definition: api_pb2.Function) -> api_pb2.FunctionData:
     ranked = api_pb2.FunctionData.RankedFunction(rank=0, function=definition)
     return api_pb2.FunctionData(
-        function_name=definition.function_name,
-        timeout_secs=definition.timeout_secs,
-        ranked_functions=[ranked],
+        function_name=definition.function_name, timeout_secs=definition.timeout_secs, ranked_functions=[ranked]
     )
 
 

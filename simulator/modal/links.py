@@ -60,9 +60,7 @@ class Link:
                 await writer.drain()
             writer.close()
 
-    async def _carry(
-        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str
-    ) -> None:
+    async def _carry(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
         inside, to_inside = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             to_inside.write(_for_one_request(head))

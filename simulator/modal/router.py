@@ -17,9 +17,7 @@ from simulator.serving import spawn
 HOME = "/root"
 
 
-async def start(
-    world: World, request: router_pb2.TaskExecStartRequest
-) -> router_pb2.TaskExecStartResponse:
+async def start(world: World, request: router_pb2.TaskExecStartRequest) -> router_pb2.TaskExecStartResponse:
     sandbox = _living(world, request.task_id)
     await sandbox.started.wait()
     _living(world, request.task_id)
@@ -40,9 +38,7 @@ async def start(
             raise GRPCError(Status.INVALID_ARGUMENT, str(refused)) from refused
         sandbox.commands[request.exec_id] = command
         if request.timeout_secs:
-            asyncio.get_running_loop().call_later(
-                request.timeout_secs, _time_is_over, world, sandbox, request.exec_id
-            )
+            asyncio.get_running_loop().call_later(request.timeout_secs, _time_is_over, world, sandbox, request.exec_id)
     return router_pb2.TaskExecStartResponse()
 
 
@@ -56,9 +52,7 @@ async def read(world: World, stream: RpcStream) -> None:
             await stream.send_message(router_pb2.TaskExecStdioReadResponse(data=piece))
 
 
-async def write(
-    world: World, request: router_pb2.TaskExecStdinWriteRequest
-) -> router_pb2.TaskExecStdinWriteResponse:
+async def write(world: World, request: router_pb2.TaskExecStdinWriteRequest) -> router_pb2.TaskExecStdinWriteResponse:
     command = _command(world, request.task_id, request.exec_id)
     await _fed(command, request.offset, request.data, is_last=request.eof)
     return router_pb2.TaskExecStdinWriteResponse()
@@ -92,9 +86,7 @@ async def input_status(
     )
 
 
-async def poll(
-    world: World, request: router_pb2.TaskExecPollRequest
-) -> router_pb2.TaskExecPollResponse:
+async def poll(world: World, request: router_pb2.TaskExecPollRequest) -> router_pb2.TaskExecPollResponse:
     code = _command(world, request.task_id, request.exec_id).code
     if code is None:
         return router_pb2.TaskExecPollResponse()
@@ -103,9 +95,7 @@ async def poll(
     return router_pb2.TaskExecPollResponse(code=code)
 
 
-async def wait(
-    world: World, request: router_pb2.TaskExecWaitRequest
-) -> router_pb2.TaskExecWaitResponse:
+async def wait(world: World, request: router_pb2.TaskExecWaitRequest) -> router_pb2.TaskExecWaitResponse:
     command = _command(world, request.task_id, request.exec_id)
     await command.ended.wait()
     code = command.code or 0
@@ -173,7 +163,4 @@ ANSWERS: Mapping[str, Answer] = {
     "SandboxWaitUntilReady": ready,
     "TaskSetNetworkAccess": set_network,
 }
-TALKS: Mapping[str, Talk] = {
-    "TaskExecStdioRead": read,
-    "TaskExecStdinWriteStream": write_stream,
-}
+TALKS: Mapping[str, Talk] = {"TaskExecStdioRead": read, "TaskExecStdinWriteStream": write_stream}

@@ -15,24 +15,18 @@ from simulator.modal.world import ENDED, SimulatedSandbox, World, token
 LIST_MAX = 100
 
 
-async def create(
-    world: World, request: api_pb2.SandboxCreateV2Request
-) -> api_pb2.SandboxCreateV2Response:
+async def create(world: World, request: api_pb2.SandboxCreateV2Request) -> api_pb2.SandboxCreateV2Response:
     environment: dict[str, str] = {}
     for source in request.secret_sources:
         named = world.secrets.get(source.secret_id.removeprefix("st-"), {})
-        environment.update(
-            named if source.WhichOneof("source") == "secret_id" else source.env.contents
-        )
+        environment.update(named if source.WhichOneof("source") == "secret_id" else source.env.contents)
     sandbox = await world.create(request, environment)
     return api_pb2.SandboxCreateV2Response(
         sandbox_id=sandbox.sandbox_id,
         task_id=sandbox.task_id,
         tunnels=_tunnels(sandbox),
         metadata=_handle(sandbox),
-        command_router_access=api_pb2.CommandRouterAccess(
-            url=world.router_url, jwt=world.router_token(sandbox)
-        ),
+        command_router_access=api_pb2.CommandRouterAccess(url=world.router_url, jwt=world.router_token(sandbox)),
     )
 
 
@@ -43,14 +37,10 @@ async def router_access(
     sandbox = sandbox or world.sandbox(request.sandbox_id)
     if sandbox.result is not None or sandbox.is_ending:
         raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox already finished")
-    return api_pb2.SandboxGetCommandRouterAccessResponse(
-        url=world.router_url, jwt=world.router_token(sandbox)
-    )
+    return api_pb2.SandboxGetCommandRouterAccessResponse(url=world.router_url, jwt=world.router_token(sandbox))
 
 
-async def task_id(
-    world: World, request: api_pb2.SandboxGetTaskIdRequest
-) -> api_pb2.SandboxGetTaskIdResponse:
+async def task_id(world: World, request: api_pb2.SandboxGetTaskIdRequest) -> api_pb2.SandboxGetTaskIdResponse:
     sandbox = world.sandbox(request.sandbox_id)
     if sandbox.result is not None:
         return api_pb2.SandboxGetTaskIdResponse(task_result=sandbox.result)
@@ -71,9 +61,7 @@ async def _wait_for_end(sandbox: SimulatedSandbox, seconds: float) -> None:
             await sandbox.ended.wait()
 
 
-async def terminate(
-    world: World, request: api_pb2.SandboxTerminateRequest
-) -> api_pb2.SandboxTerminateResponse:
+async def terminate(world: World, request: api_pb2.SandboxTerminateRequest) -> api_pb2.SandboxTerminateResponse:
     sandbox = world.sandbox(request.sandbox_id)
     before = sandbox.result
     await world.end(sandbox, api_pb2.GenericResult(status=ENDED))
@@ -97,21 +85,15 @@ async def exit_snapshot(
     return answer(success=answer.Success(image_id=sandbox.exit_image_id))
 
 
-async def by_name(
-    world: World, request: api_pb2.SandboxGetFromNameRequest
-) -> api_pb2.SandboxGetFromNameResponse:
+async def by_name(world: World, request: api_pb2.SandboxGetFromNameRequest) -> api_pb2.SandboxGetFromNameResponse:
     app_id = world.apps.get(request.app_name, "")
     sandbox = world.named(app_id, request.sandbox_name, with_ended=request.include_terminated)
     if sandbox is None:
         raise GRPCError(Status.NOT_FOUND, f"Sandbox {request.sandbox_name!r} not found")
-    return api_pb2.SandboxGetFromNameResponse(
-        sandbox_id=sandbox.sandbox_id, metadata=_handle(sandbox)
-    )
+    return api_pb2.SandboxGetFromNameResponse(sandbox_id=sandbox.sandbox_id, metadata=_handle(sandbox))
 
 
-async def old_by_name(
-    world: World, request: api_pb2.SandboxGetFromNameRequest
-) -> api_pb2.SandboxGetFromNameResponse:
+async def old_by_name(world: World, request: api_pb2.SandboxGetFromNameRequest) -> api_pb2.SandboxGetFromNameResponse:
     """The SDK looks among V1 sandboxes too; there are none."""
     raise GRPCError(Status.NOT_FOUND, f"Sandbox {request.sandbox_name!r} not found")
 
@@ -141,9 +123,7 @@ async def listed(world: World, request: api_pb2.SandboxListRequest) -> api_pb2.S
     )
 
 
-async def tags(
-    world: World, request: api_pb2.SandboxTagsGetRequest
-) -> api_pb2.SandboxTagsGetResponse:
+async def tags(world: World, request: api_pb2.SandboxTagsGetRequest) -> api_pb2.SandboxTagsGetResponse:
     found = world.sandbox(request.sandbox_id).tags
     return api_pb2.SandboxTagsGetResponse(
         tags=[api_pb2.SandboxTag(tag_name=name, tag_value=value) for name, value in found.items()]
@@ -156,9 +136,7 @@ async def set_tags(world: World, request: api_pb2.SandboxTagsSetRequest) -> Empt
     return Empty()
 
 
-async def tunnels(
-    world: World, request: api_pb2.SandboxGetTunnelsRequest
-) -> api_pb2.SandboxGetTunnelsResponse:
+async def tunnels(world: World, request: api_pb2.SandboxGetTunnelsRequest) -> api_pb2.SandboxGetTunnelsResponse:
     status = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_SUCCESS)
     sandbox = world.sandbox(request.sandbox_id)
     return api_pb2.SandboxGetTunnelsResponse(result=status, tunnels=_tunnels(sandbox))

@@ -65,9 +65,7 @@ class _Listening(Server):
 class ModalSimulator:
     """A strict simulated Modal. Without `jail`, commands are plain processes of this user. Port 0 picks a free one."""
 
-    def __init__(
-        self, jail: Jail | None = None, *, port: int = 0, pace: Pace | None = None
-    ) -> None:
+    def __init__(self, jail: Jail | None = None, *, port: int = 0, pace: Pace | None = None) -> None:
         self._port = port
         self._folder = Path(tempfile.mkdtemp(prefix="threadhand-modal-"))
         self._folder.chmod(0o711)
@@ -109,10 +107,7 @@ class ModalSimulator:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await cancel(self._watching)
         await self.world.close()
@@ -133,10 +128,7 @@ class ModalSimulator:
 
 
 def _refusal(name: str, metadata: Mapping[str, object], world: World) -> str:
-    if (
-        metadata.get("x-modal-token-id"),
-        metadata.get("x-modal-token-secret"),
-    ) != world.credentials:
+    if (metadata.get("x-modal-token-id"), metadata.get("x-modal-token-secret")) != world.credentials:
         return "bad token"
     is_missing = name == "SandboxCreateV2" and not metadata.get("x-modal-auth-token")
     return "x-modal-auth-token is missing" if is_missing else ""

@@ -181,9 +181,7 @@ class World:
             raise GRPCError(Status.NOT_FOUND, f"Image {image_id} not found")
         return found
 
-    async def create(
-        self, request: api_pb2.SandboxCreateV2Request, environment: Mapping[str, str]
-    ) -> SimulatedSandbox:
+    async def create(self, request: api_pb2.SandboxCreateV2Request, environment: Mapping[str, str]) -> SimulatedSandbox:
         """Raises GRPCError."""
         definition = request.definition
         image = self._acceptable(request)
@@ -197,8 +195,7 @@ class World:
             container=Container(
                 root,
                 self._jail,
-                has_network=definition.network_access.network_access_type
-                != api_pb2.NetworkAccess.BLOCKED,
+                has_network=definition.network_access.network_access_type != api_pb2.NetworkAccess.BLOCKED,
             ),
             environment=dict(environment),
             tags={tag.tag_name: tag.tag_value for tag in request.tags},
@@ -280,9 +277,7 @@ class World:
         except OSError as error:
             raise GRPCError(Status.INTERNAL, f"the snapshot failed: {error}") from error
         expires_at = self.now() + ttl_seconds if ttl_seconds > 0 else None
-        self.images[image_id] = SimulatedImage(
-            image_id=image_id, folder=target, expires_at=expires_at
-        )
+        self.images[image_id] = SimulatedImage(image_id=image_id, folder=target, expires_at=expires_at)
         return image_id
 
     async def delete_image(self, image_id: str) -> None:

@@ -16,12 +16,7 @@ from simulator.serving import cancel, refuse_foreign_origins, serve_on_loopback,
 from simulator.view import PlatformView, SentFile, SimulatedPlatform
 
 VIEW: TypeAdapter[PlatformView] = TypeAdapter(PlatformView)
-TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".json": "application/json",
-}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json"}
 FEED_SECONDS = 0.1
 UPLOAD_BYTES_MAX = 256 * 1024 * 1024
 # files are shown from the simulators' own ports; nothing else is loaded from anywhere
@@ -104,9 +99,7 @@ async def _samples(request: web.Request) -> web.Response:
 
 
 async def _feed(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(
-        headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-    )
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(request)
     changed: asyncio.Queue[str] = asyncio.Queue()
     watchers = [
@@ -150,6 +143,4 @@ async def _act(request: web.Request) -> web.Response:
     except (ValueError, TimeoutError) as error:
         message = str(error) or "The bot did not answer in 3 seconds."
         return web.json_response({"message": message}, status=400)
-    return web.json_response(
-        {"id": made if isinstance(made, str) else [asdict(one) for one in made]}
-    )
+    return web.json_response({"id": made if isinstance(made, str) else [asdict(one) for one in made]})

@@ -36,9 +36,7 @@ class FileServer:
             return web.Response(status=404, text="no such upload")
         content = await _first_part(request)
         if len(content) != stored.declared_bytes:
-            return web.Response(
-                status=400, text=f"expected {stored.declared_bytes} bytes, got {len(content)}"
-            )
+            return web.Response(status=400, text=f"expected {stored.declared_bytes} bytes, got {len(content)}")
         stored.content, stored.is_uploaded = content, True
         return web.Response(text=f"OK - {len(content)}")
 

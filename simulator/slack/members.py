@@ -18,9 +18,7 @@ class Member:
     home_team: str = ""
 
 
-def standing_form(
-    member: Member, team_id: str, organisation: Organisation | None = None
-) -> Payload:
+def standing_form(member: Member, team_id: str, organisation: Organisation | None = None) -> Payload:
     """What a `user` object says of a person's place. Slack names `is_stranger` for people of other workspaces alone,
     and it is false for those whom a shared channel shows."""
     form: Payload = {

@@ -117,13 +117,7 @@ class OAuth:
             owner = self._of_workspace(self.tenants.workspaces[owner_id], token)
         else:
             owner = self._of_organisation(organisation, token)
-        body: Payload = {
-            "ok": True,
-            "access_token": token,
-            "token_type": "bot",
-            "app_id": APP_ID,
-            **owner,
-        }
+        body: Payload = {"ok": True, "access_token": token, "token_type": "bot", "app_id": APP_ID, **owner}
         if user_id:
             body["authed_user"] = {"id": user_id}
         if self.lifetime_seconds:
@@ -195,11 +189,7 @@ class OAuth:
 
 
 def _access_event(change: str, team_id: str) -> Payload:
-    return {
-        "type": f"team_access_{change}",
-        "team_ids": [team_id],
-        "event_ts": f"{time.time():.6f}",
-    }
+    return {"type": f"team_access_{change}", "team_ids": [team_id], "event_ts": f"{time.time():.6f}"}
 
 
 def _closing_tasks(bot_user_id: str) -> tuple[Payload, ...]:

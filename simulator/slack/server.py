@@ -76,13 +76,7 @@ class SlackSimulator(BusyPeople):
             self.http_events = HttpEvents(self.settings.events_url, self.settings.signing_secret)
         transport = self.http_events or self.socket_mode
         outbox = Outbox(self.settings, self._faults, transport)
-        self.web_api = WebApi(
-            self.settings,
-            self._faults,
-            self,
-            self.calls,
-            Rates(self.settings.rate_scale),
-        )
+        self.web_api = WebApi(self.settings, self._faults, self, self.calls, Rates(self.settings.rate_scale))
         first = Workspace("T0SIM0001", self.settings, emit=outbox.emit)
         super().__init__(first, outbox, self._faults)
         self._adopt(first, self.settings.bot_token)
@@ -101,13 +95,7 @@ class SlackSimulator(BusyPeople):
         """Another team, and the people in it. Without a token it has not installed the app."""
         if bot_token in self.tokens:
             raise ValueError("each workspace has a bot token of its own")
-        settings = replace(
-            self.settings,
-            workspace_name=name,
-            bot_token=bot_token,
-            people=people,
-            channels=channels,
-        )
+        settings = replace(self.settings, workspace_name=name, bot_token=bot_token, people=people, channels=channels)
         team_id = f"T0SIM{len(self.workspaces) + 1:04d}"
         if organisation is not None:
             organisation.team_ids.append(team_id)
@@ -149,9 +137,7 @@ class SlackSimulator(BusyPeople):
         answer = self.web_api.disturbing("response_url", responses.handle)
         application.router.add_post("/actions/{team}/{key}", answer)
         date_answers(application, lambda: self.settings.clock_seconds)
-        self._runner = web.AppRunner(
-            application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
-        )
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
         self.port = await start_listening(self._runner, self.port)
         self.origin = self.socket_mode.origin = f"http://{HOST}:{self.port}"
         for workspace in self.workspaces.values():
@@ -159,10 +145,7 @@ class SlackSimulator(BusyPeople):
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.web_api.closing.set()
         await self.outbox.close()
@@ -200,9 +183,7 @@ class SlackSimulator(BusyPeople):
         event (`app_mention`, `message` or `message.im`), `interactive` or `slash_commands`.
         """
         if fault == "invalid_session":
-            raise ValueError(
-                "Slack has no sessions to be invalid: use reconnect or drop_connection"
-            )
+            raise ValueError("Slack has no sessions to be invalid: use reconnect or drop_connection")
         self._faults.arm(fault, **settings)
         self.socket_mode.disturb(self._faults)
 

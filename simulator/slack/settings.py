@@ -119,11 +119,7 @@ def read_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
         "scopes": tuple(manifest["oauth_config"]["scopes"]["bot"]),
         "subscriptions": tuple(manifest["settings"]["event_subscriptions"]["bot_events"]),
         "commands": tuple(
-            SlashCommand(
-                name=one["command"],
-                description=one["description"],
-                usage_hint=one.get("usage_hint", ""),
-            )
+            SlashCommand(name=one["command"], description=one["description"], usage_hint=one.get("usage_hint", ""))
             for one in features.get("slash_commands", ())
         ),
         "shortcuts": tuple(

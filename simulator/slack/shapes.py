@@ -219,10 +219,7 @@ def _add_thread(workspace: Workspace, message: Message, form: Payload) -> None:
 
 def reaction_forms(message: Message) -> list[Payload]:
     """The reactions of a message as reactions.get lists them."""
-    return [
-        {"name": name, "users": list(users), "count": len(users)}
-        for name, users in message.reactions.items()
-    ]
+    return [{"name": name, "users": list(users), "count": len(users)} for name, users in message.reactions.items()]
 
 
 def view_form(workspace: Workspace, view: OpenView, state: Payload | None = None) -> Payload:

@@ -8,9 +8,7 @@ from simulator.slack.organisation import Organisation
 from simulator.slack.world import Workspace
 
 NO_ACCESS = "team_access_not_granted"
-_NEEDS_TEAM = frozenset(
-    {"conversations.list", "usergroups.users.list", "users.conversations", "users.list"}
-)
+_NEEDS_TEAM = frozenset({"conversations.list", "usergroups.users.list", "users.conversations", "users.list"})
 
 
 @dataclass(slots=True)
@@ -23,9 +21,7 @@ class Tenants:
     revoked: set[str] = field(default_factory=set[str])
 
     def organisation_with(self, token: str) -> Organisation | None:
-        return next(
-            (one for one in self.organisations.values() if one.token and one.token == token), None
-        )
+        return next((one for one in self.organisations.values() if one.token and one.token == token), None)
 
     def reached_by(self, token: str) -> list[Workspace]:
         """The workspaces whose data the token opens."""

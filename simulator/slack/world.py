@@ -135,12 +135,7 @@ class Workspace:
     """One team. Every change goes through methods that keep the indexes true and raise the version."""
 
     def __init__(
-        self,
-        team_id: str,
-        settings: SlackSettings,
-        *,
-        emit: Emit,
-        organisation: Organisation | None = None,
+        self, team_id: str, settings: SlackSettings, *, emit: Emit, organisation: Organisation | None = None
     ) -> None:
         self.team_id = team_id
         self.organisation = organisation
@@ -203,9 +198,7 @@ class Workspace:
         self.changed()
         return member
 
-    def add_channel(
-        self, name: str, *, kind: str = "channel", members: tuple[str, ...] | None = None
-    ) -> Channel:
+    def add_channel(self, name: str, *, kind: str = "channel", members: tuple[str, ...] | None = None) -> Channel:
         """A channel with these people in it (ids; None: everybody, the bot included)."""
         channel = Channel(
             channel_id=self.new_id("C"),

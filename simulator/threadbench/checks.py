@@ -170,10 +170,7 @@ class Posted(FileCheck):
 
     def problems(self, state: FinalState) -> Iterator[str]:
         handed = [
-            one
-            for post in state.posts
-            for one in post.files
-            if fnmatch.fnmatch(one.name.lower(), self.name.lower())
+            one for post in state.posts for one in post.files if fnmatch.fnmatch(one.name.lower(), self.name.lower())
         ]
         if not handed:
             yield f"no file {self.name} was handed over"

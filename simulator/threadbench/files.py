@@ -37,9 +37,7 @@ def read_text(name: str, content: bytes) -> str:
     """Returns the text of a file, whatever its format; of a picture, nothing. Damaged files have no text."""
     try:
         return _READERS.get(Path(name).suffix.lower(), _plain_text)(content)
-    except (
-        Exception
-    ):  # parsers raise anything for a damaged file, which then lacks what is looked for
+    except Exception:  # parsers raise anything for a damaged file, which then lacks what is looked for
         return ""
 
 
@@ -183,8 +181,4 @@ _BUILDERS: dict[str, Callable[[JsonValue], bytes]] = {
     "repeat": _repeat,
     "base64": _base64,
 }
-_READERS: dict[str, Callable[[bytes], str]] = {
-    ".pdf": _pdf_text,
-    ".docx": _docx_text,
-    ".xlsx": _xlsx_text,
-}
+_READERS: dict[str, Callable[[bytes], str]] = {".pdf": _pdf_text, ".docx": _docx_text, ".xlsx": _xlsx_text}

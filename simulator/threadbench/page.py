@@ -28,10 +28,7 @@ def result_page(result: EvalResult) -> str:
     """Returns the result as an HTML page."""
     k = result.attempts_each
     header = ("task", "area", "pass@1", f"pass@{k}", "turns", "tokens", "dollars", "seconds")
-    areas = (
-        (area, _percent(result.pass_at(1, area)), _percent(result.pass_at(k, area)))
-        for area in result.areas
-    )
+    areas = ((area, _percent(result.pass_at(1, area)), _percent(result.pass_at(k, area))) for area in result.areas)
     return _page(
         result.subject,
         f"<p>{escape(', '.join(_totals(result)))}. Started {escape(result.started_at)}.</p>",
@@ -67,15 +64,11 @@ def comparison_page(comparison: Comparison) -> str:
     return _page(
         f"{before.subject} and {after.subject}",
         _table(
-            ("figure per task", "before", "after", "change", "95 % interval", ""),
-            _difference_rows(comparison),
-            texts=1,
+            ("figure per task", "before", "after", "change", "95 % interval", ""), _difference_rows(comparison), texts=1
         ),
         f"<p>Better: {escape(', '.join(comparison.better) or 'none')}.<br>"
         f"Worse: {escape(', '.join(comparison.worse) or 'none')}.</p>",
-        _table(
-            ("task", "area", "pass@1 before", "after", "dollars before", "after"), rows, texts=2
-        ),
+        _table(("task", "area", "pass@1 before", "after", "dollars before", "after"), rows, texts=2),
     )
 
 
@@ -143,9 +136,7 @@ def _table(header: Row, rows: Iterable[Row], *, texts: int) -> str:
 
     def line(cells: Row, tag: str) -> str:
         kinds = ("" if at < texts else ' class="number"' for at in range(len(cells)))
-        inside = (
-            f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)
-        )
+        inside = (f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
         return f"<tr>{''.join(inside)}</tr>"
 
     return f"<table>{line(header, 'th')}{''.join(line(row, 'td') for row in rows)}</table>"

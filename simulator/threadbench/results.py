@@ -120,9 +120,7 @@ def compare(before: EvalResult, after: EvalResult) -> Comparison:
 
 
 def _difference(
-    name: str,
-    figure: Callable[[TaskResult], float],
-    pairs: Sequence[tuple[TaskResult, TaskResult]],
+    name: str, figure: Callable[[TaskResult], float], pairs: Sequence[tuple[TaskResult, TaskResult]]
 ) -> Difference:
     """Bootstraps over tasks: each task is compared with itself, so hard and easy tasks do not blur the change."""
     befores, afters = [figure(one) for one, _ in pairs], [figure(two) for _, two in pairs]

@@ -19,9 +19,7 @@ class Website:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.url = ""
-        self._pages = {
-            f"{task.name}/{path}": page for task in tasks for path, page in task.pages.items()
-        }
+        self._pages = {f"{task.name}/{path}": page for task in tasks for path, page in task.pages.items()}
 
     async def show_page(self, request: web.Request) -> web.Response:
         page = self._pages.get(request.match_info["path"])

@@ -52,9 +52,7 @@ def move_connection(connection: Connection, revision: str) -> None:
     config.attributes["connection"] = connection
     refuse_newer(current)
     if revision not in (known := _known_revisions()):
-        raise ConfigurationError(
-            f"There is no revision {revision}; this version knows {known[0]} to {known[-1]}."
-        )
+        raise ConfigurationError(f"There is no revision {revision}; this version knows {known[0]} to {known[-1]}.")
     if current is None or current <= revision:
         command.upgrade(config, revision)
         return

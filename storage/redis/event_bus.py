@@ -25,12 +25,7 @@ class RedisEventBus:
     the store after some silence, and at once when the server is back."""
 
     def __init__(
-        self,
-        client: Redis,
-        streams: RedisStreams,
-        breaker: Breaker | None = None,
-        *,
-        lag_max: int = 1000,
+        self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None, *, lag_max: int = 1000
     ) -> None:
         self._client = client
         self._breaker = breaker or Breaker()

@@ -95,9 +95,7 @@ class LocalRateBudget(Protocol[AnyAllowanceT]):
 
     learnt_seconds: float
 
-    async def reserve(
-        self, allowances: Sequence[AnyAllowanceT], *, wait_seconds_max: float
-    ) -> float: ...
+    async def reserve(self, allowances: Sequence[AnyAllowanceT], *, wait_seconds_max: float) -> float: ...
     def is_counted(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
     def is_refused(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
     async def refuse(self, allowances: Sequence[AnyAllowanceT], *, seconds: float) -> None: ...
@@ -112,11 +110,7 @@ class RedisRateBudget(Generic[AllowanceT]):
     """
 
     def __init__(
-        self,
-        client: Redis,
-        streams: RedisStreams,
-        own: LocalRateBudget[AllowanceT],
-        breaker: Breaker | None = None,
+        self, client: Redis, streams: RedisStreams, own: LocalRateBudget[AllowanceT], breaker: Breaker | None = None
     ) -> None:
         self._own = own
         self._streams = streams

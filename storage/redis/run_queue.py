@@ -39,9 +39,7 @@ class RedisRunQueue:
     sweep finds every run, so without Redis runs start late but are not lost.
     """
 
-    def __init__(
-        self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs"
-    ) -> None:
+    def __init__(self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs") -> None:
         self._client = client
         self._breaker = breaker or Breaker()
         self._name = name
@@ -89,9 +87,7 @@ class RedisStopSignals:
     """`core.ports.StopSignals`: wakes the worker that runs it, in any process. The request itself is in the
     database."""
 
-    def __init__(
-        self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None
-    ) -> None:
+    def __init__(self, client: Redis, streams: RedisStreams, breaker: Breaker | None = None) -> None:
         self._client = client
         self._streams = streams
         self._breaker = breaker or Breaker()
@@ -144,9 +140,7 @@ class RedisHandovers:
         try:
             with _BEGIN:
                 async with self._breaker.call():
-                    is_first = await self._client.set(
-                        _key(run_id), b"1", nx=True, ex=HANDOVER_SECONDS
-                    )
+                    is_first = await self._client.set(_key(run_id), b"1", nx=True, ex=HANDOVER_SECONDS)
         except (RedisError, OSError) as error:
             log.debug("the handover of run %s is known only to this process: %s", run_id, error)
             begun_at = self._begun.get(run_id)

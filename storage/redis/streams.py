@@ -34,10 +34,7 @@ Fields = Mapping[bytes, bytes]
 def create_redis_client(url: str) -> Redis:
     """Returns a client that connects on first use."""
     return Redis.from_url(  # pyright: ignore[reportUnknownMemberType] - its options are untyped
-        url,
-        socket_timeout=None,
-        socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        health_check_interval=30,
+        url, socket_timeout=None, socket_connect_timeout=CONNECT_TIMEOUT_SECONDS, health_check_interval=30
     )
 
 
@@ -162,9 +159,7 @@ class RedisStreams:
     async def _read_once(self) -> None:
         streams = cast(Any, dict(self._last))
         async with asyncio.timeout(BLOCK_SECONDS + READ_SECONDS_MAX):
-            answer = await self._client.xread(
-                streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
-            )
+            answer = await self._client.xread(streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000))
         for name, entries in answer or ():
             self._dispatch(name.decode(), entries)
 

@@ -53,9 +53,7 @@ class SanitizedText(TypeDecorator[str]):
 def _sanitized(value: str | None) -> str | None:
     if value is None or value.isascii():
         return value if not value or "\0" not in value else value.replace("\0", "\ufffd")
-    return (
-        value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
-    )
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "\ufffd")
 
 
 class UtcDateTime(TypeDecorator[datetime]):
@@ -130,20 +128,12 @@ def nullable_timestamp_column() -> Any:
 
 def cascading_foreign_key(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
     """A foreign key; rows are deleted together with the row they reference."""
-    return Field(
-        foreign_key=column,
-        ondelete="CASCADE",
-        primary_key=primary_key,
-        index=index,
-        sa_type=SanitizedText,
-    )
+    return Field(foreign_key=column, ondelete="CASCADE", primary_key=primary_key, index=index, sa_type=SanitizedText)
 
 
 def nullable_foreign_key(column: str) -> Any:
     """A foreign key that becomes NULL when the referenced row is deleted."""
-    return Field(
-        default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText
-    )
+    return Field(default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText)
 
 
 def text_primary_key() -> Any:
@@ -152,6 +142,4 @@ def text_primary_key() -> Any:
 
 def partial_unique_index(name: str, *columns: str, condition: str) -> Index:
     """Returns a unique index over the rows that meet the condition."""
-    return Index(
-        name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition)
-    )
+    return Index(name, *columns, unique=True, sqlite_where=text(condition), postgresql_where=text(condition))

@@ -27,12 +27,7 @@ class Database(Protocol):
     """
 
     async def write(
-        self,
-        point: Failpoint,
-        work: Work[ResultT],
-        *,
-        is_long: bool = False,
-        is_durable: bool = True,
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         """Runs a transaction that may write. SQLite runs one at a time. `is_long` lifts the time limit.
 
@@ -60,9 +55,7 @@ class Database(Protocol):
         """
         ...
 
-    async def read_statement(
-        self, statement: CompiledStatement, row: Mapping[str, object]
-    ) -> list[dict[str, Any]]:
+    async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """Returns the rows of one SELECT as dictionaries by column name."""
         ...
 
@@ -85,12 +78,7 @@ class LimitedDatabase:
         self._turns = asyncio.Semaphore(transactions_max)
 
     async def write(
-        self,
-        point: Failpoint,
-        work: Work[ResultT],
-        *,
-        is_long: bool = False,
-        is_durable: bool = True,
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         async with self._turns:
             return await self._database.write(point, work, is_long=is_long, is_durable=is_durable)
@@ -113,9 +101,7 @@ class LimitedDatabase:
                 point, statement, row, is_durable=is_durable, is_urgent=is_urgent
             )
 
-    async def read_statement(
-        self, statement: CompiledStatement, row: Mapping[str, object]
-    ) -> list[dict[str, Any]]:
+    async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
         async with self._turns:
             return await self._database.read_statement(statement, row)
 
@@ -190,9 +176,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(
-            f"The folder {folder} of the database cannot be made: {error.strerror}."
-        ) from error
+        raise ConfigurationError(f"The folder {folder} of the database cannot be made: {error.strerror}.") from error
 
 
 def _connect(url: URL) -> Database:
@@ -214,7 +198,5 @@ def _connect(url: URL) -> Database:
     if "sslmode" in options:  # libpq's name for what asyncpg calls ssl
         options["ssl"] = options.pop("sslmode")
     if unknown := sorted(set(options) - _POSTGRESQL_OPTIONS):
-        raise ConfigurationError(
-            f"The database URL has options that are not supported: {', '.join(unknown)}."
-        )
+        raise ConfigurationError(f"The database URL has options that are not supported: {', '.join(unknown)}.")
     return PostgresqlDatabase(url.set(drivername="postgresql+asyncpg", query=options))

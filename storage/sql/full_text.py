@@ -84,25 +84,18 @@ def _postgresql(
     connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
 ) -> list[tuple[int, float]]:
     """Ranks each term separately and weighs it by rarity, which ts_rank ignores."""
-    asked = {
-        f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)
-    }
+    asked = {f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)}
     of_entries = "entry_id = ANY(CAST(:entry_ids AS text[]))"
-    counts = ", ".join(
-        f"count(*) FILTER (WHERE terms @@ CAST(:{name} AS tsquery))" for name in asked
-    )
+    counts = ", ".join(f"count(*) FILTER (WHERE terms @@ CAST(:{name} AS tsquery))" for name in asked)
     values: dict[str, object] = {"entry_ids": list(entry_ids), **asked}
     counted = connection.execute(
         text(f"SELECT count(*), {counts} FROM knowledge_chunk WHERE {of_entries}"),  # noqa: S608 - names made above
         values,
     ).one()
     total, *held = map(int, counted)  # how many chunks there are, and how many contain each term
-    weights = {
-        f"w{at}": math.log(1 + (total - one + 0.5) / (one + 0.5)) for at, one in enumerate(held)
-    }
+    weights = {f"w{at}": math.log(1 + (total - one + 0.5) / (one + 0.5)) for at, one in enumerate(held)}
     score = " + ".join(
-        f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)"
-        for at in range(len(terms))
+        f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)" for at in range(len(terms))
     )
     rows = connection.execute(
         text(

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, Generic, NamedTuple
 
-from asyncpg import (  # pyright: ignore[reportMissingTypeStubs] - has none
-    IntegrityConstraintViolationError,
-    InterfaceError,
-    InternalClientError,
-    PostgresError,
-)
+from asyncpg import IntegrityConstraintViolationError, InterfaceError, InternalClientError, PostgresError  # pyright: ignore[reportMissingTypeStubs] - has none
 from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
@@ -23,12 +18,7 @@ from core.failpoints import Failpoint
 from core.tasks import spawn
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
-from storage.sql.drivers import (
-    AsyncpgConnection,
-    asyncpg_connection,
-    await_in_greenlet,
-    describe_driver_error,
-)
+from storage.sql.drivers import AsyncpgConnection, asyncpg_connection, await_in_greenlet, describe_driver_error
 from storage.sql.statements import CompiledStatement
 
 _ATTEMPTS_MAX = 8
@@ -104,12 +94,7 @@ class PostgresqlDatabase:
         self._idle: list[_PooledConnection] = []
 
     async def write(
-        self,
-        point: Failpoint,
-        work: Work[ResultT],
-        *,
-        is_long: bool = False,
-        is_durable: bool = True,
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         del is_durable  # the server syncs each commit
         with point:
@@ -132,38 +117,23 @@ class PostgresqlDatabase:
         del is_durable  # the server syncs each commit
         with point:
             return await self._run(
-                _AUTOCOMMIT,
-                lambda c: statement.execute(c, row),
-                self._answer_seconds,
-                is_urgent=is_urgent,
+                _AUTOCOMMIT, lambda c: statement.execute(c, row), self._answer_seconds, is_urgent=is_urgent
             )
 
-    async def read_statement(
-        self, statement: CompiledStatement, row: Mapping[str, object]
-    ) -> list[dict[str, Any]]:
-        return await self._run(
-            _AUTOCOMMIT, lambda c: statement.fetch_rows(c, row), self._answer_seconds
-        )
+    async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
+        return await self._run(_AUTOCOMMIT, lambda c: statement.fetch_rows(c, row), self._answer_seconds)
 
     async def close(self) -> None:
         while self._idle:
             await _drop(self._idle.pop())
 
     async def _run(
-        self,
-        begin: str,
-        work: Work[ResultT],
-        answer_seconds: float | None,
-        *,
-        is_urgent: bool = False,
+        self, begin: str, work: Work[ResultT], answer_seconds: float | None, *, is_urgent: bool = False
     ) -> ResultT:
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             transaction = _Transaction(begin, work)
             try:
-                async with (
-                    asyncio.timeout(answer_seconds),
-                    nullcontext() if is_urgent else self._turns,
-                ):
+                async with asyncio.timeout(answer_seconds), nullcontext() if is_urgent else self._turns:
                     return await self._try(transaction)
             except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:

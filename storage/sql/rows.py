@@ -8,17 +8,7 @@ from pydantic import TypeAdapter
 
 from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
-from core.domain.threads import (
-    Address,
-    Ask,
-    InboxItem,
-    IncomingFile,
-    Person,
-    Run,
-    Thread,
-    ThreadInput,
-    ToolCallRecord,
-)
+from core.domain.threads import Address, Ask, InboxItem, IncomingFile, Person, Run, Thread, ThreadInput, ToolCallRecord
 from core.stores import Delivery, UsageEntry
 from storage.sql.columns import dump_json
 

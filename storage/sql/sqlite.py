@@ -38,22 +38,13 @@ class SqliteDatabase:
     every statement. Cancelling the caller never interrupts a transaction."""
 
     def __init__(self, path: str) -> None:
-        self._writing = _ConnectionThreads(
-            path, "storage-write", connections=1, begin="BEGIN IMMEDIATE"
-        )
-        self._reading = _ConnectionThreads(
-            path, "storage-read", connections=_READERS, begin="BEGIN"
-        )
+        self._writing = _ConnectionThreads(path, "storage-write", connections=1, begin="BEGIN IMMEDIATE")
+        self._reading = _ConnectionThreads(path, "storage-read", connections=_READERS, begin="BEGIN")
         self._wal_sync = WalSync(path)
         self._is_closed = False
 
     async def write(
-        self,
-        point: Failpoint,
-        work: Work[ResultT],
-        *,
-        is_long: bool = False,
-        is_durable: bool = True,
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         del is_long  # transactions have no time limit here
         with point:
@@ -69,9 +60,7 @@ class SqliteDatabase:
             done.set_result(result)
 
     async def read(self, work: Work[ResultT]) -> ResultT:
-        return await self._in_thread(
-            self._reading, lambda done: done.set_result(self._reading.run(work))
-        )
+        return await self._in_thread(self._reading, lambda done: done.set_result(self._reading.run(work)))
 
     async def write_statement(
         self,
@@ -85,9 +74,7 @@ class SqliteDatabase:
         del is_urgent  # there is one writer, whose transactions are short
         return await self.write(point, lambda c: statement.execute(c, row), is_durable=is_durable)
 
-    async def read_statement(
-        self, statement: CompiledStatement, row: Mapping[str, object]
-    ) -> list[dict[str, Any]]:
+    async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
         return await self.read(lambda c: statement.fetch_rows(c, row))
 
     async def close(self) -> None:
@@ -97,9 +84,7 @@ class SqliteDatabase:
             await asyncio.to_thread(threads.close)
         await asyncio.to_thread(self._wal_sync.close)
 
-    async def _in_thread(
-        self, threads: "_ConnectionThreads", work: "Callable[[Future[ResultT]], None]"
-    ) -> ResultT:
+    async def _in_thread(self, threads: "_ConnectionThreads", work: "Callable[[Future[ResultT]], None]") -> ResultT:
         """Calls `work` in a thread, and waits for the future that it is given. The event loop wakes up once: that costs
         as much as a short transaction."""
         if self._is_closed:
@@ -192,9 +177,7 @@ def _sqlite_engine(path: str, *, connections: int, begin: str) -> Engine:
         assert isinstance(connection, sqlite3.Connection)  # noqa: S101 - this engine creates no other
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}").close()
-        connection.execute(
-            f"PRAGMA page_size = {_PAGE_BYTES}"
-        ).close()  # ignored by files with pages
+        connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}").close()  # ignored by files with pages
         _keep_a_journal(connection)
         for pragma in (
             # syncs the log only before a checkpoint; `WalSync` does it for each transaction that must be durable

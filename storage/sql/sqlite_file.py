@@ -181,11 +181,7 @@ def _frames_with_commits(path: str) -> list[int]:
         return []
     header = _WAL_HEADER.unpack_from(content)
     # with a damaged header, SQLite reads nothing; the frames then tell which start they belong to
-    salts = (
-        header[4:6]
-        if _is_header_whole(content)
-        else _FRAME_HEADER.unpack_from(content, places[0])[2:4]
-    )
+    salts = header[4:6] if _is_header_whole(content) else _FRAME_HEADER.unpack_from(content, places[0])[2:4]
     found = [_FRAME_HEADER.unpack_from(content, place) for place in places]
     return [
         number

@@ -10,18 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Dialect,
-    Insert,
-    Select,
-    Table,
-    Update,
-    func,
-    select,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, Connection, Dialect, Insert, Select, Table, Update, func, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
@@ -71,17 +60,13 @@ class CompiledStatement:
             return len(filled)
         return affected_row_count(await_in_greenlet(asyncpg.execute(plan.text, *filled[0])))
 
-    def fetch_tuples(
-        self, connection: Connection, row: Mapping[str, object]
-    ) -> Sequence[Sequence[Any]]:
+    def fetch_tuples(self, connection: Connection, row: Mapping[str, object]) -> Sequence[Sequence[Any]]:
         """Returns the rows of a SELECT as the driver yields them, unconverted."""
         plan = self._plan(connection.dialect, row)
         driver = connection.connection.driver_connection
         if isinstance(driver, sqlite3.Connection):
             return driver.execute(plan.text, _filled(plan, row)).fetchall()
-        return await_in_greenlet(
-            asyncpg_connection(connection).fetch(plan.text, *_filled(plan, row))
-        )
+        return await_in_greenlet(asyncpg_connection(connection).fetch(plan.text, *_filled(plan, row)))
 
     def fetch_rows(self, connection: Connection, row: Mapping[str, object]) -> list[dict[str, Any]]:
         """Returns the rows of a SELECT as dictionaries by column name, with converted values."""
@@ -98,9 +83,7 @@ class CompiledStatement:
             for values in found
         ]
 
-    def fetch_first(
-        self, connection: Connection, row: Mapping[str, object]
-    ) -> dict[str, Any] | None:
+    def fetch_first(self, connection: Connection, row: Mapping[str, object]) -> dict[str, Any] | None:
         """Returns the first row as a dictionary, or None if there is none."""
         return next(iter(self.fetch_rows(connection, row)), None)
 
@@ -132,12 +115,7 @@ class CompiledStatement:
 
 def _filled(plan: _Plan, row: Mapping[str, object]) -> tuple[object, ...]:
     values = {**plan.constants, **row} if plan.constants else row
-    return tuple(
-        [
-            values[name] if convert is None else convert(values[name])
-            for name, convert in plan.parameters
-        ]
-    )
+    return tuple([values[name] if convert is None else convert(values[name]) for name, convert in plan.parameters])
 
 
 def _columns(made: Statement, dialect: Dialect) -> tuple[tuple[str, _Convert], ...]:
@@ -184,9 +162,7 @@ def upsert(
     return made
 
 
-def upsert_adding(
-    table: Table, keys: tuple[str, ...], sums: tuple[str, ...]
-) -> Callable[[str], Insert]:
+def upsert_adding(table: Table, keys: tuple[str, ...], sums: tuple[str, ...]) -> Callable[[str], Insert]:
     """Returns a function from dialect name to an INSERT that adds `sums` to a row with `keys` if it exists."""
 
     def made(dialect: str) -> Insert:
@@ -226,10 +202,7 @@ def insert_or_skip(connection: Connection, table: Table, values: list[dict[str, 
 
 
 def insert_or_replace(
-    connection: Connection,
-    table: Table,
-    values: Mapping[str, object],
-    where: ColumnElement[bool] | None = None,
+    connection: Connection, table: Table, values: Mapping[str, object], where: ColumnElement[bool] | None = None
 ) -> int:
     """Inserts the row, or updates the one with its primary key if that meets the condition. Returns the row count."""
     keys = tuple(column.name for column in table.primary_key)

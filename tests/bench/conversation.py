@@ -5,14 +5,7 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from core.llm.scripted.scenario import (
-    Conversation,
-    ConversationStart,
-    Scenario,
-    ScriptedCall,
-    Step,
-    TextCondition,
-)
+from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
 from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api.dispatch import ApiCall
 from tests.bench.program import PERSON, Program, until
@@ -57,10 +50,7 @@ async def converse(running: Program, turns: int) -> Cost:
     # what the program still writes down when everything is shown
     await asyncio.sleep(SETTLING_SECONDS)
     return Cost(
-        turns=turns,
-        cpu_seconds=running.cpu_seconds() - before,
-        wall_seconds=wall,
-        status_edits=_edits(slack) - edits,
+        turns=turns, cpu_seconds=running.cpu_seconds() - before, wall_seconds=wall, status_edits=_edits(slack) - edits
     )
 
 
@@ -92,27 +82,18 @@ def _conversation(turns: int, think_seconds: float) -> Conversation:
     return Conversation(
         name=f"turns-{turns}",
         when=ConversationStart(user=TextCondition(contains=_request(turns))),
-        steps=tuple(
-            _step(number, call, think_seconds) for number, call in enumerate(calls, start=1)
-        ),
+        steps=tuple(_step(number, call, think_seconds) for number, call in enumerate(calls, start=1)),
     )
 
 
 def _command(number: int) -> ScriptedCall:
     """No two are alike: an agent that repeats itself is stopped."""
-    return ScriptedCall(
-        name="execute_command", arguments={"command": f"true step {number}", "blocking": True}
-    )
+    return ScriptedCall(name="execute_command", arguments={"command": f"true step {number}", "blocking": True})
 
 
 def _step(number: int, call: ScriptedCall, think_seconds: float) -> Step:
     text = f"Step {number}. {SENTENCE * 3}"[:TEXT_CHARACTERS]
-    return Step(
-        text=text,
-        calls=(call,),
-        chunk_characters=CHUNK_CHARACTERS,
-        delay_seconds=think_seconds,
-    )
+    return Step(text=text, calls=(call,), chunk_characters=CHUNK_CHARACTERS, delay_seconds=think_seconds)
 
 
 def _request(turns: int) -> str:

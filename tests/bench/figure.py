@@ -31,9 +31,7 @@ class Figure:
 def figures() -> dict[str, Figure]:
     """All of them by name. Raises ValueError where two share one."""
     found: dict[str, Figure] = {}
-    for info in sorted(
-        pkgutil.iter_modules(tests.bench.figures.__path__), key=lambda one: one.name
-    ):
+    for info in sorted(pkgutil.iter_modules(tests.bench.figures.__path__), key=lambda one: one.name):
         module = importlib.import_module(f"tests.bench.figures.{info.name}")
         for figure in vars(module).values():
             if not isinstance(figure, Figure):

@@ -52,11 +52,7 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    scenario: Scenario,
-    *,
-    slack: bool = False,
-    discord: bool = False,
-    settings: Mapping[str, str] | None = None,
+    scenario: Scenario, *, slack: bool = False, discord: bool = False, settings: Mapping[str, str] | None = None
 ) -> AsyncGenerator[Program]:
     """`threadhand up` in an empty folder, connected. The platforms set no rate limits: theirs are not measured."""
     async with AsyncExitStack() as stack:
@@ -104,9 +100,7 @@ def passable_folder() -> Generator[Path]:
 async def _child(folder: Path, settings: Mapping[str, str]) -> AsyncGenerator[Process]:
     environment = {**ENVIRONMENT, "HOME": str(folder)}
     environment |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bots", "up", cwd=folder, env=environment
-    )
+    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "bots", "up", cwd=folder, env=environment)
     try:
         yield child
     finally:

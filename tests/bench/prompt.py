@@ -59,15 +59,11 @@ def blank_request(*, has_browser: bool, has_services: bool = False) -> ModelRequ
     """Returns the system prompt and the tools of the default agent."""
     agent = load_shipped_definitions(KnownNames(tools=frozenset(all_tools())))[DEFAULT_AGENT]
     lacking = frozenset[str]() if has_services else tools_without_service(_keyless_services())
-    box = build_tool_set(
-        disabled=lacking, has_knowledge=True, has_browser=has_browser, has_agents=True
-    )
+    box = build_tool_set(disabled=lacking, has_knowledge=True, has_browser=has_browser, has_agents=True)
     box = box.only(agent.tools.has)
     prompt = RunPrompt(system=base_prompt(sandbox=SANDBOX)).for_tools(box.tools, all_tools())
     schemas, _ = _DIALECT.request_parts(tuple(box.specs.values()))
-    return ModelRequest(
-        model="m", messages=({"role": "system", "content": prompt.system},), tools=schemas
-    )
+    return ModelRequest(model="m", messages=({"role": "system", "content": prompt.system},), tools=schemas)
 
 
 def _keyless_services() -> WebServices:
@@ -95,11 +91,7 @@ def _asked(text: str) -> Message:
 
 def _turn(number: int) -> list[Message]:
     """A turn with one call: in turns of five, the browser, todo.md, and three shell commands."""
-    name, arguments, output = (
-        "execute_command",
-        {"command": words(15, seed=number)},
-        words(300, seed=number),
-    )
+    name, arguments, output = ("execute_command", {"command": words(15, seed=number)}, words(300, seed=number))
     passing: list[Message] = []
     if number % 5 == 0:
         name, arguments, output = "browser_click_element", {"index": number}, "Clicked."
@@ -107,17 +99,12 @@ def _turn(number: int) -> list[Message]:
         state: JsonObject = {"url": f"https://example.org/{number}", "elements": list(elements)}
         passing.append(_message("browser_state", state, is_llm=False))
     elif number % 5 == 1:
-        items = "".join(
-            f"- [{'x' if at < number // 5 else ' '}] {words(5, seed=at)}\n" for at in range(10)
-        )
+        items = "".join(f"- [{'x' if at < number // 5 else ' '}] {words(5, seed=at)}\n" for at in range(10))
         name, output = "full_file_rewrite", "Written."
         arguments = {"file_path": "todo.md", "file_contents": items}
     call = ToolCall(name=name, arguments=dict(arguments), call_id=f"call_{number}")
     result = replace(
-        _message(
-            "tool",
-            _DIALECT.result_content(call, {"success": True, "output": output, "error": None}),
-        ),
+        _message("tool", _DIALECT.result_content(call, {"success": True, "output": output, "error": None})),
         metadata={"parsing_details": _DIALECT.parsing_details(call)},
     )
     said = _DIALECT.assistant_content("I look at the next part.", [call])
@@ -141,11 +128,7 @@ def _window(emit: list[AgentEvent]) -> ContextWindow:
 def _told_prompt() -> RunPrompt:
     """Returns the state of a run in a Slack thread."""
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.2")
-    sandboxes = SandboxDeps(
-        name="local",
-        provider=None,
-        installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
-    )
+    sandboxes = SandboxDeps(name="local", provider=None, installed_text=describe_installed((*PROGRAMS, *PACKAGES)))
     limit = ContextPolicy().limit_of("claude-sonnet")
     return build_prompt(sandboxes, address, limit.reserved).with_state("time", date_text(NOON))
 

@@ -36,9 +36,7 @@ def test_a_figure_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_one_figure_over_its_bound_fails_the_whole_and_hides_no_other(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_one_figure_over_its_bound_fails_the_whole_and_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     known = {"slow": figure("slow", value=10.01), "quick": figure("quick", value=10)}
     assert main([], known) == 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -51,9 +49,7 @@ def test_only_the_named_figures_are_measured(capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["figure"] == "quick"
 
 
-def test_what_the_machine_lacks_is_said_on_stderr_and_left_out(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_the_machine_lacks_is_said_on_stderr_and_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     known = {"jail": Figure(name="jail", unit="ms", bound=1, measure=lacking)}
     assert main([], known) == 0
     shown = capsys.readouterr()

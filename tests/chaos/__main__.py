@@ -19,9 +19,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--platform", choices=get_args(PlatformName), default="slack")
     wanted = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
-    )  # so that no process is left behind
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no process is left behind
     try:
         asyncio.run(storm(wanted.seed, wanted.seconds, wanted.platform, _say))
     except AssertionError as error:

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from tests.chaos.harness import PlatformName
 
 KINDS = ("Hello", "Work", "Stream", "Ask")
-POSTS: Mapping[PlatformName, str] = {
-    "slack": "chat.postMessage",
-    "discord": "POST /channels/*/messages",
-}
+POSTS: Mapping[PlatformName, str] = {"slack": "chat.postMessage", "discord": "POST /channels/*/messages"}
 FAULTS: tuple[tuple[str, dict[str, float | int]], ...] = (
     ("duplicate", {"times": 3}),
     ("reorder", {"seconds": 0.5}),

@@ -107,9 +107,7 @@ class Cluster:
 
         def is_through() -> bool:
             assert all(bot.is_running for bot in running), self.report()
-            return self.stage.view().is_bot_connected and all(
-                is_connected(bot, self.stage.name) for bot in running
-            )
+            return self.stage.view().is_bot_connected and all(is_connected(bot, self.stage.name) for bot in running)
 
         await self.until(is_through, "the bots connect", seconds=START_SECONDS)
         if self.stage.name == "discord":
@@ -119,18 +117,11 @@ class Cluster:
         """Sends a message that opens a thread or continues one. Kinds: Hello, Work, Nap, Stream, Ask."""
         bot = self.stage.view().bot_name
         said = await self.stage.platform.say(
-            PERSON,
-            self.stage.channel_id,
-            f"@{bot} {kind}, token {token}",
-            thread_id=thread_id or None,
+            PERSON, self.stage.channel_id, f"@{bot} {kind}, token {token}", thread_id=thread_id or None
         )
         files = (f"{token}.txt",) if kind == "Work" else ()
         message = SentMessage(
-            token=token,
-            thread_id=thread_id or said,
-            message_id=said,
-            files=files,
-            is_question=kind == "Ask",
+            token=token, thread_id=thread_id or said, message_id=said, files=files, is_question=kind == "Ask"
         )
         self.stage.thread_id = self.stage.thread_id or message.thread_id
         self.sent.append(message)
@@ -226,14 +217,7 @@ async def open_cluster(
         async with redis_client(redis_url):
             pass  # entering the context empties Redis
         stage = await stack.enter_async_context(
-            staged(
-                platform,
-                scenario,
-                sandbox=sandbox,
-                database_url=database_url,
-                redis_url=redis_url,
-                **settings,
-            )
+            staged(platform, scenario, sandbox=sandbox, database_url=database_url, redis_url=redis_url, **settings)
         )
         first = stage.program
         more = [first.beside(f"bot{number}") for number in range(1, bots)]

@@ -20,9 +20,7 @@ Kind = Literal["bot", "worker"]
 Action = Literal["kill", "pause"]
 COMMANDS: dict[Kind, tuple[str, ...]] = {"bot": NO_WORKER, "worker": WORKER}
 TELLING = tuple(
-    f"{platform}.{what}"
-    for platform in ("slack", "discord")
-    for what in ("post", "edit", "upload", "react")
+    f"{platform}.{what}" for platform in ("slack", "discord") for what in ("post", "edit", "upload", "react")
 )
 PATIENCE_SECONDS = 90.0
 """Timeout that covers the start of two processes, the expiry of a lease, and a redelivery by the platform."""
@@ -111,14 +109,10 @@ class FailoverStage:
         (since,) = self.stage.rows("SELECT extract(epoch FROM now())")[0]
         beats = "SELECT worker_id FROM worker WHERE heartbeat_at > ?"
         later = float(str(since)) + AWAKE_SECONDS
-        await self.stage.until(
-            lambda: len(self.stage.rows(beats, later)) >= len(self._living()), "everybody lives on"
-        )
+        await self.stage.until(lambda: len(self.stage.rows(beats, later)) >= len(self._living()), "everybody lives on")
         # a process that slept through the time in which it had to stop exits at once, with an error
         is_late = "exiting at once" in self.failing.log_of_this_start()
-        assert self.failing.returncode in (None, int(is_late)), (
-            "it ended in its own time, if at all"
-        )
+        assert self.failing.returncode in (None, int(is_late)), "it ended in its own time, if at all"
 
     def _processes(self) -> dict[Kind, Program]:
         assert self.stage.worker is not None

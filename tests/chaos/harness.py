@@ -110,18 +110,12 @@ class Stage:
     async def say(self, text: str, *, files: tuple[SentFile, ...] = ()) -> str:
         """Sends a message. The first one mentions the bot; later ones continue the thread."""
         if self.thread_id:
-            return await self.platform.say(
-                PERSON, self.channel_id, text, thread_id=self.thread_id, files=files
-            )
-        said = await self.platform.say(
-            PERSON, self.channel_id, f"@{self.view().bot_name} {text}", files=files
-        )
+            return await self.platform.say(PERSON, self.channel_id, text, thread_id=self.thread_id, files=files)
+        said = await self.platform.say(PERSON, self.channel_id, f"@{self.view().bot_name} {text}", files=files)
         self.thread_id = said
         return said
 
-    async def say_until(
-        self, text: str, answers: tuple[str, ...], *, files: tuple[SentFile, ...] = ()
-    ) -> None:
+    async def say_until(self, text: str, answers: tuple[str, ...], *, files: tuple[SentFile, ...] = ()) -> None:
         """Mentions the bot with this text until one of the answers is shown, at most three times, as a person does."""
 
         async def mention(seconds: float) -> None:
@@ -143,9 +137,7 @@ class Stage:
                 continue
             message, button = found
             try:
-                await self.platform.press(
-                    PERSON, self.channel_id, message.message_id, button.control_id
-                )
+                await self.platform.press(PERSON, self.channel_id, message.message_id, button.control_id)
                 return
             except (TimeoutError, ValueError):
                 await self.connected()
@@ -160,9 +152,7 @@ class Stage:
             await self.press(label)
             with suppress(AssertionError):
                 await self.until(
-                    lambda known=refusals: (
-                        self.button(label) is None or self._count_refusals() > known
-                    ),
+                    lambda known=refusals: self.button(label) is None or self._count_refusals() > known,
                     f"the button {label} does its work",
                 )
             if self.button(label) is None:
@@ -214,10 +204,7 @@ class Stage:
         return not {"queued", "running"} & set(runs) and not is_open and not waiting
 
     async def settled(self, runs: int) -> None:
-        await self.until(
-            lambda: len(self.runs()) >= runs and self.is_settled(),
-            f"{runs} runs are told to the end",
-        )
+        await self.until(lambda: len(self.runs()) >= runs and self.is_settled(), f"{runs} runs are told to the end")
 
     def last_request(self) -> JsonObject:
         """The last request that the model received."""
@@ -236,9 +223,7 @@ class Stage:
                 "--- thread",
                 format_transcript(self.messages()),
                 f"--- runs {self.runs()}, model's problems {self.script.problems}",
-                *map(
-                    str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")
-                ),
+                *map(str, self.rows("SELECT run_id, slot, ordinal, state, message_ref FROM delivery")),
                 *map(str, self.rows("SELECT run_id, is_open, worker_id FROM rendering")),
                 *(f"--- program\n{log[-6000:]}" for log in logs),
             )
@@ -277,9 +262,7 @@ async def staged(
         program.change(**settings)
         stack.callback(program.kill)
         database_reader = sqlite_reader(database_path)
-        yield Stage(
-            platform=simulated, script=script, program=program, database_reader=database_reader
-        )
+        yield Stage(platform=simulated, script=script, program=program, database_reader=database_reader)
 
 
 def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordSimulator:
@@ -315,7 +298,4 @@ def _settings(
             "THREADHAND_SLACK_APP_TOKEN": platform.settings.app_token,
             "THREADHAND_SLACK_API_URL": platform.api_url,
         }
-    return settings | {
-        "THREADHAND_DISCORD_TOKEN": platform.token,
-        "THREADHAND_DISCORD_API_URL": platform.api_url,
-    }
+    return settings | {"THREADHAND_DISCORD_TOKEN": platform.token, "THREADHAND_DISCORD_API_URL": platform.api_url}

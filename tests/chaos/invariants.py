@@ -27,13 +27,9 @@ async def settled(cluster: Cluster, *, seconds: float = 90) -> None:
         "all that was said is taken in",
         seconds=seconds,
     )
-    await cluster.until_rows(
-        f"SELECT 1 WHERE NOT EXISTS ({UNSETTLED})", "all ends", seconds=seconds
-    )
+    await cluster.until_rows(f"SELECT 1 WHERE NOT EXISTS ({UNSETTLED})", "all ends", seconds=seconds)
     try:
-        await cluster.until(
-            lambda: not _loose_ends(cluster), "the last signs are set", seconds=SIGNS_SECONDS
-        )
+        await cluster.until(lambda: not _loose_ends(cluster), "the last signs are set", seconds=SIGNS_SECONDS)
     except AssertionError as error:
         raise AssertionError("\n".join([*_loose_ends(cluster), str(error)])) from None
 

@@ -62,12 +62,8 @@ async def add_remove_and_ask(stage: Stage) -> None:
 def check_known(stage: Stage) -> None:
     """Checks that the document is stored once, complete and with its vectors, and was used for the answer."""
     assert stage.runs() == ["completed", "completed"]
-    ((entry_id, chunk_count),) = stage.rows(
-        "SELECT entry_id, chunk_count FROM knowledge_entry WHERE is_ready"
-    )
-    assert stage.rows("SELECT count(*) FROM knowledge_chunk WHERE entry_id = ?", entry_id) == [
-        (chunk_count,)
-    ]
+    ((entry_id, chunk_count),) = stage.rows("SELECT entry_id, chunk_count FROM knowledge_entry WHERE is_ready")
+    assert stage.rows("SELECT count(*) FROM knowledge_chunk WHERE entry_id = ?", entry_id) == [(chunk_count,)]
     vectors = "SELECT count(*) FROM knowledge_vector JOIN knowledge_chunk USING (chunk_id) WHERE entry_id = ?"
     assert stage.rows(vectors, entry_id) == [(chunk_count,)]
     assert isinstance(chunk_count, int)
@@ -103,9 +99,7 @@ def _story(
     check: Callable[[Stage], None],
     prepare: Callable[[Stage], None] = lambda stage: None,
 ) -> Story:
-    return Story(
-        scenario=SCENARIO, tell=tell, check=check, runs=2, settings=EMBEDDINGS, prepare=prepare
-    )
+    return Story(scenario=SCENARIO, tell=tell, check=check, runs=2, settings=EMBEDDINGS, prepare=prepare)
 
 
 KNOW = _story(add_and_ask, check_known)

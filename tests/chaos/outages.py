@@ -18,9 +18,7 @@ AnswerT = TypeVar("AnswerT")
 class Outage(Generic[AnswerT]):
     """A server that tests can stop and restart. `answer` is the value that starting it returned, such as its URL."""
 
-    def __init__(
-        self, serve: Callable[[Path], AbstractContextManager[AnswerT]], folder: Path
-    ) -> None:
+    def __init__(self, serve: Callable[[Path], AbstractContextManager[AnswerT]], folder: Path) -> None:
         self._serve = serve
         self._folder = folder
         self._running = ExitStack()

@@ -118,9 +118,7 @@ async def direct(stage: Stage) -> None:
     await stage.connected()
     slack = stage.platform
     assert isinstance(slack, SlackSimulator)
-    with_bot = slack.workspace.direct_with(
-        slack.member(PERSON).user_id, slack.workspace.bot.user_id
-    )
+    with_bot = slack.workspace.direct_with(slack.member(PERSON).user_id, slack.workspace.bot.user_id)
     stage.thread_id = await slack.say(PERSON, with_bot.channel_id, "Write an essay")
     await stage.until(lambda: stage.runs() == ["completed"], "it answers")
 
@@ -194,9 +192,7 @@ def check_http(stage: Stage) -> None:
     assert "table.csv" in str(stage.last_request())
 
 
-async def _call(
-    stage: Stage, path: str, *, key: str, json: object = None, file: bytes = b""
-) -> dict[str, object]:
+async def _call(stage: Stage, path: str, *, key: str, json: object = None, file: bytes = b"") -> dict[str, object]:
     patience = aiohttp.ClientTimeout(total=10)
     async with asyncio.timeout(60), aiohttp.ClientSession(timeout=patience) as session:
         while True:
@@ -229,9 +225,7 @@ async def slash(stage: Stage) -> None:
         before = stage.threads()
         try:
             await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": "Hello"})
-            await stage.until(
-                lambda before=before: stage.threads() - before, "a thread", seconds=seconds
-            )
+            await stage.until(lambda before=before: stage.threads() - before, "a thread", seconds=seconds)
         except (TimeoutError, AssertionError):
             continue
         stage.thread_id = min(stage.threads() - before)
@@ -250,15 +244,9 @@ def _count(stage: Stage, text: str) -> int:
     return sum(text in text_of(one) for one in stage.ours())
 
 
-REPORT = Story(
-    scenario=report_story.SCENARIO, tell=report_story.tell, check=report_story.check, runs=2
-)
+REPORT = Story(scenario=report_story.SCENARIO, tell=report_story.tell, check=report_story.check, runs=2)
 REPORT_IN_DISCORD = Story(
-    scenario=report_story.SCENARIO,
-    tell=report_story.tell,
-    check=report_story.check,
-    runs=2,
-    platform="discord",
+    scenario=report_story.SCENARIO, tell=report_story.tell, check=report_story.check, runs=2, platform="discord"
 )
 STREAM = Story(scenario=WRITING, tell=direct, check=check_streamed)
 STOP = Story(scenario=SLEEP, tell=stop, check=check_stopped)
@@ -267,29 +255,13 @@ RETRY = Story(scenario=FAILING, tell=retry, check=check_retried, runs=2)
 STATUS = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk)
 STATUS_OVER_REDIS = replace(STATUS, over_redis=True)
 NEW = Story(
-    scenario=TALK,
-    tell=word("new", "starts a new conversation", "no conversation with me here"),
-    check=check_talk,
+    scenario=TALK, tell=word("new", "starts a new conversation", "no conversation with me here"), check=check_talk
 )
-USE = Story(
-    scenario=TALK,
-    tell=word("use research", "`research` works in this conversation"),
-    check=check_chosen,
-)
+USE = Story(scenario=TALK, tell=word("use research", "`research` works in this conversation"), check=check_chosen)
 FORGET = Story(
-    scenario=TALK,
-    tell=word("forget yes", "Forgotten", "no conversation with me here"),
-    check=check_talk,
-    runs=0,
+    scenario=TALK, tell=word("forget yes", "Forgotten", "no conversation with me here"), check=check_talk, runs=0
 )
-STATUS_IN_DISCORD = Story(
-    scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord"
-)
+STATUS_IN_DISCORD = Story(scenario=TALK, tell=word("status", "Idle."), check=check_talk, platform="discord")
 SLASH = Story(scenario=TALK, tell=slash, check=check_slash, platform="discord")
-END = Story(
-    scenario=SHORT_SLEEP,
-    tell=asked_to_end,
-    check=check_ended,
-    settings={"drain_seconds": "0.2"},
-)
+END = Story(scenario=SHORT_SLEEP, tell=asked_to_end, check=check_ended, settings={"drain_seconds": "0.2"})
 HTTP = Story(scenario=TALK, tell=over_http, check=check_http, settings={"api_token": "secret"})

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from bots.demo.thread_reader import buttons_of, messages_of
 from core.tasks import cancel, spawn
 from tests.chaos import processes
-from tests.chaos.actions import (
-    BOT_PLACES,
-    JUMPS_SECONDS,
-    KINDS,
-    WORKER_PLACES,
-    Action,
-    actions,
-    failpoint,
-    fault,
-)
+from tests.chaos.actions import BOT_PLACES, JUMPS_SECONDS, KINDS, WORKER_PLACES, Action, actions, failpoint, fault
 from tests.chaos.clocks import Clock, clocks_that_jump
 from tests.chaos.cluster import CHOICE, NO_WORKER, WORKER, Cluster, SentMessage, open_cluster
 from tests.chaos.harness import PERSON, PlatformName
@@ -79,9 +70,7 @@ class Storm:
         self._note(f"{len(self._cluster.sent)} messages were sent; now all runs have to end")
         await settle_and_check(self._cluster, seconds=SETTLE_SECONDS)
         assert not self._ended, "\n".join([*self._ended, self._cluster.report()])
-        self._note(
-            f"{sum(self._armed)} of {len(self._armed)} armed processes reached their failpoint"
-        )
+        self._note(f"{sum(self._armed)} of {len(self._armed)} armed processes reached their failpoint")
         self._note("nothing was lost")
 
     async def close(self) -> None:
@@ -100,9 +89,7 @@ class Storm:
         operations: dict[str, Callable[[], Awaitable[None]]] = {
             "say": lambda: self._send(which),
             "follow": lambda: self._follow(which),
-            "kill worker": lambda: self._run_alone(
-                worker, processes.killed(worker, WORKER, seconds)
-            ),
+            "kill worker": lambda: self._run_alone(worker, processes.killed(worker, WORKER, seconds)),
             "kill bot": lambda: self._run_alone(bot, processes.killed(bot, NO_WORKER, seconds)),
             "freeze worker": lambda: self._run_alone(worker, processes.frozen(worker, seconds)),
             "freeze bot": lambda: self._run_alone(bot, processes.frozen(bot, seconds)),
@@ -132,16 +119,12 @@ class Storm:
         platform, channel_id = self._cluster.stage.platform, self._cluster.stage.channel_id
         deadline = time.monotonic() + SETTLE_SECONDS
         while not self._cluster.has_ended(request.token):
-            assert time.monotonic() < deadline, (
-                f"{request} gets no further\n{self._cluster.report()}"
-            )
+            assert time.monotonic() < deadline, f"{request} gets no further\n{self._cluster.report()}"
             for message in messages_of(self._cluster.stage.view(), request.thread_id):
                 for button in buttons_of(message):
                     if message.is_bot and button.label == CHOICE and not button.is_disabled:
                         with suppress(TimeoutError, ValueError):
-                            await platform.press(
-                                PERSON, channel_id, message.message_id, button.control_id
-                            )
+                            await platform.press(PERSON, channel_id, message.message_id, button.control_id)
             await asyncio.sleep(CLICK_SECONDS)
 
     async def _follow(self, which: int) -> None:
@@ -163,9 +146,7 @@ class Storm:
         async with self._lock(program.log_path.name):
             await operation
 
-    async def _arm(
-        self, program: Program, arguments: tuple[str, ...], places: tuple[str, ...], action: Action
-    ) -> None:
+    async def _arm(self, program: Program, arguments: tuple[str, ...], places: tuple[str, ...], action: Action) -> None:
         place = failpoint(places, action.chance)
         async with self._lock(program.log_path.name):
             left = self._start + self._seconds - time.monotonic()
@@ -211,9 +192,7 @@ class Storm:
         async with self._lock("redis"), full_redis(self._world.cache.answer):
             await asyncio.sleep(seconds)
 
-    async def _restart(
-        self, name: str, server: Outage[str] | Outage[Callable[[str], str]], seconds: float
-    ) -> None:
+    async def _restart(self, name: str, server: Outage[str] | Outage[Callable[[str], str]], seconds: float) -> None:
         async with self._lock(name):
             await server.begin()
             await asyncio.sleep(seconds)
@@ -244,9 +223,7 @@ class Storm:
         return self._locks.setdefault(name, asyncio.Lock())
 
 
-async def storm(
-    seed: int, seconds: float, platform: PlatformName, say: Callable[[str], None]
-) -> None:
+async def storm(seed: int, seconds: float, platform: PlatformName, say: Callable[[str], None]) -> None:
     """Runs a storm on two bots and three workers. Raises AssertionError if an invariant is violated at the end."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(server_folder("thclock-"))
@@ -261,8 +238,6 @@ async def storm(
         for program, clock in zip(cluster.programs(), clocks[1:], strict=False):
             program.environment |= clock.environment
         await cluster.start()
-        storm_run = Storm(
-            World(cluster=cluster, database=database, cache=cache, clocks=clocks), say
-        )
+        storm_run = Storm(World(cluster=cluster, database=database, cache=cache, clocks=clocks), say)
         stack.push_async_callback(storm_run.close)
         await storm_run.run(seed, seconds)

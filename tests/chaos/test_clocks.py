@@ -21,19 +21,14 @@ BY_ANOTHER_CLOCK = """
 async def test_the_clocks_of_bot_and_worker_may_jump(seconds: int) -> None:
     with server_folder("thclock-") as folder:
         ours, theirs = Clock(folder, "ours"), Clock(folder, "theirs")
-        async with (
-            servers() as (_, cache, url),
-            open_cluster("slack", url, cache.answer) as cluster,
-        ):
+        async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
             for program in (cluster.bots[0], cluster.workers[0]):
                 program.environment |= ours.environment
             cluster.workers[1].environment |= theirs.environment
             await cluster.start()
             await cluster.say("Stream", "a1")
             await cluster.say("Work", "a2")
-            await cluster.until(
-                lambda: cluster.stage.workspace_file("marks.txt"), "the command runs"
-            )
+            await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
             ours.jump(seconds)
             theirs.jump(-seconds)
             await cluster.say("Work", "a3")

@@ -22,9 +22,7 @@ def redis_url() -> Iterator[str]:
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_conversation_goes_on_at_whichever_worker(
-    platform: PlatformName,
-    postgresql_url: str,
-    redis_url: str,
+    platform: PlatformName, postgresql_url: str, redis_url: str
 ) -> None:
     async with open_cluster(platform, postgresql_url, redis_url) as cluster:
         await cluster.start()
@@ -41,18 +39,14 @@ async def test_a_conversation_goes_on_at_whichever_worker(
 
 @pytest.mark.parametrize("kind", ["Stream", "Nap"])
 async def test_a_worker_that_was_asleep_writes_nothing_when_it_wakes(
-    kind: str,
-    postgresql_url: str,
-    redis_url: str,
+    kind: str, postgresql_url: str, redis_url: str
 ) -> None:
     async with open_cluster("slack", postgresql_url, redis_url) as cluster:
         await cluster.start()
         await cluster.say(kind, "a1")
         sleeper = await cluster.executor()
         if kind == "Nap":
-            await cluster.until(
-                lambda: cluster.stage.workspace_file("marks.txt"), "the command runs"
-            )
+            await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
         sleeper.pause()
         (other,) = cluster.others(sleeper)
         await cluster.until(lambda: "attempt 2" in other.log(), "another takes it up", seconds=60)
@@ -82,10 +76,7 @@ async def _is_still_so(cluster: Cluster) -> None:
     await settle_and_check(cluster)
 
 
-async def test_a_second_bot_changes_nothing_that_people_see(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_second_bot_changes_nothing_that_people_see(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
         await cluster.start()
         cluster.stage.platform.misbehave("duplicate", times=4)
@@ -98,10 +89,7 @@ async def test_a_second_bot_changes_nothing_that_people_see(
         await settle_and_check(cluster)
 
 
-async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_second_bot_in_discord_changes_nothing_that_people_see(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("discord", postgresql_url, redis_url, bots=2) as cluster:
         await cluster.start()
         for number in range(4):
@@ -109,10 +97,7 @@ async def test_a_second_bot_in_discord_changes_nothing_that_people_see(
         await settle_and_check(cluster)
 
 
-async def test_a_rough_platform_is_borne_by_all(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_rough_platform_is_borne_by_all(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
         await cluster.start()
         platform = cluster.stage.platform
@@ -128,10 +113,7 @@ async def test_a_rough_platform_is_borne_by_all(
         await settle_and_check(cluster)
 
 
-async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_worker_that_is_asked_to_end_finishes_its_turn(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, drain_seconds="30") as cluster:
         await cluster.start()
         await cluster.say("Work", "a1")
@@ -145,10 +127,7 @@ async def test_a_worker_that_is_asked_to_end_finishes_its_turn(
         assert "interrupted while this ran" not in str(cluster.stage.script.requests)
 
 
-async def test_a_worker_waits_only_so_long_for_a_turn(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_worker_waits_only_so_long_for_a_turn(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, drain_seconds="0.5") as cluster:
         await cluster.start()
         await cluster.say("Nap", "a1")
@@ -160,10 +139,7 @@ async def test_a_worker_waits_only_so_long_for_a_turn(
         assert "interrupted while this ran" in str(cluster.stage.script.requests)
 
 
-async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, workers=1) as cluster:
         await cluster.start()
         cluster.stage.platform.misbehave("slow", method="files.upload", times=1, seconds=2)
@@ -172,16 +148,11 @@ async def test_a_bot_that_is_asked_to_end_finishes_what_it_posts(
         await cluster.until_rows(ended, "the run has ended", seconds=60)
         cluster.bots[0].terminate()
         assert await cluster.bots[0].ended(60) == 0
-        assert not await cluster.rows("SELECT run_id FROM rendering WHERE is_open"), (
-            cluster.report()
-        )
+        assert not await cluster.rows("SELECT run_id FROM rendering WHERE is_open"), cluster.report()
         await settle_and_check(cluster)
 
 
-async def test_the_check_sees_what_is_lost_doubled_or_left_over(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_the_check_sees_what_is_lost_doubled_or_left_over(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, workers=1) as cluster:
         await cluster.start()
         said = await cluster.say("Work", "a1")
@@ -194,8 +165,7 @@ async def test_the_check_sees_what_is_lost_doubled_or_left_over(
             await check(cluster)
         cluster.sent[:] = [said]
         await cluster.database.write(
-            Failpoint("test.forge"),
-            lambda c: c.execute(text("UPDATE run SET status = 'running'")).close(),
+            Failpoint("test.forge"), lambda c: c.execute(text("UPDATE run SET status = 'running'")).close()
         )
         with pytest.raises(AssertionError, match="have the runs"):
             await check(cluster)

@@ -69,11 +69,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "discord.acknowledge": FIRST,
         "discord.read_talk": FIRST,
     },
-    "stream": {
-        "slack.start_stream": FIRST,
-        "slack.append_stream": ("", ":2"),
-        "slack.finish_stream": FIRST,
-    },
+    "stream": {"slack.start_stream": FIRST, "slack.append_stream": ("", ":2"), "slack.finish_stream": FIRST},
     "stop": {"sandbox.interrupt": FIRST, "storage.request_stop": FIRST},
     "retry": {"storage.retry": FIRST},
     "status": {"storage.claim_key": ("is_answered", "answer:2"), "slack.notice": FIRST},
@@ -94,12 +90,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
     "slash": {"discord.acknowledge": FIRST},
     "end": {"storage.release_run": FIRST},
     "http": {"storage.create_thread": FIRST, "web.receive": FIRST, "web.spool": FIRST},
-    "tool_server": {
-        "mcp.connect": FIRST,
-        "mcp.list": FIRST,
-        "mcp.call": FIRST,
-        "storage.suspend": FIRST,
-    },
+    "tool_server": {"mcp.connect": FIRST, "mcp.list": FIRST, "mcp.call": FIRST, "storage.suspend": FIRST},
     "plan": {"storage.change_plans": FIRST},
     "litellm": {"llm.litellm.request": FIRST},
     "know": {
@@ -178,11 +169,7 @@ OVERTAKEN = ("sandbox.interrupt.after",)
 SOURCES = ("bots", "core", "sandbox", "storage")
 
 CASES = [
-    pytest.param(
-        story,
-        armed_at(f"{place}.{when}", at, "kill"),
-        id=f"{story}-{place}.{when}-{at or 1}",
-    )
+    pytest.param(story, armed_at(f"{place}.{when}", at, "kill"), id=f"{story}-{place}.{when}-{at or 1}")
     for story, places in PASSED.items()
     for place, passes in places.items()
     for at in passes

@@ -12,14 +12,7 @@ import pytest
 
 from core.tasks import cancel, spawn
 from sandbox.modal.config import BORN_TAG, HOME_TAG
-from tests.chaos.failover import (
-    Action,
-    FailoverStage,
-    Kind,
-    ProcessFailure,
-    failover_stage,
-    left_behind,
-)
+from tests.chaos.failover import Action, FailoverStage, Kind, ProcessFailure, failover_stage, left_behind
 from tests.chaos.stories import Story
 from tests.chaos.test_crashes import PASSED, STORIES
 from tests.contracts.redis_servers import redis_client
@@ -122,30 +115,18 @@ def test_each_place_is_passed_by_somebody() -> None:
 @pytest.mark.parametrize(
     ("story", "failure"),
     [
-        pytest.param(
-            story,
-            failure,
-            id=f"{story}-{failure.kind}-{failure.failpoint}",
-        )
+        pytest.param(story, failure, id=f"{story}-{failure.kind}-{failure.failpoint}")
         for story, failure in process_failures()
     ],
 )
-async def test_a_process_failure(
-    story: str,
-    failure: ProcessFailure,
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_process_failure(story: str, failure: ProcessFailure, postgresql_url: str, redis_url: str) -> None:
     told = STORIES[story]
     if told.sandbox == "local":
         async with local_jails():
             pass  # skips the test if the sandbox is not available
     async with redis_client(redis_url):
         pass  # entering the context empties Redis
-    async with (
-        database_for(failure, postgresql_url) as url,
-        failover_stage(told, failure, url, redis_url) as running,
-    ):
+    async with database_for(failure, postgresql_url) as url, failover_stage(told, failure, url, redis_url) as running:
         await play(told, running)
 
 
@@ -159,9 +140,7 @@ async def play(story: Story, running: FailoverStage) -> None:
             await asyncio.wait_for(failure, FAILURE_SECONDS)
         except TimeoutError:
             if not running.failure.place.startswith(OVERTAKEN):
-                raise AssertionError(
-                    f"nobody comes by {running.failure}\n{running.report()}"
-                ) from None
+                raise AssertionError(f"nobody comes by {running.failure}\n{running.report()}") from None
         await stage.settled(story.runs)
         await running.wake()
         await stage.settled(story.runs)

@@ -16,10 +16,7 @@ from tests.integration.sandbox.providers import local_jails
 
 DISK_BYTES = {"unsafe-process": 32 * MEBIBYTE, "local": 640 * MEBIBYTE}
 """The size of the disk by sandbox provider. A jail requires 512 MiB of free space."""
-RESULTS = (
-    "full; delete something first.",
-    "The sandbox was stopped because this machine's disk is nearly full.",
-)
+RESULTS = ("full; delete something first.", "The sandbox was stopped because this machine's disk is nearly full.")
 """What the model reads in the thread whose sandbox was running: the second if the watchdog came before the command."""
 TRIES = """
   - name: try
@@ -66,9 +63,7 @@ async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
         await cluster.say("Hello", "a2")
         await cluster.say("Try", "a3", thread_id=first.thread_id)
         await _say_with_a_file(cluster, "a4")
-        await cluster.until(
-            lambda: all(cluster.has_ended(one) for one in ("a2", "a3", "a4")), "all are answered"
-        )
+        await cluster.until(lambda: all(cluster.has_ended(one) for one in ("a2", "a3", "a4")), "all are answered")
         cluster.stage.thread_id = cluster.sent[-1].thread_id
         assert FULL_DISK_MESSAGE in await cluster.stage.details()
         heard = str([one["messages"] for one in cluster.stage.script.requests])
@@ -86,9 +81,6 @@ async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
 async def _say_with_a_file(cluster: Cluster, token: str) -> None:
     stage = cluster.stage
     said = await stage.platform.say(
-        PERSON,
-        stage.channel_id,
-        f"@{stage.view().bot_name} Try, token {token}",
-        files=(TABLE,),
+        PERSON, stage.channel_id, f"@{stage.view().bot_name} Try, token {token}", files=(TABLE,)
     )
     cluster.sent.append(SentMessage(token=token, thread_id=said, message_id=said))

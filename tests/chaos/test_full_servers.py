@@ -68,9 +68,7 @@ async def test_the_disk_of_postgresql_may_be_full() -> None:
         disk.fill()
         for number in range(3, 9):
             await cluster.say("Hello", f"a{number}")
-        await cluster.until(
-            lambda: any(NO_SPACE in one.log() for one in cluster.programs()), "a write is refused"
-        )
+        await cluster.until(lambda: any(NO_SPACE in one.log() for one in cluster.programs()), "a write is refused")
 
 
 async def test_postgresql_may_die_of_its_full_disk() -> None:

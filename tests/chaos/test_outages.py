@@ -38,10 +38,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
 
 @pytest.mark.parametrize("with_redis", [False, True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
-    async with (
-        servers() as (database, cache, url),
-        open_cluster("slack", url, cache.answer) as cluster,
-    ):
+    async with servers() as (database, cache, url), open_cluster("slack", url, cache.answer) as cluster:
         await _busy(cluster)
         await database.begin()
         if with_redis:
@@ -76,10 +73,7 @@ conversations:
       - text: "Done {{token}}."
         fault: {kind: hang, after_characters: 2, hang_seconds: 2, times: 2}
 """
-    async with (
-        servers() as (_, cache, url),
-        open_cluster("slack", url, cache.answer, scenario=scenario) as cluster,
-    ):
+    async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer, scenario=scenario) as cluster:
         await cluster.start()
         await cluster.say("Hello", "a1")
         await settle_and_check(cluster)

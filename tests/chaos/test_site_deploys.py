@@ -26,9 +26,7 @@ APPROVE = "Approve once"
 async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deployed: int) -> None:
     async with cloudflare() as pages, staged("slack", SCENARIO) as stage:
         stage.program.change(
-            cloudflare_api_token=TOKEN,
-            cloudflare_account_id=ACCOUNT,
-            cloudflare_api_url=pages.standing.url,
+            cloudflare_api_token=TOKEN, cloudflare_account_id=ACCOUNT, cloudflare_api_url=pages.standing.url
         )
         stage.program.start(failpoints=f"outside.request.{when}@publish:kill")
         await stage.connected()
@@ -41,11 +39,7 @@ async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deplo
         said = len(stage.script.requests)
 
         stage.program.start()
-        await stage.until(
-            lambda: asks(stage) == 2 and asked_in(stage) not in (None, first),
-            "it asks anew",
-            seconds=90,
-        )
+        await stage.until(lambda: asks(stage) == 2 and asked_in(stage) not in (None, first), "it asks anew", seconds=90)
         assert INTERRUPTED in str(stage.script.requests[said]["messages"])
         assert deployments(pages) == deployed
         await stage.press(APPROVE)

@@ -38,11 +38,6 @@ def test_a_failed_storm_ends_with_its_reason() -> None:
     message = "\n".join([*problems, logs])
     report = failure_report(message, "scripts/chaos --seed 1")
     assert report.startswith(message)
-    assert report.splitlines()[-9:] == [
-        "FAILED:",
-        *problems[:6],
-        "and 2 more lines",
-        "again: scripts/chaos --seed 1",
-    ]
+    assert report.splitlines()[-9:] == ["FAILED:", *problems[:6], "and 2 more lines", "again: scripts/chaos --seed 1"]
     late = failure_report(f"within 90 s: all ends\n{logs}", "scripts/chaos --seed 1")
     assert late.splitlines()[-3:-1] == ["FAILED:", "within 90 s: all ends"]

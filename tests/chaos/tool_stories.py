@@ -44,12 +44,7 @@ def with_tool_server(stage: Stage) -> None:
     """Configures an MCP server over stdio whose tools need approval."""
     place = stage.program.folder / "mcp.json"
     command, *arguments = command_of(str(FAKE_SERVER), "stdio")
-    server = {
-        "transport": "stdio",
-        "command": command,
-        "args": arguments,
-        "needs_approval": ["*"],
-    }
+    server = {"transport": "stdio", "command": command, "args": arguments, "needs_approval": ["*"]}
     place.write_text(json.dumps({"servers": {"fake": server}}))
     stage.program.change(mcp_config=str(place))
 
@@ -67,9 +62,7 @@ async def approve(stage: Stage) -> None:
     await stage.connected()
     await stage.until(lambda: READY in stage.executor.log(), "the tool server is ready")
     await stage.say("Hello")
-    await stage.until(
-        lambda: stage.button("Approve once") or stage.shows("Hi there."), "it asks, or goes on"
-    )
+    await stage.until(lambda: stage.button("Approve once") or stage.shows("Hi there."), "it asks, or goes on")
     if stage.button("Approve once"):
         await stage.press("Approve once")
     await stage.until(lambda: stage.shows("Hi there."), "it answers")
@@ -99,9 +92,7 @@ def check_planned(stage: Stage) -> None:
 
 def through_litellm(stage: Stage) -> None:
     """Configures a model provider whose address litellm reads from the environment."""
-    stage.program.change(
-        model="hosted_vllm/scripted", dialect="native", llm_base_url="", llm_api_key=""
-    )
+    stage.program.change(model="hosted_vllm/scripted", dialect="native", llm_base_url="", llm_api_key="")
     stage.program.environment["HOSTED_VLLM_API_BASE"] = stage.script.base_url
 
 

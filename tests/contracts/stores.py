@@ -83,9 +83,7 @@ class Stores:
         assert lease is not None
         return lease
 
-    async def finish(
-        self, lease: Lease, ending: RunResult = COMPLETED, *, takes: bool = True
-    ) -> bool:
+    async def finish(self, lease: Lease, ending: RunResult = COMPLETED, *, takes: bool = True) -> bool:
         """Ends the run; with `takes`, with everything that came in."""
         taken = tuple(one.input_id for one in await self.journal.inputs(lease)) if takes else ()
         entry = JournalEntry(taken_input_ids=taken)
@@ -106,8 +104,7 @@ class Stores:
     async def silence(self, worker_id: str) -> None:
         """Makes the worker's last heartbeat ten seconds old."""
         await self.execute(
-            "UPDATE worker SET heartbeat_at = heartbeat_at - 10 WHERE worker_id = :worker",
-            worker=worker_id,
+            "UPDATE worker SET heartbeat_at = heartbeat_at - 10 WHERE worker_id = :worker", worker=worker_id
         )
 
     async def execute(self, statement: str, **values: object) -> None:
@@ -150,13 +147,7 @@ def deciding(decision: Decision) -> Callable[[ThreadSnapshot | None], Decision]:
 
 def message(words: str, *, key: str, kind: InputKind = "message") -> InboxItem:
     return InboxItem(
-        dedupe_key=key,
-        address=ADDRESS,
-        kind=kind,
-        author=ALICE,
-        text=words,
-        message_ref=key,
-        sent_at=datetime.now(UTC),
+        dedupe_key=key, address=ADDRESS, kind=kind, author=ALICE, text=words, message_ref=key, sent_at=datetime.now(UTC)
     )
 
 
@@ -181,12 +172,7 @@ def told(lease: Lease, words: str) -> Message:
 
 
 def event(lease: Lease, n: int, what: AgentEvent) -> RunEvent:
-    return RunEvent(
-        run_id=lease.run_id,
-        thread_id=lease.thread_id,
-        cursor=Cursor(lease.attempt, n),
-        event=what,
-    )
+    return RunEvent(run_id=lease.run_id, thread_id=lease.thread_id, cursor=Cursor(lease.attempt, n), event=what)
 
 
 def added(lease: Lease, n: int, words: str) -> JournalEntry:
@@ -196,6 +182,4 @@ def added(lease: Lease, n: int, words: str) -> JournalEntry:
 
 
 def ended(lease: Lease, n: int) -> JournalEntry:
-    return JournalEntry(
-        events=(event(lease, n, RunFinished(status="completed", finish_reason="stop")),)
-    )
+    return JournalEntry(events=(event(lease, n, RunFinished(status="completed", finish_reason="stop")),))

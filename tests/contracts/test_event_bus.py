@@ -26,11 +26,7 @@ async def bus(request: pytest.FixtureRequest) -> AsyncGenerator[EventBus, None]:
 
 def chunk(run_id: str, n: int) -> RunEvent:
     return RunEvent(
-        run_id=run_id,
-        thread_id="t",
-        cursor=Cursor(1, n),
-        event=TextStreamed(text=str(n), sequence=n),
-        created_at=NOON,
+        run_id=run_id, thread_id="t", cursor=Cursor(1, n), event=TextStreamed(text=str(n), sequence=n), created_at=NOON
     )
 
 

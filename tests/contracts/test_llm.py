@@ -16,14 +16,7 @@ from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.scripted.scenario import load_scenario
 from core.llm.scripted.server import ScriptedServer, serve_scenario
-from core.ports import (
-    ModelDelta,
-    ModelFinished,
-    ModelRequest,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-)
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 from tests.fakes.web_service import Answer, fake_web_service, says
 
 # litellm reads a deprecated attribute of its own models
@@ -78,10 +71,7 @@ async def model(kind: str, base_url: str, **timeouts: float) -> AsyncIterator[Cl
 
 def ask(text: str, *, is_streamed: bool = True, tools: tuple = ()) -> ModelRequest:
     return ModelRequest(
-        model="openai/gpt-4o",
-        messages=({"role": "user", "content": text},),
-        tools=tools,
-        is_streamed=is_streamed,
+        model="openai/gpt-4o", messages=({"role": "user", "content": text},), tools=tools, is_streamed=is_streamed
     )
 
 
@@ -143,19 +133,13 @@ async def test_text_and_thinking_arrive_whole_and_the_finish_comes_last(
 
 @both
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_usage_is_told_with_the_cached_tokens_in_it(
-    kind: str, is_streamed: bool, server: ScriptedServer
-):
+async def test_usage_is_told_with_the_cached_tokens_in_it(kind: str, is_streamed: bool, server: ScriptedServer):
     async with model(kind, server.base_url) as llm:
         last = (await deltas(llm, ask("greet me", is_streamed=is_streamed)))[-1]
     assert isinstance(last, ModelFinished)
     assert last.finish_reason == "stop"
     assert last.usage is not None
-    assert (last.usage.input_tokens, last.usage.cached_tokens, last.usage.output_tokens) == (
-        90,
-        30,
-        7,
-    )
+    assert (last.usage.input_tokens, last.usage.cached_tokens, last.usage.output_tokens) == (90, 30, 7)
     assert (last.usage.cost_usd > 0) == (kind == "litellm")
     assert last.usage.estimated_usd == last.usage.cost_usd
 
@@ -181,15 +165,10 @@ async def test_parallel_calls_keep_their_index_id_name_and_arguments(
 
 
 @both
-async def test_an_empty_tool_calls_of_a_stored_message_is_not_sent(
-    kind: str, server: ScriptedServer
-):
+async def test_an_empty_tool_calls_of_a_stored_message_is_not_sent(kind: str, server: ScriptedServer):
     request = ModelRequest(
         model="openai/gpt-4o",
-        messages=(
-            {"role": "assistant", "content": "before", "tool_calls": None},
-            {"role": "user", "content": "greet"},
-        ),
+        messages=({"role": "assistant", "content": "before", "tool_calls": None}, {"role": "user", "content": "greet"}),
     )
     async with model(kind, server.base_url) as llm:
         await deltas(llm, request)
@@ -216,19 +195,11 @@ async def test_closing_the_stream_early_leaves_the_model_usable(kind: str, serve
         ("{kind: status, status: 401, message: 'bad key sk-secret-of-the-test'}", ModelRejected),
         ("{kind: status, status: 403}", ModelRejected),
         ("{kind: status, status: 404}", ModelRejected),
-        (
-            "{kind: status, status: 400, code: context_length_exceeded, message: 'too large'}",
-            ContextOverflow,
-        ),
-        (
-            "{kind: status, status: 400, message: 'prompt is too long: 9 tokens > 8 maximum'}",
-            ContextOverflow,
-        ),
+        ("{kind: status, status: 400, code: context_length_exceeded, message: 'too large'}", ContextOverflow),
+        ("{kind: status, status: 400, message: 'prompt is too long: 9 tokens > 8 maximum'}", ContextOverflow),
     ],
 )
-async def test_a_refusal_before_the_answer_is_translated(
-    kind: str, fault: str, expected: type[ModelError]
-):
+async def test_a_refusal_before_the_answer_is_translated(kind: str, fault: str, expected: type[ModelError]):
     error, seen = await failure(kind, fault)
     assert type(error) is expected
     assert seen == []
@@ -313,9 +284,7 @@ data: {"type": "message_stop"}
         ("litellm", "anthropic/claude-sonnet-4-5", CLAUDE_BEGIN, PING),
     ],
 )
-async def test_data_without_content_is_told_and_is_no_silence(
-    kind: str, name: str, begin: str, sign: str
-):
+async def test_data_without_content_is_told_and_is_no_silence(kind: str, name: str, begin: str, sign: str):
     answer = chunk('{"content":"Hello."}') + chunk("{}", '"stop"') + "data: [DONE]\n\n"
     last = CLAUDE_END if begin else answer
     received: list[float] = []
@@ -380,10 +349,7 @@ async def test_a_character_that_was_cut_in_two_arrives_whole(kind: str):
     async with fake_web_service([]) as server, model(kind, f"{server.url}/v1") as llm:
         server.faults["/chat/completions"] = says(answer.encode(), "text/event-stream")
         got = await deltas(llm, ask("anything"))
-    assert (
-        "".join(one.text for one in got if isinstance(one, TextDelta))
-        == "a 🙂 b \ufffd c \ufffd d "
-    )
+    assert "".join(one.text for one in got if isinstance(one, TextDelta)) == "a 🙂 b \ufffd c \ufffd d "
     arguments = [one.arguments for one in got if isinstance(one, ToolCallDelta)]
     assert "".join(arguments) == '{"x": "🙂"}'
 

@@ -14,9 +14,7 @@ from storage.redis.streams import RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 
 # so slow that what a test itself takes does not matter
-KEPT = RateLimit(
-    owner="slack:digest", name="post", interval_seconds=100, burst=3, is_proactive=True
-)
+KEPT = RateLimit(owner="slack:digest", name="post", interval_seconds=100, burst=3, is_proactive=True)
 LEARNT = RateLimit(owner="slack:digest", name="edit", interval_seconds=100)
 LONG = 10_000
 
@@ -160,9 +158,7 @@ async def test_one_method_and_one_token_says_nothing_of_another(stage: Stage) ->
         assert await stage.reserve_there(other) == 0, other
 
 
-async def test_a_call_that_two_count_waits_for_the_later_and_is_counted_by_both(
-    stage: Stage,
-) -> None:
+async def test_a_call_that_two_count_waits_for_the_later_and_is_counted_by_both(stage: Stage) -> None:
     await stage.here.refuse([LEARNT], seconds=50)
     assert await stage.reserve(LEARNT, KEPT) == 50
     assert await stage.reserve(LEARNT) == 150

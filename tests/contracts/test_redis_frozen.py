@@ -40,10 +40,7 @@ async def test_only_one_call_waits_for_it(frozen: tuple[Redis, int]) -> None:
     client, _ = frozen
     breaker = Breaker(clock=Clock())
     streams = RedisStreams(client, breaker)
-    bus, signals = (
-        RedisEventBus(client, streams, breaker),
-        RedisStopSignals(client, streams, breaker),
-    )
+    bus, signals = (RedisEventBus(client, streams, breaker), RedisStopSignals(client, streams, breaker))
     async with asyncio.timeout(30):
         for n in range(20):
             await bus.publish((event(LEASE, n, FINISHED),))

@@ -15,9 +15,7 @@ async def two(redis_url: str) -> AsyncGenerator[tuple[RedisHandovers, RedisHando
         yield RedisHandovers(client), RedisHandovers(client)
 
 
-async def test_one_of_two_processes_hands_a_run_over(
-    two: tuple[RedisHandovers, RedisHandovers],
-) -> None:
+async def test_one_of_two_processes_hands_a_run_over(two: tuple[RedisHandovers, RedisHandovers]) -> None:
     one, other = two
     assert await one.begin("a")
     assert not await other.begin("a")
@@ -32,18 +30,14 @@ async def test_a_handover_is_over_in_a_minute(redis_url: str) -> None:
         assert HANDOVER_SECONDS - 30 < await client.ttl(key) <= HANDOVER_SECONDS == 60
 
 
-async def test_whoever_is_done_with_a_run_may_get_it_again(
-    two: tuple[RedisHandovers, RedisHandovers],
-) -> None:
+async def test_whoever_is_done_with_a_run_may_get_it_again(two: tuple[RedisHandovers, RedisHandovers]) -> None:
     one, other = two
     await one.begin("a")
     await other.end("a")
     assert await one.begin("a")
 
 
-async def test_without_redis_a_process_goes_by_what_it_did_itself(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_without_redis_a_process_goes_by_what_it_did_itself(caplog: pytest.LogCaptureFixture) -> None:
     client = create_redis_client("unix:///no/such/socket")
     alone = RedisHandovers(client)
     assert await alone.begin("a")

@@ -16,13 +16,7 @@ from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
 
 TOKEN = "xoxb-of-this-test"
-KEPT = RateLimit(
-    owner=rate_limit_owner("slack", TOKEN),
-    name="post",
-    interval_seconds=100,
-    burst=1,
-    is_proactive=True,
-)
+KEPT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="post", interval_seconds=100, burst=1, is_proactive=True)
 LEARNT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="edit", interval_seconds=100)
 
 
@@ -76,9 +70,7 @@ async def test_an_entry_that_cannot_be_read_is_passed_over(redis_url: str) -> No
                     await asyncio.sleep(0.005)
 
 
-async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     with server_folder("thredis-") as folder:
         with redis(folder) as url:
@@ -103,9 +95,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(
         assert [one.getMessage() for one in caplog.records] == ["redis answers again"]
 
 
-async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_streams, "ANSWER_SECONDS_MAX", 0.05)
     met: list[asyncio.StreamWriter] = []
 
@@ -115,9 +105,7 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(
     server = await asyncio.start_server(mute, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     client = create_redis_client(f"redis://127.0.0.1:{port}")
-    budget = RedisRateBudget(
-        client, RedisStreams(client), MemoryRateBudget(), Breaker(clock=Clock())
-    )
+    budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget(), Breaker(clock=Clock()))
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: reserve(budget, KEPT),
         lambda: reserve(budget, KEPT),

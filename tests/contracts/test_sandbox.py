@@ -63,11 +63,7 @@ async def test_a_command_over_its_time_goes_on_and_can_be_followed(sandbox: Sand
     begun = await run(sandbox, "echo started; sleep 1000", seconds=0.5)
     assert (begun.output, begun.exit_code) == ("started\n", None)
     (session,) = await sandbox.shell.sessions()
-    assert (session.name, session.command, session.is_running) == (
-        "main",
-        "echo started; sleep 1000",
-        True,
-    )
+    assert (session.name, session.command, session.is_running) == ("main", "echo started; sleep 1000", True)
     assert session.running_seconds > 0.2
     assert (await sandbox.shell.check("main")).exit_code is None
 
@@ -130,11 +126,7 @@ async def test_a_listing_is_sorted_and_relative(sandbox: Sandbox) -> None:
     for name in ("z.txt", "a/inner.txt", "m.txt"):
         await sandbox.files.write(name, pieces(b"12"))
     entries = await sandbox.files.list("")
-    assert [(entry.path, entry.kind) for entry in entries] == [
-        ("a", "folder"),
-        ("m.txt", "file"),
-        ("z.txt", "file"),
-    ]
+    assert [(entry.path, entry.kind) for entry in entries] == [("a", "folder"), ("m.txt", "file"), ("z.txt", "file")]
     (inner,) = await sandbox.files.list("a")
     assert (inner.path, inner.size_bytes) == ("a/inner.txt", 2)
     assert [entry.path for entry in await sandbox.files.list("a/inner.txt")] == ["a/inner.txt"]
@@ -187,12 +179,8 @@ async def test_a_folder_is_no_file_to_write(sandbox: Sandbox) -> None:
         await sandbox.files.write("a", pieces(b"x"))
 
 
-async def test_the_same_thread_gets_the_same_machine(
-    provider: SandboxProvider, thread_id: str
-) -> None:
-    first, second = await asyncio.gather(
-        provider.open(thread_id, fence=1), provider.open(thread_id, fence=1)
-    )
+async def test_the_same_thread_gets_the_same_machine(provider: SandboxProvider, thread_id: str) -> None:
+    first, second = await asyncio.gather(provider.open(thread_id, fence=1), provider.open(thread_id, fence=1))
     await run(first, "true", session="shared")
     assert [session.name for session in await second.shell.sessions()] == ["shared"]
     other = await provider.open(f"{thread_id}2", fence=1)
@@ -200,9 +188,7 @@ async def test_the_same_thread_gets_the_same_machine(
     await provider.destroy(f"{thread_id}2")
 
 
-async def test_a_higher_fence_ends_the_commands_of_the_lower(
-    provider: SandboxProvider, thread_id: str
-) -> None:
+async def test_a_higher_fence_ends_the_commands_of_the_lower(provider: SandboxProvider, thread_id: str) -> None:
     old = await provider.open(thread_id, fence=1)
     await old.files.write("kept", pieces(b"x"))
     await run(old, "echo started; sleep 1000", seconds=0.3)
@@ -214,9 +200,7 @@ async def test_a_higher_fence_ends_the_commands_of_the_lower(
     assert (await run(new, "echo hello")).output == "hello\n"
 
 
-async def test_a_command_in_the_background_outlives_its_run(
-    provider: SandboxProvider, thread_id: str
-) -> None:
+async def test_a_command_in_the_background_outlives_its_run(provider: SandboxProvider, thread_id: str) -> None:
     old = await provider.open(thread_id, fence=1)
     for session in ("server", "waited-for"):
         await run(old, "echo started; sleep 1000", session=session, seconds=0.3)
@@ -240,11 +224,7 @@ async def test_a_run_that_lost_the_sandbox_reaches_no_command_of_the_newer(
     old = await provider.open(thread_id, fence=1)
     new = await provider.open(thread_id, fence=2)
     await run(new, "echo started; sleep 1000", seconds=0.3)
-    for reach in (
-        lambda: old.shell.type_text("main", "exit\n"),
-        lambda: old.shell.terminate("main"),
-        old.interrupt,
-    ):
+    for reach in (lambda: old.shell.type_text("main", "exit\n"), lambda: old.shell.terminate("main"), old.interrupt):
         with pytest.raises(LeaseLost):
             await reach()
     assert (await new.shell.check("main")).exit_code is None
@@ -252,9 +232,7 @@ async def test_a_run_that_lost_the_sandbox_reaches_no_command_of_the_newer(
     assert (await new.shell.check("main")).exit_code in ENDED
 
 
-async def test_a_run_that_lost_the_sandbox_changes_no_files(
-    provider: SandboxProvider, thread_id: str
-) -> None:
+async def test_a_run_that_lost_the_sandbox_changes_no_files(provider: SandboxProvider, thread_id: str) -> None:
     old = await provider.open(thread_id, fence=1)
     await old.files.write("report", pieces(b"draft"))
     new_opened = asyncio.Event()
@@ -285,9 +263,7 @@ async def test_a_lower_fence_changes_nothing(provider: SandboxProvider, thread_i
     assert (await current.shell.check("main")).exit_code is None
 
 
-async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(
-    provider: SandboxProvider, thread_id: str
-) -> None:
+async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: SandboxProvider, thread_id: str) -> None:
     first = await provider.open(thread_id, fence=1)
     await first.files.write("kept", pieces(b"x"))
     waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=30))
@@ -319,9 +295,7 @@ async def test_a_thread_id_that_is_no_name_is_refused(provider: SandboxProvider,
         await provider.open(name, fence=1)
 
 
-async def test_a_command_of_a_session_that_is_still_starting_is_interrupted(
-    sandbox: Sandbox,
-) -> None:
+async def test_a_command_of_a_session_that_is_still_starting_is_interrupted(sandbox: Sandbox) -> None:
     await run(sandbox, "echo started; sleep 1000", session="fresh", seconds=0)
     async with asyncio.timeout(30):
         await sandbox.interrupt()

@@ -24,9 +24,7 @@ async def zeros(mebibytes: int) -> AsyncIterator[bytes]:
         yield piece
 
 
-@pytest.mark.parametrize(
-    "target", ["/etc", "/", "../..", "/proc/self/root/etc", "/workspace/../etc", "/workspacex"]
-)
+@pytest.mark.parametrize("target", ["/etc", "/", "../..", "/proc/self/root/etc", "/workspace/../etc", "/workspacex"])
 async def test_a_link_that_leads_out_is_not_followed(sandbox: Sandbox, target: str) -> None:
     await run(sandbox, f"ln -s {target} evil; ln -s evil chain; ln -s {target}/passwd file")
     for path in ("evil/passwd", "chain/passwd", "file", "evil"):
@@ -110,9 +108,7 @@ async def test_an_odd_name_is_a_name(sandbox: Sandbox, name: str) -> None:
         ("résumé", "re\u0301sume\u0301"),
     ],
 )
-async def test_a_name_that_looks_the_same_is_found(
-    sandbox: Sandbox, stored: str, asked: str
-) -> None:
+async def test_a_name_that_looks_the_same_is_found(sandbox: Sandbox, stored: str, asked: str) -> None:
     await sandbox.files.write(stored, pieces(b"one"))
     assert await content(sandbox, asked) == b"one"
     (entry,) = await sandbox.files.list(asked)
@@ -126,9 +122,7 @@ async def test_a_name_that_looks_the_same_is_found(
         await content(sandbox, stored)
 
 
-async def test_a_new_file_does_not_take_the_place_of_one_that_looks_the_same(
-    sandbox: Sandbox,
-) -> None:
+async def test_a_new_file_does_not_take_the_place_of_one_that_looks_the_same(sandbox: Sandbox) -> None:
     await sandbox.files.write("a\u00a0b", pieces(b"one"))
     await sandbox.files.write("a b", pieces(b"two"))
     assert await content(sandbox, "a\u00a0b") == b"one"
@@ -285,8 +279,6 @@ async def test_a_folder_with_too_many_entries_is_told(sandbox: Sandbox) -> None:
 
 
 async def test_many_files_at_once(sandbox: Sandbox) -> None:
-    await asyncio.gather(
-        *(sandbox.files.write(f"f{n}", pieces(str(n).encode() * 50_000)) for n in range(40))
-    )
+    await asyncio.gather(*(sandbox.files.write(f"f{n}", pieces(str(n).encode() * 50_000)) for n in range(40)))
     read = await asyncio.gather(*(content(sandbox, f"f{n}") for n in range(40)))
     assert read == [str(n).encode() * 50_000 for n in range(40)]

@@ -90,9 +90,7 @@ async def test_much_data_arrives_whole_both_ways(sandbox: Sandbox) -> None:
 async def test_an_upload_waits_for_a_program_that_reads_late(sandbox: Sandbox) -> None:
     stream = await sandbox.connect(await serving(sandbox))
     content = bytes(range(256)) * 60_000
-    sending = asyncio.ensure_future(
-        stream.write(b"late " + b"hash " + b"%010d" % len(content) + content)
-    )
+    sending = asyncio.ensure_future(stream.write(b"late " + b"hash " + b"%010d" % len(content) + content))
     await run(sandbox, "sleep 0.5")  # others are not held up
     assert not sending.done()
     await run(sandbox, "touch reads")

@@ -48,9 +48,7 @@ async def test_a_shell_in_the_shell_is_entered_and_left(sandbox: Sandbox) -> Non
 
 
 @pytest.mark.parametrize("before", ["false", "set -u; ! true"])
-async def test_the_last_exit_code_is_there_for_the_next_command(
-    sandbox: Sandbox, before: str
-) -> None:
+async def test_the_last_exit_code_is_there_for_the_next_command(sandbox: Sandbox, before: str) -> None:
     assert (await run(sandbox, before)).exit_code == 1
     assert (await run(sandbox, "echo $?")).output == "1\n"
 
@@ -73,9 +71,7 @@ async def test_long_input_is_typed_whole(sandbox: Sandbox) -> None:
     assert await content(sandbox, "typed") == lines.encode()
 
 
-async def test_input_that_no_program_reads_is_reported_with_what_was_taken(
-    sandbox: Sandbox,
-) -> None:
+async def test_input_that_no_program_reads_is_reported_with_what_was_taken(sandbox: Sandbox) -> None:
     await run(sandbox, "sleep 60", seconds=0)
     with pytest.raises(ToolError, match=r"took only [1-9]\d* of 300000 bytes"):
         await sandbox.shell.type_text("main", f"{'x' * 99}\n" * 3000)

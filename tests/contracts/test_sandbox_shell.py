@@ -23,9 +23,7 @@ async def processes_with(sandbox: Sandbox, word: str) -> int:
     """How many processes in the sandbox have that word in their arguments (written so as not to find itself)."""
     pattern = f"[{word[0]}]{word[1:]}"
     counted = await run(
-        sandbox,
-        f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^{pattern}$'",
-        session="counting",
+        sandbox, f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^{pattern}$'", session="counting"
     )
     return int(counted.output)
 
@@ -59,18 +57,14 @@ async def until_none(sandbox: Sandbox, word: str) -> None:
         ("! true", "", 1),
     ],
 )
-async def test_a_command_is_run_as_written(
-    sandbox: Sandbox, command: str, output: str, exit_code: int
-) -> None:
+async def test_a_command_is_run_as_written(sandbox: Sandbox, command: str, output: str, exit_code: int) -> None:
     done = await run(sandbox, command)
     assert (done.exit_code, done.output.split("/")[-1].endswith(output)) == (exit_code, True), done
     if "Killed" not in output:
         assert done.output == output
 
 
-@pytest.mark.parametrize(
-    "command", ["echo 'open", 'echo "open', "if true; then echo x", "for", "fi", "<<<"]
-)
+@pytest.mark.parametrize("command", ["echo 'open", 'echo "open', "if true; then echo x", "for", "fi", "<<<"])
 async def test_a_syntax_error_ends_with_two(sandbox: Sandbox, command: str) -> None:
     done = await run(sandbox, command)
     assert done.exit_code == 2
@@ -100,9 +94,7 @@ async def test_folder_variables_and_functions_stay(sandbox: Sandbox) -> None:
 
 async def test_a_command_starts_in_the_folder_it_names(sandbox: Sandbox) -> None:
     await sandbox.files.write('it\'s a "folder"/file', pieces(b"found"))
-    done = await sandbox.shell.execute(
-        "cat file", session="new", folder='it\'s a "folder"', timeout_seconds=30
-    )
+    done = await sandbox.shell.execute("cat file", session="new", folder='it\'s a "folder"', timeout_seconds=30)
     assert (done.output, done.folder) == ("found", '/workspace/it\'s a "folder"')
     again = await sandbox.shell.execute("ls", session="new", folder="", timeout_seconds=30)
     assert again.folder == "/workspace"
@@ -117,12 +109,9 @@ async def test_partial_output_then_the_rest(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "exit_code"),
-    [("exit 3", 3), ("kill -9 $$", 137), ("set -e; false", 1), ("exec true", 0)],
+    ("command", "exit_code"), [("exit 3", 3), ("kill -9 $$", 137), ("set -e; false", 1), ("exec true", 0)]
 )
-async def test_a_shell_that_ends_is_told_and_replaced(
-    sandbox: Sandbox, command: str, exit_code: int
-) -> None:
+async def test_a_shell_that_ends_is_told_and_replaced(sandbox: Sandbox, command: str, exit_code: int) -> None:
     await run(sandbox, "cd /tmp")
     done = await run(sandbox, command)
     assert done.exit_code == exit_code

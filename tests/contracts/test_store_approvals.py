@@ -5,32 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.approval import (
-    APPROVE_ALWAYS,
-    DENY,
-    Approval,
-    CallToApprove,
-    asked_tools,
-    denial_reason,
-)
+from core.domain.approval import APPROVE_ALWAYS, DENY, Approval, CallToApprove, asked_tools, denial_reason
 from core.domain.events import ToolFinished
 from core.domain.threads import Accept, Lease, Reply, StopRun
 from core.stores import JournalEntry
 from storage.sql.stores.erasure import DENIED, REMOVED
-from tests.contracts.stores import (
-    ADDRESS,
-    BOB,
-    COMPLETED,
-    Stores,
-    deciding,
-    event,
-    message,
-    told,
-)
+from tests.contracts.stores import ADDRESS, BOB, COMPLETED, Stores, deciding, event, message, told
 
-DEPLOY = CallToApprove(
-    index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"}
-)
+DEPLOY = CallToApprove(index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"})
 APPROVAL = Approval(turn_id="turn", calls=(DEPLOY,))
 
 
@@ -162,9 +144,7 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
     reply = Reply(kind="ask", text="Which?")
     ending = replace(COMPLETED, finish_reason="agent_terminated", reply=reply)
     assert not await stores.journal.finish(lease, JournalEntry(), ending)
-    taken = JournalEntry(
-        taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease))
-    )
+    taken = JournalEntry(taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease)))
     assert await stores.journal.finish(lease, taken, ending)
     assert await stores.asks.expire_approvals(older_than_hours=0) == ()
     snapshot = await stores.conversations.find(ADDRESS)
@@ -173,9 +153,7 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
 
 
 @pytest.mark.parametrize("words", ['no, the "wrong" list', DENY])
-async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(
-    stores: Stores, words: str
-) -> None:
+async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(stores: Stores, words: str) -> None:
     _, ask_id = await _waiting(stores)
     click = replace(message(words, key="k1", kind="answer"), author=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
@@ -187,16 +165,13 @@ async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(
     results = [json.dumps({"error": reason}, ensure_ascii=False), f"cut: {reason[:22]}"]
     finished = ToolFinished(index=0, call_id="c", name="deploy", outcome="error", message=reason)
     entry = JournalEntry(
-        messages=tuple(replace(told(lease, one), type="tool") for one in results),
-        events=(event(lease, 1, finished),),
+        messages=tuple(replace(told(lease, one), type="tool") for one in results), events=(event(lease, 1, finished),)
     )
     await stores.journal.write(lease, entry)
 
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
 
-    kept, cut = [
-        one.content["content"] for one in await stores.conversations.history(lease.thread_id)
-    ]
+    kept, cut = [one.content["content"] for one in await stores.conversations.history(lease.thread_id)]
     assert json.loads(str(kept))["error"] == DENIED
     assert cut == REMOVED
     (told_event,) = await stores.conversations.events(lease.run_id)

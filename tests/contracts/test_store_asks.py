@@ -6,16 +6,7 @@ from dataclasses import replace
 from core.domain.approval import APPROVE_ONCE
 from core.domain.threads import Accept
 from core.stores import Delivery, DeliveryLease
-from tests.contracts.stores import (
-    ADDRESS,
-    ALICE,
-    BOB,
-    FAILED,
-    Stores,
-    asking,
-    deciding,
-    message,
-)
+from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
 
 
 async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
@@ -99,9 +90,7 @@ async def test_an_approval_stays_one_when_its_person_is_forgotten(stores: Stores
 async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     clicks = [
-        stores.inbox.accept(
-            message(f"choice {n}", key=f"k{n}", kind="answer"), deciding(Accept(ask_id=ask_id))
-        )
+        stores.inbox.accept(message(f"choice {n}", key=f"k{n}", kind="answer"), deciding(Accept(ask_id=ask_id)))
         for n in range(8)
     ]
     receipts = await asyncio.gather(*clicks)
@@ -128,9 +117,7 @@ async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -
     assert ask.state == "open"
 
 
-async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(
-    stores: Stores,
-) -> None:
+async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:
     lease, _ = await stores.asked()
     rendering, _ = await _shown(stores, lease.run_id)
     assert await stores.deliveries.close(rendering)
@@ -147,9 +134,7 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(
     assert await stores.deliveries.close(again)
 
 
-async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(
-    stores: Stores,
-) -> None:
+async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(stores: Stores) -> None:
     lease, _ = await stores.asked()
     rendering = await stores.deliveries.claim(lease.run_id, "w1")
     assert rendering is not None
@@ -165,9 +150,7 @@ async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(
     assert await stores.deliveries.close(rendering)
 
 
-async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(
-    stores: Stores,
-) -> None:
+async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(stores: Stores) -> None:
     first, ask_id = await stores.asked()
     rendering, _ = await _shown(stores, first.run_id)
     assert await stores.deliveries.close(rendering)

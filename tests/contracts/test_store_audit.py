@@ -27,9 +27,7 @@ async def test_a_request_is_recorded_with_its_run_and_without_its_words(stores: 
     assert "secret" not in repr(entry)
 
 
-async def test_a_repeated_an_ignored_and_a_steering_message_are_not_recorded(
-    stores: Stores,
-) -> None:
+async def test_a_repeated_an_ignored_and_a_steering_message_are_not_recorded(stores: Stores) -> None:
     await stores.say("hello", key="k1")
     await stores.say("hello", key="k1")
     await stores.say("and", key="k2")
@@ -39,9 +37,7 @@ async def test_a_repeated_an_ignored_and_a_steering_message_are_not_recorded(
 
 async def test_an_answer_to_a_question_and_a_stop_are_recorded(stores: Stores) -> None:
     await stores.asked()
-    await stores.inbox.accept(
-        replace(message("b", key="k1", kind="answer"), author=BOB), deciding(Accept())
-    )
+    await stores.inbox.accept(replace(message("b", key="k1", kind="answer"), author=BOB), deciding(Accept()))
     await stores.say("", key="k2", decide=deciding(StopRun()), author=BOB)
     assert [act[:2] for act in await acts(stores)] == [
         ("run_requested", "alice"),
@@ -108,18 +104,14 @@ async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Store
 
 
 async def test_an_act_is_recorded_with_the_claim_of_its_key_alone(stores: Stores) -> None:
-    act = AuditEntry(
-        action="plan_changed", actor=BOB, address=ADDRESS, happened_at=datetime.now(UTC)
-    )
+    act = AuditEntry(action="plan_changed", actor=BOB, address=ADDRESS, happened_at=datetime.now(UTC))
     assert await stores.inbox.claim("k1", act=act)
     assert not await stores.inbox.claim("k1", act=act)
     assert await acts(stores) == [("plan_changed", "bob", "")]
 
 
 async def test_a_workspace_reads_its_own_entries(stores: Stores) -> None:
-    here = AuditEntry(
-        action="workspace_joined", actor=BOB, address=ADDRESS, happened_at=datetime.now(UTC)
-    )
+    here = AuditEntry(action="workspace_joined", actor=BOB, address=ADDRESS, happened_at=datetime.now(UTC))
     elsewhere = replace(here, actor=ALICE, address=replace(ADDRESS, workspace_id="T2"))
     for entry in (here, elsewhere):
         await stores.audit.record(entry)

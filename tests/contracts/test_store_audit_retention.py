@@ -9,9 +9,7 @@ from storage.sql.stores.audit import SWEPT_AT_ONCE_MAX, insert_entry
 from tests.contracts.stores import ADDRESS, ALICE, TEST, Stores
 from tests.contracts.sweeps import swept_by
 
-NOW = AuditEntry(
-    action="run_requested", actor=ALICE, address=ADDRESS, happened_at=datetime.now(UTC)
-)
+NOW = AuditEntry(action="run_requested", actor=ALICE, address=ADDRESS, happened_at=datetime.now(UTC))
 
 
 def aged(days: float) -> AuditEntry:

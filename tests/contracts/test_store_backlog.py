@@ -22,9 +22,7 @@ async def test_an_empty_database_has_nothing_waiting(database: Database, stores:
     assert (found.processes_alive, found.open_deliveries) == (0, 0)
 
 
-async def test_a_queued_run_grows_old_until_it_is_taken_up(
-    database: Database, stores: Stores
-) -> None:
+async def test_a_queued_run_grows_old_until_it_is_taken_up(database: Database, stores: Stores) -> None:
     receipt = await stores.say("hello")
     then = update(runs).values(created_at=datetime.now(UTC) - timedelta(seconds=90))
     await database.write(TEST, lambda c: c.execute(then).close())
@@ -40,18 +38,14 @@ async def test_a_queued_run_grows_old_until_it_is_taken_up(
     assert found.oldest_queued_seconds == 0
 
 
-async def test_a_run_that_is_handed_back_waits_from_then_on(
-    database: Database, stores: Stores
-) -> None:
+async def test_a_run_that_is_handed_back_waits_from_then_on(database: Database, stores: Stores) -> None:
     lease = await stores.started()
     await made_long_ago(database)
     await stores.claims.release(lease)
     assert await oldest(database) < 300
 
 
-async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(
-    database: Database, stores: Stores
-) -> None:
+async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(database: Database, stores: Stores) -> None:
     lease = await stores.started()
     await made_long_ago(database)
     call = CallToApprove(index=0, tool="echo", headline="Say it?", arguments={})
@@ -64,9 +58,7 @@ async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(
     assert found.oldest_queued_seconds < 300
 
 
-async def test_of_several_the_one_that_waits_longest_is_told(
-    database: Database, stores: Stores
-) -> None:
+async def test_of_several_the_one_that_waits_longest_is_told(database: Database, stores: Stores) -> None:
     lease = await stores.started()
     await stores.say("hello", address=replace(ADDRESS, thread_key="200.1"))
     await made_long_ago(database)
@@ -84,9 +76,7 @@ async def oldest(database: Database) -> float:
     return (await SqlBacklogs(database).backlog()).oldest_queued_seconds
 
 
-async def test_only_processes_whose_hearts_beat_are_counted(
-    database: Database, stores: Stores
-) -> None:
+async def test_only_processes_whose_hearts_beat_are_counted(database: Database, stores: Stores) -> None:
     await stores.claims.heartbeat("w1")
     await stores.claims.heartbeat("w2")
     await stores.silence("w2")

@@ -10,16 +10,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Person
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
-from tests.contracts.stores import (
-    ADDRESS,
-    ALICE,
-    BOB,
-    COMPLETED,
-    FAILED,
-    STOPPED,
-    Stores,
-    added,
-)
+from tests.contracts.stores import ADDRESS, ALICE, BOB, COMPLETED, FAILED, STOPPED, Stores, added
 
 
 async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> None:
@@ -36,9 +27,7 @@ async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> 
 
 async def test_of_many_workers_exactly_one_gets_the_run(stores: Stores) -> None:
     receipt = await stores.say("hello")
-    leases = await asyncio.gather(
-        *(stores.claims.claim(receipt.run_id or "", f"w{n}") for n in range(10))
-    )
+    leases = await asyncio.gather(*(stores.claims.claim(receipt.run_id or "", f"w{n}") for n in range(10)))
 
     assert sum(lease is not None for lease in leases) == 1
 
@@ -144,9 +133,7 @@ async def test_burying_one_worker_takes_nothing_from_another(stores: Stores) -> 
     assert await stores.claims.claim(lease.run_id, "w3") is None
 
 
-async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(
-    stores: Stores,
-) -> None:
+async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     await stores.claims.remove_worker("w1")
     await stores.claims.heartbeat("w1")
@@ -238,9 +225,7 @@ async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
 async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-    runs = await asyncio.gather(
-        *(stores.stops.retry(lease.run_id, "click", continues=False) for _ in range(6))
-    )
+    runs = await asyncio.gather(*(stores.stops.retry(lease.run_id, "click", continues=False) for _ in range(6)))
 
     (new,) = [run_id for run_id in runs if run_id]
     run = await stores.conversations.run(new)
@@ -265,9 +250,7 @@ async def test_a_run_of_a_conversation_that_was_let_go_is_not_retried(stores: St
 async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-    runs = await asyncio.gather(
-        *(stores.stops.retry(lease.run_id, f"click{n}", continues=False) for n in range(6))
-    )
+    runs = await asyncio.gather(*(stores.stops.retry(lease.run_id, f"click{n}", continues=False) for n in range(6)))
 
     assert sum(run_id is not None for run_id in runs) == 1
     assert await stores.count("run") == 2
@@ -305,9 +288,7 @@ async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
     assert await stores.claims.claimable_runs() == tuple(expected)
 
 
-async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(
-    stores: Stores,
-) -> None:
+async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(stores: Stores) -> None:
     claims = SqlRunClaims(stores.database, found_max=2)
     line: list[str] = []
     for n in range(3):

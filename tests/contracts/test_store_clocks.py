@@ -9,14 +9,7 @@ import pytest
 from core.domain import ids
 from core.domain.threads import StopRun, Usage
 from core.stores import JournalEntry, UsageEntry
-from tests.contracts.stores import (
-    ADDRESS,
-    STOPPED,
-    Stores,
-    asking,
-    deciding,
-    message,
-)
+from tests.contracts.stores import ADDRESS, STOPPED, Stores, asking, deciding, message
 from tests.contracts.test_store_approvals import APPROVAL
 
 
@@ -45,10 +38,7 @@ async def test_the_run_under_way_is_the_one_that_began_last(stores: Stores) -> N
     assert snapshot.active_run is not None
     assert snapshot.active_run.run_id == second.run_id
     assert (await stores.say("a third message")).run_id == second.run_id
-    assert [run.run_id for run in await stores.conversations.runs(first.thread_id)] == [
-        first.run_id,
-        second.run_id,
-    ]
+    assert [run.run_id for run in await stores.conversations.runs(first.thread_id)] == [first.run_id, second.run_id]
     await stores.inbox.accept(message("", key="stop"), deciding(StopRun()))
     run = await stores.conversations.run(second.run_id)
     assert run is not None
@@ -96,9 +86,7 @@ async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores
 async def test_the_model_of_a_run_is_that_of_its_last_turn(stores: Stores) -> None:
     lease = await stores.started()
     for n, model in enumerate(("first", "last")):
-        entry = JournalEntry(
-            usage=(UsageEntry(turn_id=f"turn-{n}", model=model, usage=Usage()),),
-        )
+        entry = JournalEntry(usage=(UsageEntry(turn_id=f"turn-{n}", model=model, usage=Usage()),))
         await stores.journal.write(lease, entry)
     assert await stores.finish(lease)
     run = await stores.conversations.run(lease.run_id)

@@ -10,18 +10,7 @@ from core.domain.errors import LeaseLost
 from core.domain.threads import Address, Overhear, Usage
 from core.stores import ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
-from tests.contracts.stores import (
-    ADDRESS,
-    ALICE,
-    BOB,
-    Stores,
-    accept,
-    added,
-    asking,
-    deciding,
-    message,
-    told,
-)
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, asking, deciding, message, told
 
 
 async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
@@ -84,9 +73,7 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert await stores.conversations.snapshot(old.thread_id) is not None
 
 
-async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
-    stores: Stores,
-) -> None:
+async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(stores: Stores) -> None:
     asked, ask_id = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
     for _ in range(2):  # again, if it could not be deleted
@@ -105,9 +92,7 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     assert found.thread.thread_id == new.thread_id
 
 
-async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(
-    stores: Stores,
-) -> None:
+async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(stores: Stores) -> None:
     asked, _ = await stores.asked()
     rendering = await stores.deliveries.claim(asked.run_id, "w1")
     assert rendering is not None
@@ -127,9 +112,7 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
     assert (await stores.say("hello")).is_new_run
 
 
-async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_nothing(
-    stores: Stores,
-) -> None:
+async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_nothing(stores: Stores) -> None:
     receipt = await stores.say("hello", key="m1")
     await stores.conversations.forget(receipt.thread_id or "")
 
@@ -156,20 +139,10 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
         lease,
         JournalEntry(
             messages=(
+                replace(told(lease, "my secret"), type="user", metadata={"author_id": "U1", "author": "alice"}),
+                replace(told(lease, "not mine"), type="user", metadata={"author_id": "U2", "author": "bob"}),
                 replace(
-                    told(lease, "my secret"),
-                    type="user",
-                    metadata={"author_id": "U1", "author": "alice"},
-                ),
-                replace(
-                    told(lease, "not mine"),
-                    type="user",
-                    metadata={"author_id": "U2", "author": "bob"},
-                ),
-                replace(
-                    told(
-                        lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}'
-                    ),
+                    told(lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}'),
                     type="user",
                     metadata={"is_heard": True},
                 ),
@@ -195,9 +168,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     (run,) = await stores.conversations.runs(lease.thread_id)
     assert run.requester is None
     late = datetime.now(UTC) + timedelta(days=1)
-    assert [
-        one.author for one in await stores.conversations.heard(lease.thread_id, None, late)
-    ] == [BOB]
+    assert [one.author for one in await stores.conversations.heard(lease.thread_id, None, late)] == [BOB]
     assert (await stores.conversations.usage(thread_id=lease.thread_id)).input_tokens == 5
     there = await stores.conversations.find(other)
     assert there is not None
@@ -208,9 +179,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     )
 
 
-async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(
-    stores: Stores,
-) -> None:
+async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(stores: Stores) -> None:
     runs = [(await stores.say("one")).run_id]
     elsewhere = replace(ADDRESS, thread_key="200.1")
     runs.append((await stores.say("two", address=elsewhere)).run_id)

@@ -27,9 +27,7 @@ async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
     assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
 
 
-async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(
-    stores: Stores,
-) -> None:
+async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(stores: Stores) -> None:
     lease, rendering = await _showing(stores)
     assert await stores.finish(lease)
     second = await stores.say("and that")
@@ -63,9 +61,7 @@ async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
 
 async def test_exactly_one_of_many_workers_shows_a_run(stores: Stores) -> None:
     lease = await stores.started()
-    claims = await asyncio.gather(
-        *(stores.deliveries.claim(lease.run_id, f"s{n}") for n in range(8))
-    )
+    claims = await asyncio.gather(*(stores.deliveries.claim(lease.run_id, f"s{n}") for n in range(8)))
 
     assert sum(claim is not None for claim in claims) == 1
 
@@ -144,9 +140,7 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
 async def test_a_record_keeps_everything(stores: Stores) -> None:
     _, rendering = await _showing(stores)
     (status,) = await stores.deliveries.plan(rendering, [STATUS])
-    failed = replace(
-        status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"}
-    )
+    failed = replace(status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"})
     await stores.deliveries.record(rendering, failed)
 
     assert await stores.deliveries.plan(rendering, []) == (failed,)
@@ -214,9 +208,7 @@ async def test_a_refused_question_of_a_run_that_goes_on_stays_refused(stores: St
     assert not await stores.deliveries.reopen("no such run")
 
 
-async def test_a_refused_file_of_the_sandbox_is_a_result_and_a_text_file_is_none(
-    stores: Stores,
-) -> None:
+async def test_a_refused_file_of_the_sandbox_is_a_result_and_a_text_file_is_none(stores: Stores) -> None:
     lease, rendering = await _showing(stores)
     drafts = [
         DeliveryDraft(slot="file", body={"path": "a"}),
@@ -244,9 +236,7 @@ async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     assert await stores.finish(lease, replace(COMPLETED, deliveries=drafts))
     _, answer, file, notice = await stores.deliveries.plan(rendering, [])
     for refused in (answer, file, notice):
-        await stores.deliveries.record(
-            rendering, replace(refused, state="failed", error="is_archived")
-        )
+        await stores.deliveries.record(rendering, replace(refused, state="failed", error="is_archived"))
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.claim(lease.run_id, "w1") is None
 

@@ -34,12 +34,7 @@ async def recorded(stores: Stores, lease: Lease, shown: DeliveryLease) -> None:
     found = select(deliveries.c.delivery_id).where(deliveries.c.run_id == lease.run_id)
     delivery_id = await stores.database.read(lambda c: c.execute(found).scalar_one())
     sent = Delivery(
-        delivery_id=delivery_id,
-        run_id=lease.run_id,
-        slot="answer",
-        ordinal=0,
-        body={"text": "late"},
-        state="delivered",
+        delivery_id=delivery_id, run_id=lease.run_id, slot="answer", ordinal=0, body={"text": "late"}, state="delivered"
     )
     await stores.deliveries.record(shown, sent)
 

@@ -254,9 +254,7 @@ async def test_a_cursor_never_goes_back(stores: Stores) -> None:
 
 
 async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> None:
-    await asyncio.gather(
-        *(stores.inbox.advance_cursor("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100))
-    )
+    await asyncio.gather(*(stores.inbox.advance_cursor("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100)))
 
     assert await stores.inbox.cursors("discord") == {"C1": "300"}
 
@@ -268,13 +266,7 @@ def _of(arrival: InboxItem, message_ref: str) -> InboxItem:
 async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -> None:
     quiet, busy = replace(ADDRESS, thread_key="101.1"), replace(ADDRESS, thread_key="102.1")
     elsewhere = replace(ADDRESS, workspace_id="T2")
-    for address, reference in (
-        (busy, "102.1"),
-        (quiet, "101.1"),
-        (elsewhere, "103.1"),
-        (busy, "104.1"),
-        (busy, ""),
-    ):
+    for address, reference in ((busy, "102.1"), (quiet, "101.1"), (elsewhere, "103.1"), (busy, "104.1"), (busy, "")):
         await stores.say("hello", address=address, message_ref=reference)
     left = replace(ADDRESS, thread_key="105.1")
     said = await stores.say("hello", address=left, message_ref="105.1")
@@ -308,9 +300,7 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
     end = noon + timedelta(minutes=2)
     heard = await stores.conversations.heard(snapshot.thread.thread_id, None, end)
     assert [(one.text, one.message_ref) for one in heard] == [("lunch 0", "h0"), ("lunch 1", "h1")]
-    assert heard[0] == ChatMessage(
-        author=ALICE, text="lunch 0", sent_at=noon, message_ref="h0", files=(file,)
-    )
+    assert heard[0] == ChatMessage(author=ALICE, text="lunch 0", sent_at=noon, message_ref="h0", files=(file,))
     later = await stores.conversations.heard(snapshot.thread.thread_id, noon, end)
     assert [one.text for one in later] == ["lunch 1"]
 
@@ -327,9 +317,7 @@ async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: 
 
     later = datetime.now(UTC) + timedelta(minutes=1)
     for number, author in enumerate((BOB, ALICE)):
-        await stores.say(
-            "lunch?", message_ref=f"h{number}", author=author, sent_at=later, decide=decide
-        )
+        await stores.say("lunch?", message_ref=f"h{number}", author=author, sent_at=later, decide=decide)
         await stores.conversations.note_earlier_authors(lease.thread_id, {"U9": "dana"})
 
     assert [(one.is_known, one.heard_at) for one in seen] == [(False, None), (True, later)]
@@ -349,9 +337,7 @@ async def test_a_person_without_access_counts_among_those_who_write(stores: Stor
     assert found.thread.earlier_authors == {BOB.person_id: BOB.name}
 
 
-async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(
-    stores: Stores,
-) -> None:
+async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(stores: Stores) -> None:
     seen: list[ThreadParticipants] = []
 
     def decide(snapshot: ThreadSnapshot | None) -> Decision:
@@ -370,12 +356,7 @@ async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Store
     async def asked(key: str, **changes: object) -> bool:
         arrival = replace(
             message("hello", key=key),
-            **{
-                "address": replace(ADDRESS, thread_key=key),
-                "author": app,
-                "sent_at": now,
-                **changes,
-            },
+            **{"address": replace(ADDRESS, thread_key=key), "author": app, "sent_at": now, **changes},
         )
         receipt = await stores.inbox.accept(arrival, deciding(Accept()))
         return isinstance(receipt.decision, Accept) and not receipt.is_duplicate

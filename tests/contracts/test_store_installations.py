@@ -5,9 +5,7 @@ from dataclasses import replace
 from core.domain.installations import Installation
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, accept, message
 
-HERE = Installation(
-    platform="slack", workspace_id="T1", sealed_token="sealed", facts={"bot_id": "B1"}
-)
+HERE = Installation(platform="slack", workspace_id="T1", sealed_token="sealed", facts={"bot_id": "B1"})
 
 
 async def acts(stores: Stores) -> list[str]:
@@ -37,9 +35,7 @@ async def test_a_token_is_replaced_where_it_is_still_the_same(stores: Stores) ->
 async def test_who_leaves_takes_the_token_and_names_its_own_open_runs(stores: Stores) -> None:
     await stores.installations.save(HERE, by=ALICE)
     open_run = await stores.say("work")
-    elsewhere = replace(
-        message("work", key="k2"), address=replace(ADDRESS, workspace_id="T2", thread_key="9")
-    )
+    elsewhere = replace(message("work", key="k2"), address=replace(ADDRESS, workspace_id="T2", thread_key="9"))
     await stores.inbox.accept(elsewhere, accept)
     assert await stores.installations.leave("slack", "T1") == (open_run.run_id,)
     assert await stores.installations.find("slack", "T1") is None

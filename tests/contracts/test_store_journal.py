@@ -8,18 +8,7 @@ import pytest
 from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStarted
 from core.domain.threads import Lease, Reply, ToolCallRecord, Usage
 from core.stores import DeliveryDraft, JournalEntry, RunResult, UsageEntry
-from tests.contracts.stores import (
-    ADDRESS,
-    BOB,
-    COMPLETED,
-    FAILED,
-    STOPPED,
-    Stores,
-    added,
-    asking,
-    event,
-    told,
-)
+from tests.contracts.stores import ADDRESS, BOB, COMPLETED, FAILED, STOPPED, Stores, added, asking, event, told
 
 
 def _call(lease: Lease, index: int, turn_id: str = "t1") -> ToolCallRecord:
@@ -60,12 +49,7 @@ async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
     lease = await stores.started()
     sent = replace(
         told(lease, "naïve 数据 👩‍👩‍👧 \0 \ud83d"),
-        content={
-            "role": "user",
-            "content": [{"a": None, "b": [1.5, True, 2**60]}],
-            "z": {},
-            "a": "",
-        },
+        content={"role": "user", "content": [{"a": None, "b": [1.5, True, 2**60]}], "z": {}, "a": ""},
         metadata={"raw": "tab\t \0 \ud83d"},
         token_count=7,
         agent_id="agent",
@@ -78,9 +62,7 @@ async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
     assert list(stored.content) == list(sent.content)
 
 
-async def test_a_number_that_json_lacks_is_stored_as_none_beside_half_a_pair(
-    stores: Stores,
-) -> None:
+async def test_a_number_that_json_lacks_is_stored_as_none_beside_half_a_pair(stores: Stores) -> None:
     lease = await stores.started()
     sent = replace(told(lease, ""), metadata={"raw": "\ud83d", "share": float("nan")})
     await stores.journal.write(lease, JournalEntry(messages=(sent,)))
@@ -130,9 +112,7 @@ async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
     calls = [_call(lease, 0), _call(lease, 1), _call(lease, 0, "t2")]
     await stores.journal.write(lease, JournalEntry(started=tuple(calls[:2])))
     await stores.journal.write(lease, JournalEntry(started=tuple(calls[2:])))
-    done = replace(
-        calls[1], state="finished", result={"success": True, "output": "x"}, metadata={"k": 1}
-    )
+    done = replace(calls[1], state="finished", result={"success": True, "output": "x"}, metadata={"k": 1})
     await stores.journal.write(lease, JournalEntry(finished=(done,)))
 
     assert await stores.journal.calls(lease.run_id) == (calls[0], done, calls[2])
@@ -147,9 +127,7 @@ async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
 
 
 async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
-    spent = Usage(
-        input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25, estimated_usd=0.125
-    )
+    spent = Usage(input_tokens=10, cached_tokens=4, output_tokens=2, cost_usd=0.25, estimated_usd=0.125)
     first = await stores.started()
     entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=spent),) * 2)
     await stores.journal.write(first, entry)
@@ -194,9 +172,7 @@ async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -
     assert [str(one.cursor) for one in events] == ["1-1", "1-9", "1-10", "2-1"]
     assert events[1] == early[2]
     assert events[2] == replace(
-        early[1],
-        event=MessageAdded(message=replace(whole, sequence=1)),
-        message_id=whole.message_id,
+        early[1], event=MessageAdded(message=replace(whole, sequence=1)), message_id=whole.message_id
     )
     after = await stores.conversations.events(first.run_id, after=events[1].cursor)
     assert after == events[2:]
@@ -241,9 +217,7 @@ async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> No
 
 
 @pytest.mark.parametrize("ending", [STOPPED, FAILED])
-async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(
-    stores: Stores, ending: RunResult
-) -> None:
+async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(stores: Stores, ending: RunResult) -> None:
     lease = await stores.started("one")
     taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
     await stores.say("two", key="m2", author=BOB)

@@ -12,10 +12,7 @@ from tests.contracts.sweeps import swept_by
 
 async def claimed(stores: Stores, count: int, *, days: float) -> None:
     rows = [
-        {
-            "dedupe_key": f"{days:g} days, {number}",
-            "claimed_at": datetime.now(UTC) - timedelta(days=days),
-        }
+        {"dedupe_key": f"{days:g} days, {number}", "claimed_at": datetime.now(UTC) - timedelta(days=days)}
         for number in range(count)
     ]
     await stores.database.write(TEST, lambda c: c.execute(claimed_keys.insert(), rows).close())

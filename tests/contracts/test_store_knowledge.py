@@ -28,16 +28,11 @@ def vectors(database: Database) -> SqlKnowledgeVectors:
 
 
 def draft(name: str = "a.txt", content: str = "1", head: str = "head") -> EntryDraft:
-    return EntryDraft(
-        name=name, kind="txt", title="", content_hash=content, size_bytes=3, head=head
-    )
+    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=3, head=head)
 
 
 def cut(*texts: str) -> list[Chunk]:
-    return [
-        Chunk(number=at, page=at + 1, place="", text=text, tokens=10)
-        for at, text in enumerate(texts)
-    ]
+    return [Chunk(number=at, page=at + 1, place="", text=text, tokens=10) for at, text in enumerate(texts)]
 
 
 async def found(knowledge: SqlKnowledge, query: str, *entries: KnowledgeEntry) -> list[str]:
@@ -60,9 +55,7 @@ async def test_an_entry_is_read_back_as_it_was_added(knowledge: SqlKnowledge) ->
     assert await knowledge.head(entry.entry_id) == "head"
 
 
-async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(
-    knowledge: SqlKnowledge,
-) -> None:
+async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(head="a" + "字" * 50_000), cut("x"))
 
     assert await knowledge.head(entry.entry_id) == "a" + "字" * ((HEAD_BYTES - 1) // 3)
@@ -76,9 +69,7 @@ async def test_the_same_content_again_is_the_same_entry(knowledge: SqlKnowledge)
     assert await knowledge.entries([AGENT]) == (first,)
 
 
-async def test_the_same_content_added_many_times_at_once_is_one_entry(
-    knowledge: SqlKnowledge,
-) -> None:
+async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge: SqlKnowledge) -> None:
     added = await asyncio.gather(*(knowledge.add(AGENT, draft(), cut("words")) for _ in range(6)))
 
     assert len({entry.entry_id for entry in added}) == 1
@@ -86,9 +77,7 @@ async def test_the_same_content_added_many_times_at_once_is_one_entry(
     assert await found(knowledge, "words", *added) == ["words"]
 
 
-async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(
-    knowledge: SqlKnowledge,
-) -> None:
+async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(knowledge: SqlKnowledge) -> None:
     old = await knowledge.add(AGENT, draft(content="1"), cut("the old price"))
     new = await knowledge.add(AGENT, draft(content="2"), cut("the new price"))
 
@@ -97,9 +86,7 @@ async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(
     assert await knowledge.chunks(old.entry_id) == ()
 
 
-async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(
-    knowledge: SqlKnowledge,
-) -> None:
+async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(knowledge: SqlKnowledge) -> None:
     other = Scope("agent", "other")
     kept = await knowledge.add(AGENT, draft(name="a", content="1"), cut("kept words"))
     old = await knowledge.add(AGENT, draft(name="b", content="2"), cut("old words"))
@@ -109,9 +96,7 @@ async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(
     await knowledge.rename(AGENT, theirs.entry_id, "b")
     await knowledge.rename(AGENT, "unknown", "b")
 
-    assert [(one.entry_id, one.name) for one in await knowledge.entries([AGENT])] == [
-        (kept.entry_id, "b")
-    ]
+    assert [(one.entry_id, one.name) for one in await knowledge.entries([AGENT])] == [(kept.entry_id, "b")]
     assert await knowledge.entries([other]) == (theirs,)
     assert await found(knowledge, "words", kept, old) == ["kept words"]
 
@@ -171,9 +156,7 @@ async def test_an_entry_is_unseen_until_it_is_whole(knowledge: SqlKnowledge) -> 
     assert (seen, len(await knowledge.entries([AGENT]))) == ([0], 1)
 
 
-async def test_an_add_whose_thread_is_forgotten_says_so(
-    knowledge: SqlKnowledge, stores: Stores
-) -> None:
+async def test_an_add_whose_thread_is_forgotten_says_so(knowledge: SqlKnowledge, stores: Stores) -> None:
     thread = await stores.conversations.create(ADDRESS)
     loop = asyncio.get_running_loop()
 
@@ -228,16 +211,7 @@ async def test_english_is_found_in_other_forms_and_cases(knowledge: SqlKnowledge
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "' OR 1=1 --",
-        '"quoted" AND NOT',
-        "a:b* (c) ^d",
-        "\\ ' & | !",
-        "NEAR(a b)",
-        "\0 \ud800",
-        "%_",
-    ],
+    "text", ["' OR 1=1 --", '"quoted" AND NOT', "a:b* (c) ^d", "\\ ' & | !", "NEAR(a b)", "\0 \ud800", "%_"]
 )
 async def test_signs_of_query_languages_are_only_text(knowledge: SqlKnowledge, text: str) -> None:
     entry = await knowledge.add(AGENT, draft(), cut(f"before {text} after", "nothing"))
@@ -261,9 +235,7 @@ async def test_as_many_chunks_are_found_as_are_wanted(knowledge: SqlKnowledge) -
     assert {hit.entry_id for hit in hits} == {entry.entry_id}
 
 
-async def test_the_nearest_vectors_are_found(
-    knowledge: SqlKnowledge, vectors: SqlKnowledgeVectors
-) -> None:
+async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: SqlKnowledgeVectors) -> None:
     chance = random.Random(7)
     rows = [[chance.gauss(0, 1) for _ in range(64)] for _ in range(200)]
     entry = await knowledge.add(AGENT, draft(), cut(*(f"chunk {at}" for at in range(200))))

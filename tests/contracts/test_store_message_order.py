@@ -31,13 +31,7 @@ async def thread_of(stores: Stores) -> str:
 
 
 async def change(
-    stores: Stores,
-    kind: InputKind,
-    ref: str,
-    words: str = "",
-    *,
-    sent_at: datetime,
-    is_addressed: bool = True,
+    stores: Stores, kind: InputKind, ref: str, words: str = "", *, sent_at: datetime, is_addressed: bool = True
 ) -> Receipt:
     """An edit or a deletion, decided on as chats do: it needs something under way."""
     arrival = replace(
@@ -78,9 +72,7 @@ async def test_over_http_the_order_is_that_of_arrival(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["a new thread", "a thread at work"])
-async def test_a_message_that_was_deleted_before_it_came_is_not_taken(
-    stores: Stores, *, is_first: bool
-) -> None:
+async def test_a_message_that_was_deleted_before_it_came_is_not_taken(stores: Stores, *, is_first: bool) -> None:
     if not is_first:
         await stores.say("hello", sent_at=at(-60))
     await change(stores, "delete", "m2", sent_at=at(2))
@@ -94,9 +86,7 @@ async def test_a_message_that_was_deleted_before_it_came_is_not_taken(
         assert await stores.conversations.find(ADDRESS) is None
 
 
-async def test_a_message_that_was_edited_before_it_came_is_taken_in_its_newest_version(
-    stores: Stores,
-) -> None:
+async def test_a_message_that_was_edited_before_it_came_is_taken_in_its_newest_version(stores: Stores) -> None:
     await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
     await change(stores, "edit", "m1", "pay 100", sent_at=at(3))
     old = await stores.say("pay 1000", key="m1", sent_at=NOON)
@@ -107,9 +97,7 @@ async def test_a_message_that_was_edited_before_it_came_is_taken_in_its_newest_v
     assert await read(stores) == ["pay 10"]
 
 
-async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back(
-    stores: Stores,
-) -> None:
+async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back(stores: Stores) -> None:
     words = "nothing for you"
     await change(stores, "edit", "m1", words, sent_at=at(5), is_addressed=False)
     receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
@@ -119,9 +107,7 @@ async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back
     assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 1
 
 
-async def test_of_two_edits_the_later_one_counts_in_whatever_order_they_come(
-    stores: Stores,
-) -> None:
+async def test_of_two_edits_the_later_one_counts_in_whatever_order_they_come(stores: Stores) -> None:
     await stores.say("pay 1000", key="m1", sent_at=NOON)
     await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
     old = await change(stores, "edit", "m1", "pay 100", sent_at=at(3))
@@ -139,9 +125,7 @@ async def test_a_deletion_is_final_whenever_it_was_sent(stores: Stores) -> None:
     assert await read(stores) == ["hello"]
 
 
-async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(
-    stores: Stores,
-) -> None:
+async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(stores: Stores) -> None:
     run_id = (await stores.say("sum the table pleese", key="m1")).run_id or ""
     lease = await stores.claims.claim(run_id, "w1")
     assert lease is not None

@@ -10,12 +10,7 @@ from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
 
 NOW = datetime.now(UTC)
 REQUEST = PairingRequest(
-    platform="slack",
-    workspace_id="T1",
-    person=BOB,
-    code_hash="h1",
-    asked_at=NOW,
-    expires_at=NOW + timedelta(hours=1),
+    platform="slack", workspace_id="T1", person=BOB, code_hash="h1", asked_at=NOW, expires_at=NOW + timedelta(hours=1)
 )
 EXPIRED = replace(REQUEST, expires_at=NOW - timedelta(seconds=1))
 
@@ -66,9 +61,7 @@ async def test_so_many_may_wait_and_no_more(stores: Stores) -> None:
     for n in range(2):
         waiting = replace(REQUEST, person=Person(person_id=f"U{n}", name="x"), code_hash=f"h{n}")
         assert await stores.pairings.ask(waiting, open_max=2)
-    assert not await stores.pairings.ask(
-        replace(REQUEST, person=Person(person_id="U9", name="x")), open_max=2
-    )
+    assert not await stores.pairings.ask(replace(REQUEST, person=Person(person_id="U9", name="x")), open_max=2)
     elsewhere = replace(REQUEST, workspace_id="T2")
     assert await stores.pairings.ask(elsewhere, open_max=2)
 
@@ -102,7 +95,4 @@ async def test_whoever_is_forgotten_is_no_longer_named_as_paired(stores: Stores)
     assert (await stores.conversations.erase_person(elsewhere, BOB.person_id)).names == 0
     assert (await stores.conversations.erase_person(ADDRESS, BOB.person_id)).names == 2
     entries = await stores.audit.newest(limit=5)
-    assert [(one.action, one.subject) for one in entries] == [
-        ("unpaired", "forgotten"),
-        ("paired", "forgotten"),
-    ]
+    assert [(one.action, one.subject) for one in entries] == [("unpaired", "forgotten"), ("paired", "forgotten")]

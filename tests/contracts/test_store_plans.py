@@ -5,23 +5,13 @@ import asyncio
 import pytest
 
 from core.domain.errors import LeaseLost
-from core.domain.plans import (
-    Plan,
-    Plans,
-    PlansOfRun,
-    Step,
-    create_plan,
-    delete_plan,
-    mark_step,
-)
+from core.domain.plans import Plan, Plans, PlansOfRun, Step, create_plan, delete_plan, mark_step
 from tests.contracts.stores import Stores
 
 
 async def test_plans_come_back_as_they_were_left(stores: Stores) -> None:
     lease = await stores.started()
-    made = await stores.plans.change(
-        lease.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look", "Go"))
-    )
+    made = await stores.plans.change(lease.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look", "Go")))
     assert await stores.plans.change(lease.thread_id, lambda known: known) == made
     await stores.plans.change(lease.thread_id, lambda known: delete_plan(known, "p"))
     assert await stores.plans.change(lease.thread_id, lambda known: known) == ()
@@ -33,9 +23,7 @@ async def test_changes_at_once_are_all_kept(stores: Stores) -> None:
     await stores.plans.change(lease.thread_id, lambda known: create_plan(known, "p", "Trip", steps))
 
     async def done(index: int) -> Plans:
-        return await stores.plans.change(
-            lease.thread_id, lambda known: mark_step(known, "p", index, "completed", None)
-        )
+        return await stores.plans.change(lease.thread_id, lambda known: mark_step(known, "p", index, "completed", None))
 
     await asyncio.gather(*(done(index) for index in range(5)))
     (plan,) = await stores.plans.change(lease.thread_id, lambda known: known)
@@ -50,9 +38,7 @@ async def test_a_worker_that_lost_its_run_changes_no_plan(stores: Stores) -> Non
     assert await stores.claims.claim(old.run_id, "w2") is not None
 
     with pytest.raises(LeaseLost):
-        await held.change(
-            old.thread_id, lambda known: mark_step(known, "p", 0, "blocked", "the run broke off")
-        )
+        await held.change(old.thread_id, lambda known: mark_step(known, "p", 0, "blocked", "the run broke off"))
     (plan,) = await held.read(old.thread_id)
     assert plan.steps[0].status == "not_started"
 
@@ -71,8 +57,6 @@ async def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
 async def test_what_a_plan_is_carried_out_with_is_kept(stores: Stores) -> None:
     lease = await stores.started()
     step = Step(text="Go", status="skipped", key="k", tries=2, result="there", attachments=("a",))
-    plan = Plan(
-        plan_id="p", title="Trip", steps=(step,), stage="choice", run_id="r", seen_message_id="m"
-    )
+    plan = Plan(plan_id="p", title="Trip", steps=(step,), stage="choice", run_id="r", seen_message_id="m")
     await stores.plans.change(lease.thread_id, lambda known: (*known, plan))
     assert await stores.plans.read(lease.thread_id) == (plan,)

@@ -74,9 +74,7 @@ async def test_a_finished_turn_starts_the_count_anew(stores: Stores) -> None:
     assert await deaths_after(stores, lease) == 1
 
 
-async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(
-    stores: Stores,
-) -> None:
+async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(stores: Stores) -> None:
     lease = await died(stores, 2)
     await stores.journal.inputs(lease, turn(lease))
 
@@ -91,9 +89,7 @@ async def test_what_is_no_finished_turn_leaves_the_count(stores: Stores, what: s
     entries = {
         "mended": turn(lease, is_mended=True),
         "ended": JournalEntry(events=(event(lease, 1, TurnFinished(turn_id="t", is_mended=True)),)),
-        "message": JournalEntry(
-            messages=(said,), events=(event(lease, 1, MessageAdded(message=said)),)
-        ),
+        "message": JournalEntry(messages=(said,), events=(event(lease, 1, MessageAdded(message=said)),)),
         "input": JournalEntry(taken_input_ids=taken),
         "nothing": JournalEntry(),
     }

@@ -13,9 +13,7 @@ def aside(lease: Lease, kind: MessageType, words: str) -> Message:
 
 
 def summary(lease: Lease, last: Message) -> Message:
-    return replace(
-        told(lease, "summary"), type="summary", metadata={"replaces_up_to": last.message_id}
-    )
+    return replace(told(lease, "summary"), type="summary", metadata={"replaces_up_to": last.message_id})
 
 
 async def recent(stores: Stores, lease: Lease, *added: Message) -> list[object]:
@@ -43,10 +41,7 @@ async def test_a_summary_stands_for_what_it_replaces(stores: Stores) -> None:
 async def test_a_summary_of_nothing_known_replaces_nothing(stores: Stores) -> None:
     lease = await stores.started()
     stranger = told(lease, "never stored")
-    assert await recent(stores, lease, told(lease, "a"), summary(lease, stranger)) == [
-        "a",
-        "summary",
-    ]
+    assert await recent(stores, lease, told(lease, "a"), summary(lease, stranger)) == ["a", "summary"]
 
 
 async def test_of_what_passes_only_the_newest_comes_along(stores: Stores) -> None:

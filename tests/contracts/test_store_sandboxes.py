@@ -25,12 +25,7 @@ async def kept(request: pytest.FixtureRequest, stores: Stores) -> Kept:
 
 def record(thread_id: str, **changes: object) -> SandboxRecord:
     fresh = SandboxRecord(
-        thread_id=thread_id,
-        provider="modal",
-        provider_ref="sb-1",
-        state="started",
-        snapshot_ref=None,
-        last_used_at=NOW,
+        thread_id=thread_id, provider="modal", provider_ref="sb-1", state="started", snapshot_ref=None, last_used_at=NOW
     )
     return replace(fresh, **changes)
 

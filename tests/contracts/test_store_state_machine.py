@@ -12,15 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from core.domain.errors import LeaseLost
 from core.domain.threads import Lease
-from tests.contracts.stores import (
-    ADDRESS,
-    COMPLETED,
-    FAILED,
-    STOPPED,
-    added,
-    asking,
-    stores_over,
-)
+from tests.contracts.stores import ADDRESS, COMPLETED, FAILED, STOPPED, added, asking, stores_over
 from tests.databases import open_sqlite
 
 WORKERS = st.sampled_from(["w1", "w2", "w3"])
@@ -127,9 +119,7 @@ class RunsAndLeases(RuleBasedStateMachine):
         active = snapshot.active_run
         assert (active.run_id if active else None) == self.active
         assert (snapshot.thread.state == "running") == (active is not None)
-        assert (snapshot.thread.state == "waiting") == (
-            active is None and snapshot.open_ask is not None
-        )
+        assert (snapshot.thread.state == "waiting") == (active is None and snapshot.open_ask is not None)
         if active is not None:
             assert (active.status == "running") == (self.valid is not None)
         messages = self._runner.run(self.stores.conversations.messages(snapshot.thread.thread_id))
@@ -145,10 +135,6 @@ class RunsAndLeases(RuleBasedStateMachine):
 
 
 RunsAndLeases.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=list(HealthCheck),
+    max_examples=25, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 TestRunsAndLeases = RunsAndLeases.TestCase

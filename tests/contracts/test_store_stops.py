@@ -18,9 +18,7 @@ def at(seconds: float) -> datetime:
 
 async def stop(stores: Stores, seconds: float) -> None:
     wish = replace(message("stop", key=f"stop {seconds}", kind="answer"), message_ref="")
-    await stores.inbox.accept(
-        replace(wish, sent_at=at(seconds)), deciding(StopRun(until=at(seconds)))
-    )
+    await stores.inbox.accept(replace(wish, sent_at=at(seconds)), deciding(StopRun(until=at(seconds))))
 
 
 async def unread(stores: Stores, thread_id: str) -> list[str]:
@@ -28,9 +26,7 @@ async def unread(stores: Stores, thread_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["in order", "the stop comes last"])
-async def test_what_is_sent_after_a_stop_starts_another_run(
-    stores: Stores, *, is_late: bool
-) -> None:
+async def test_what_is_sent_after_a_stop_starts_another_run(stores: Stores, *, is_late: bool) -> None:
     said = await stores.say("a", sent_at=at(0))
     await stores.say("b", sent_at=at(1))
     if not is_late:
@@ -43,9 +39,7 @@ async def test_what_is_sent_after_a_stop_starts_another_run(
     assert await unread(stores, said.thread_id or "") == ["c"]
 
 
-async def test_a_deleted_request_is_kept_nowhere_and_takes_no_later_one_along(
-    stores: Stores,
-) -> None:
+async def test_a_deleted_request_is_kept_nowhere_and_takes_no_later_one_along(stores: Stores) -> None:
     said = await stores.say("the password is x", key="m1", sent_at=at(0))
     await stores.say("my own request", key="m2", sent_at=at(10))
     gone = replace(message("", key="gone", kind="delete"), message_ref="m1", sent_at=at(5))
@@ -65,9 +59,7 @@ async def test_a_stop_of_unknown_time_covers_what_has_come_so_far(stores: Stores
     assert len(await stores.conversations.runs(said.thread_id or "")) == 1
 
 
-async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(
-    stores: Stores,
-) -> None:
+async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(stores: Stores) -> None:
     said = await stores.say("a", key="m1", sent_at=at(0))
     lease = await stores.claims.claim(said.run_id or "", "w1")
     assert lease is not None

@@ -10,9 +10,7 @@ from tests.contracts.stores import Stores, stores_over
 
 NOW = datetime(2026, 5, 1, 12, 30, tzinfo=UTC)
 LATER = datetime.now(UTC) + timedelta(minutes=30)
-CLAIM = TakeoverClaim(
-    link_key="k1", thread_id="t1", cookie_hash="alice", expires_at=LATER, used_at=NOW
-)
+CLAIM = TakeoverClaim(link_key="k1", thread_id="t1", cookie_hash="alice", expires_at=LATER, used_at=NOW)
 
 
 async def test_the_first_of_several_concurrent_claims_wins(stores: Stores) -> None:

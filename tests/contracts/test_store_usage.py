@@ -4,15 +4,7 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from core.domain.budget import (
-    NO_LIMIT,
-    Budget,
-    Limit,
-    PlannedCall,
-    Reservation,
-    Spending,
-    Spent,
-)
+from core.domain.budget import NO_LIMIT, Budget, Limit, PlannedCall, Reservation, Spending, Spent
 from core.domain.threads import APP_PREFIX, Address, Lease, Usage
 from core.stores import JournalEntry, UsageEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
@@ -35,9 +27,7 @@ async def _spending(stores: Stores, lease: Lease, since: date = LONG_AGO) -> Spe
 
 
 async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
-    usage = Usage(
-        input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost, estimated_usd=cost / 2
-    )
+    usage = Usage(input_tokens=10, cached_tokens=5, output_tokens=2, cost_usd=cost, estimated_usd=cost / 2)
     entry = UsageEntry(turn_id="t", model="m", usage=usage)
     await stores.journal.write(lease, JournalEntry(usage=(entry,)))
 
@@ -80,9 +70,7 @@ async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
     assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=24, unpriced_tokens=12)
 
 
-async def test_changed_limits_hold_for_their_workspace_until_the_default_is_restored(
-    stores: Stores,
-) -> None:
+async def test_changed_limits_hold_for_their_workspace_until_the_default_is_restored(stores: Stores) -> None:
     lease, change = await _started(stores), stores.ledger.change_limit
 
     async def changed(place: Address = ADDRESS) -> object:
@@ -132,11 +120,7 @@ async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
 
     spent = await _spending(stores, lease)
 
-    assert (spent.run.cost_usd, spent.person.cost_usd, spent.workspace.cost_usd) == (
-        0,
-        3,
-        3,
-    )
+    assert (spent.run.cost_usd, spent.person.cost_usd, spent.workspace.cost_usd) == (0, 3, 3)
 
 
 async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores) -> None:
@@ -155,9 +139,7 @@ async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores
     assert (again.person.cost_usd, again.workspace.cost_usd) == (1, 8)
 
 
-async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
-    stores: Stores,
-) -> None:
+async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(stores: Stores) -> None:
     await _spread(stores)
 
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
@@ -168,9 +150,7 @@ async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(
     assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
 
 
-async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
-    stores: Stores,
-) -> None:
+async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(stores: Stores) -> None:
     lease = await _started(stores)
     used = Usage(input_tokens=100, cost_usd=0.5, estimated_usd=0.5)
     book = stores.ledger.book
@@ -178,19 +158,13 @@ async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(
     await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
 
     spent = await _spending(stores, lease)
-    assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [
-        1,
-        1.5,
-        1.5,
-    ]
+    assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [1, 1.5, 1.5]
     assert spent.run == Spent()
     of_thread = await stores.conversations.usage(thread_id=lease.thread_id)
     assert of_thread.input_tokens == 300
 
 
-async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well(
-    stores: Stores,
-) -> None:
+async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well(stores: Stores) -> None:
     lease = await _started(stores)
     await stores.conversations.forget(lease.thread_id)
     used = Usage(input_tokens=100, cost_usd=0.5)
@@ -210,24 +184,17 @@ async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
 
 
 async def test_calls_at_the_same_time_do_not_pass_a_limit_together(stores: Stores) -> None:
-    leases = [
-        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(6)
-    ]
+    leases = [await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(6)]
     asked = [_reserve(stores, one, MOST, OF_PERSON) for one in leases]
     granted = [one.is_granted for one in await asyncio.gather(*asked)]
     assert granted.count(True) == 2  # the second may begin, because the limit is not reached yet
     assert [
-        one.spending.person
-        for one in await asyncio.gather(*(_reserve(stores, one, MOST, OF_PERSON) for one in leases))
+        one.spending.person for one in await asyncio.gather(*(_reserve(stores, one, MOST, OF_PERSON) for one in leases))
     ] == [Spent()] * 6
 
 
-async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(
-    stores: Stores,
-) -> None:
-    first, second, third = [
-        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)
-    ]
+async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(stores: Stores) -> None:
+    first, second, third = [await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)]
     budget = Budget(person=Limit(tokens=100_000))
 
     async def is_granted(lease: Lease) -> bool:
@@ -244,17 +211,11 @@ async def test_a_reservation_ends_with_the_usage_of_its_call_and_with_its_run(
     assert await is_granted(third)
 
 
-async def test_a_run_that_is_refused_gives_back_what_its_dead_call_had_reserved(
-    stores: Stores,
-) -> None:
-    first, second, third = [
-        await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)
-    ]
+async def test_a_run_that_is_refused_gives_back_what_its_dead_call_had_reserved(stores: Stores) -> None:
+    first, second, third = [await _started(stores, address=replace(ADDRESS, thread_key=f"{n}.1")) for n in range(3)]
     assert (await _reserve(stores, first, MOST, Budget(person=Limit(tokens=300_000)))).is_granted
     assert (await _reserve(stores, second, MOST, Budget(person=Limit(tokens=300_000)))).is_granted
-    assert not (
-        await _reserve(stores, first, MOST, Budget(person=Limit(tokens=100_000)))
-    ).is_granted
+    assert not (await _reserve(stores, first, MOST, Budget(person=Limit(tokens=100_000)))).is_granted
     assert (await _reserve(stores, third, MOST, OF_PERSON)).is_granted
 
 
@@ -263,9 +224,7 @@ async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stor
     of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
     elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"), author=BOB)
     other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
-    everywhere = Budget(
-        person=Limit(usd=1), channel=Limit(usd=1), workspace=Limit(usd=1), run=Limit(usd=1)
-    )
+    everywhere = Budget(person=Limit(usd=1), channel=Limit(usd=1), workspace=Limit(usd=1), run=Limit(usd=1))
     for budget, admitted in (
         (Budget(person=Limit(usd=1)), [True, True, True]),
         (Budget(channel=Limit(usd=1)), [False, True, True]),
@@ -273,9 +232,7 @@ async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stor
         (everywhere, [False, False, True]),
     ):
         await _reserve(stores, first, MOST, budget)
-        found = [
-            await _reserve(stores, one, NOTHING, budget) for one in (of_bob, elsewhere, other_team)
-        ]
+        found = [await _reserve(stores, one, NOTHING, budget) for one in (of_bob, elsewhere, other_team)]
         assert [one.is_granted for one in found] == admitted, budget
 
 

@@ -104,11 +104,7 @@ def kimi(messages: Messages) -> str:
         for call in message.get("tool_calls") or ():
             if not re.fullmatch(r"functions\.\w+:\d+", call["id"]):
                 raise TemplateError(f"the call {call['id']} names no tool")
-    plain = (
-        at
-        for at, one in enumerate(messages)
-        if one["role"] == "assistant" and not one.get("tool_calls")
-    )
+    plain = (at for at, one in enumerate(messages) if one["role"] == "assistant" and not one.get("tool_calls"))
     last = max(plain, default=-1)
     return _whole(messages, keeps=lambda at: at > last, call_name=lambda call: call["id"])
 

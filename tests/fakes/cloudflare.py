@@ -21,9 +21,7 @@ def _good(result: object) -> web.Response:
 
 def _bad(status: int, code: int, message: str) -> web.Response:
     errors = [{"code": code, "message": message}]
-    return web.json_response(
-        {"success": False, "errors": errors, "messages": [], "result": None}, status=status
-    )
+    return web.json_response({"success": False, "errors": errors, "messages": [], "result": None}, status=status)
 
 
 def _is_signed(request: web.Request, token: str) -> bool:
@@ -54,9 +52,7 @@ class Pages:
             return bad
         name = request.match_info["project"]
         if name not in self.projects:
-            return _bad(
-                404, 8000007, "Project not found. The specified project name does not match."
-            )
+            return _bad(404, 8000007, "Project not found. The specified project name does not match.")
         return _good({"name": name, "subdomain": self.projects[name]})
 
     async def create(self, request: web.Request) -> web.Response:

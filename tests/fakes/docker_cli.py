@@ -72,17 +72,9 @@ def start(name: str, rest: list[str]) -> int:
 def enter(name: str, command: list[str]) -> int:
     if not (HERE / "running" / name).exists():
         return fail(f"No such container: {name}")
-    environment = {
-        "PATH": os.defpath,
-        "HOME": "/nonexistent",
-        "TMPDIR": str(HERE),
-        "LANG": "C.UTF-8",
-    }
+    environment = {"PATH": os.defpath, "HOME": "/nonexistent", "TMPDIR": str(HERE), "LANG": "C.UTF-8"}
     inside = subprocess.Popen(
-        [sys.executable, *command[1:]],
-        cwd=HERE / "volumes" / name,
-        env=environment,
-        start_new_session=True,
+        [sys.executable, *command[1:]], cwd=HERE / "volumes" / name, env=environment, start_new_session=True
     )
     with (HERE / f"pids-{name}").open("a") as pids:
         pids.write(f"{inside.pid}\n")

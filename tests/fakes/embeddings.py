@@ -45,9 +45,7 @@ class EmbeddingsFake:
             return _refused(400, "input must be a list of texts")
         return await self._answered(texts, str(asked["model"]), request)
 
-    async def _answered(
-        self, texts: list[str], model: str, request: web.Request
-    ) -> web.StreamResponse:
+    async def _answered(self, texts: list[str], model: str, request: web.Request) -> web.StreamResponse:
         dimensions = DIMENSIONS // 2 if self.fault == "lengths" else DIMENSIONS
         vectors = [
             {"object": "embedding", "index": at, "embedding": vector_of(text, dimensions)}

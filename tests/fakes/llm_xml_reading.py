@@ -11,10 +11,7 @@ from core.ports import TextDelta
 def tool(name: str, content: str | None = None, **kinds: str) -> ToolSpec:
     properties = {key: {"type": kind} for key, kind in kinds.items()}
     return ToolSpec(
-        name=name,
-        description="",
-        parameters={"type": "object", "properties": properties},
-        content_parameter=content,
+        name=name, description="", parameters={"type": "object", "properties": properties}, content_parameter=content
     )
 
 

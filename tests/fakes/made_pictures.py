@@ -8,9 +8,7 @@ import zlib
 from PIL import Image
 
 
-def picture(
-    kind: str = "PNG", size: tuple[int, int] = (60, 40), *, color: str = "red", **options: object
-) -> bytes:
+def picture(kind: str = "PNG", size: tuple[int, int] = (60, 40), *, color: str = "red", **options: object) -> bytes:
     return saved(Image.new("RGB", size, color), kind, **options)
 
 

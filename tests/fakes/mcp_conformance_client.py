@@ -64,9 +64,7 @@ def config(url: str, folder: Path) -> McpServerConfig:
             "client_metadata_url": METADATA,
             "token_folder": folder,
         }
-    return McpServerConfig.model_validate(
-        {"name": "suite", "transport": "http", "url": url, "oauth": oauth}
-    )
+    return McpServerConfig.model_validate({"name": "suite", "transport": "http", "url": url, "oauth": oauth})
 
 
 def arguments_of(name: str) -> JsonObject:
@@ -78,9 +76,7 @@ def arguments_of(name: str) -> JsonObject:
     return next((call["arguments"] for call in calls if call["name"] == name), {})
 
 
-async def call(
-    tools: ToolSet, name: str, arguments: JsonObject, told: list[Message]
-) -> CallOutcome | None:
+async def call(tools: ToolSet, name: str, arguments: JsonObject, told: list[Message]) -> CallOutcome | None:
     async def find(_message_id: str) -> Message | None:
         return None
 
@@ -101,15 +97,7 @@ async def call(
         return None
     sys.stderr.write(f"{name}: {outcome.result}\n")
     content: dict[str, JsonValue] = {"content": str(outcome.result)}
-    told.append(
-        Message(
-            type="tool",
-            content=content,
-            is_llm_message=True,
-            thread_id="suite",
-            run_id=context.run_id,
-        )
-    )
+    told.append(Message(type="tool", content=content, is_llm_message=True, thread_id="suite", run_id=context.run_id))
     return outcome
 
 

@@ -32,9 +32,7 @@ def wrong(_cursor: object) -> dict[str, Any]:
         tool("no_schema", inputSchema=None),
         tool("list", inputSchema={"type": "array"}),
         tool("deep", inputSchema=json.loads('{"not":' * 100 + "{}" + "}" * 100)),
-        tool(
-            "wide", inputSchema={"properties": {f"p{n}": {"const": "x" * 99} for n in range(999)}}
-        ),
+        tool("wide", inputSchema={"properties": {f"p{n}": {"const": "x" * 99} for n in range(999)}}),
         tool("task", execution={"taskSupport": "required"}),
         "not a tool",
         None,
@@ -74,16 +72,10 @@ RESULTS = {
     "surrogates": r'{"content": [{"type": "text", "text": "\ud83d and \udc00"}]}',
     "controls": r'{"content": [{"type": "text", "text": "a\u0000\u001b[2Jb\r\nc"}]}',
     "parts": json.dumps({"content": [{"type": "text", "text": "x"}] * 10_000}),
-    "pictures": json.dumps(
-        {"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}] * 10}
-    ),
-    "deep text": json.dumps(
-        {"content": [{"type": "text", "text": "[" * 20_000}], "structuredContent": {"a": 1}}
-    ),
+    "pictures": json.dumps({"content": [{"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}] * 10}),
+    "deep text": json.dumps({"content": [{"type": "text", "text": "[" * 20_000}], "structuredContent": {"a": 1}}),
     "no base64": '{"content": [{"type": "image", "data": "%%%", "mimeType": "image/png"}]}',
-    "big picture": json.dumps(
-        {"content": [{"type": "image", "data": "A" * 6_000_000, "mimeType": "image/png"}]}
-    ),
+    "big picture": json.dumps({"content": [{"type": "image", "data": "A" * 6_000_000, "mimeType": "image/png"}]}),
 }
 
 
@@ -123,9 +115,7 @@ def main() -> None:
             continue
         if trick == "noise":
             for _ in range(2_000):
-                send(
-                    '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}'
-                )
+                send('{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": 1}}')
                 send("Starting up! {")
             send('{"jsonrpc": "2.0", "id": 999999, "result": {}}')
         send(answer(asked, trick))

@@ -47,14 +47,9 @@ async def work(steps: int, context: Context) -> str:
 def files() -> types.CallToolResult:
     """Files of every kind, once more as structured content."""
     sound = base64.b64encode(b"123" * 1_000).decode()
-    blob = types.BlobResourceContents(
-        uri="file:///a/report.zip", mime_type="application/zip", blob="MTIz"
-    )
+    blob = types.BlobResourceContents(uri="file:///a/report.zip", mime_type="application/zip", blob="MTIz")
     return types.CallToolResult(
-        content=[
-            types.AudioContent(data=sound, mime_type="audio/wav"),
-            types.EmbeddedResource(resource=blob),
-        ],
+        content=[types.AudioContent(data=sound, mime_type="audio/wav"), types.EmbeddedResource(resource=blob)],
         structured_content={"parts": [{"data": sound}]},
     )
 
@@ -63,9 +58,7 @@ def files() -> types.CallToolResult:
 def long(characters: int) -> types.CallToolResult:
     """A long text, as text and as structured content."""
     text = "x\n" * (characters // 2)
-    return types.CallToolResult(
-        content=[types.TextContent(text=text)], structured_content={"content": text}
-    )
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content={"content": text})
 
 
 @server.tool(structured_output=False)
@@ -73,8 +66,7 @@ def wide() -> Any:
     """A long text in several fields, as text and as structured content."""
     structure = {"a": "x" * 40_000, "b": 1}
     return types.CallToolResult(
-        content=[types.TextContent(text='{"b": 1, "a": "' + "x" * 40_000 + '"}')],
-        structured_content=structure,
+        content=[types.TextContent(text='{"b": 1, "a": "' + "x" * 40_000 + '"}')], structured_content=structure
     )
 
 

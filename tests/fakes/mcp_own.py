@@ -35,11 +35,7 @@ async def greet(params: Greet, _context: ToolContext) -> str:
 async def draw(_params: Nothing, context: ToolContext) -> ToolOutput:
     picture = Message(
         type="image_context",
-        content={
-            "mime_type": "image/png",
-            "base64": PNG,
-            "original_size": len(base64.b64decode(PNG)),
-        },
+        content={"mime_type": "image/png", "base64": PNG, "original_size": len(base64.b64decode(PNG))},
         is_llm_message=False,
         thread_id=context.thread_id,
     )
@@ -59,13 +55,7 @@ ALL: dict[str, Tool[Any]] = {
     for tool in (
         Tool(name="greet", effect="reads", params=Greet, run=greet, title=lambda _params: "greet"),
         Tool(name="draw", effect="reads", params=Nothing, run=draw, title=lambda _params: "draw"),
-        Tool(
-            name="break",
-            effect="acts",
-            params=Nothing,
-            run=break_down,
-            title=lambda _params: "break",
-        ),
+        Tool(name="break", effect="acts", params=Nothing, run=break_down, title=lambda _params: "break"),
         Tool(
             name="send",
             effect="acts",

@@ -101,14 +101,10 @@ def mixed() -> list[types.ContentBlock]:
         types.ImageContent(data=base64.b64encode(b"<svg/>").decode(), mime_type="image/png"),
         types.AudioContent(data=base64.b64encode(b"123").decode(), mime_type="audio/wav"),
         types.EmbeddedResource(
-            resource=types.TextResourceContents(
-                uri="note://one", mime_type="text/plain", text="the note"
-            )
+            resource=types.TextResourceContents(uri="note://one", mime_type="text/plain", text="the note")
         ),
         types.EmbeddedResource(
-            resource=types.BlobResourceContents(
-                uri="file://x.bin", mime_type="application/zip", blob="MTIz"
-            )
+            resource=types.BlobResourceContents(uri="file://x.bin", mime_type="application/zip", blob="MTIz")
         ),
         types.ResourceLink(uri="note://two", name="two", description="another note"),
     ]

@@ -28,9 +28,7 @@ class MemoryRunLog:
     """A RunLog that keeps everything in memory, and checks that a call is recorded before it runs."""
 
     events: list[AgentEvent] = field(default_factory=list[AgentEvent])
-    records: dict[tuple[str, str], ToolCallRecord] = field(
-        default_factory=dict[tuple[str, str], ToolCallRecord]
-    )
+    records: dict[tuple[str, str], ToolCallRecord] = field(default_factory=dict[tuple[str, str], ToolCallRecord])
     usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
     durable: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -91,10 +89,7 @@ class MemoryRun:
             dialect=self.dialect,
             toolbox=ToolSet({tool.name: tool for tool in self.tools}),
             tool_context=ToolContext(
-                thread_id=THREAD_ID,
-                run_id=self.run_id,
-                sandbox=self._open_sandbox,
-                emit=self.log.emit,
+                thread_id=THREAD_ID, run_id=self.run_id, sandbox=self._open_sandbox, emit=self.log.emit
             ),
             policy=self.policy,
             run_log=self.log,
@@ -126,12 +121,7 @@ class MemoryRun:
 
 
 def user_message(text: str) -> Message:
-    return Message(
-        type="user",
-        content={"role": "user", "content": text},
-        is_llm_message=True,
-        thread_id=THREAD_ID,
-    )
+    return Message(type="user", content={"role": "user", "content": text}, is_llm_message=True, thread_id=THREAD_ID)
 
 
 def in_sequence(policy: LoopPolicy = LoopPolicy()) -> LoopPolicy:  # noqa: B008 - a frozen value

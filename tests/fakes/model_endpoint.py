@@ -55,10 +55,7 @@ def _error(status: int, message: str, code: str) -> web.Response:
 async def model_endpoint() -> AsyncGenerator[ModelEndpoint, None]:
     """Context manager: serves the endpoint inside the block."""
     endpoint = ModelEndpoint()
-    routes = [
-        web.get("/v1/models", endpoint.list_models),
-        web.post("/v1/chat/completions", endpoint.answer),
-    ]
+    routes = [web.get("/v1/models", endpoint.list_models), web.post("/v1/chat/completions", endpoint.answer)]
     async with fake_web_service(routes) as served:
         endpoint.base_url = f"{served.url}/v1"
         yield endpoint

@@ -28,9 +28,7 @@ PAGES = [web.get("/article", article)]
 async def scrape(request: web.Request) -> web.Response:
     """Handles `POST /v2/scrape`. Refuses a wrong key or body."""
     if request.headers.get("Authorization") != f"Bearer {KEY}":
-        return web.json_response(
-            {"success": False, "error": "Unauthorized: Invalid token"}, status=401
-        )
+        return web.json_response({"success": False, "error": "Unauthorized: Invalid token"}, status=401)
     body = json.loads(await request.read())
     if set(body) - {"url", "formats", "onlyMainContent"} or body["formats"] != ["markdown"]:
         return web.json_response({"success": False, "error": "Bad Request"}, status=400)

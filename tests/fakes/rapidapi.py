@@ -18,16 +18,12 @@ HOSTS = {
 async def gateway(request: web.Request) -> web.Response:
     routes = HOSTS.get(request.headers.get("X-RapidAPI-Host", ""))
     if request.headers.get("X-RapidAPI-Key") != KEY:
-        return web.json_response(
-            {"message": "Invalid API key. Go to https://docs.rapidapi.com"}, status=401
-        )
+        return web.json_response({"message": "Invalid API key. Go to https://docs.rapidapi.com"}, status=401)
     if routes is None:
         return web.json_response({"message": "You are not subscribed to this API."}, status=403)
     known = routes.get(f"{request.method} {request.path}")
     if known is None:
-        return web.json_response(
-            {"message": f"Endpoint '{request.path}' does not exist"}, status=404
-        )
+        return web.json_response({"message": f"Endpoint '{request.path}' does not exist"}, status=404)
     body = await request.read()
     given = json.loads(body) if body else dict(request.query)
     if set(given) - known:

@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from core.domain.errors import FileChanged, FileMissing, LeaseLost, SandboxUnavailable, ToolError
-from core.ports import (
-    NO_FILE,
-    Browser,
-    CommandOutput,
-    FileEntry,
-    PortStream,
-    ShellSession,
-    file_version,
-)
+from core.ports import NO_FILE, Browser, CommandOutput, FileEntry, PortStream, ShellSession, file_version
 from sandbox.client.sandbox_client import workspace_relative_path
 from sandbox.running_sandboxes import check_thread_id
 
@@ -98,9 +90,7 @@ class MemorySandbox:
         if folder is not None:
             if workspace_relative_path(folder).strip("/") not in self.folders:
                 raise ToolError(f"There is no folder {folder}.")
-            known.terminal.folder = posixpath.join(
-                "/workspace", workspace_relative_path(folder)
-            ).rstrip("/")
+            known.terminal.folder = posixpath.join("/workspace", workspace_relative_path(folder)).rstrip("/")
         self.commands.append(command)
         known.command, known.exit_code, known.started_at = command, None, time.monotonic()
         known.is_kept = False
@@ -164,9 +154,7 @@ class MemorySandbox:
         for known in self._sessions.values():
             await known.end()
 
-    async def read(
-        self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         name = self._name(path)
         await asyncio.sleep(0)
         if name not in self.content:
@@ -256,15 +244,9 @@ class _Shell:
         self.check = sandbox.check
         self.sessions = sandbox.sessions
 
-    async def execute(
-        self, command: str, *, session: str, folder: str | None, timeout_seconds: float
-    ) -> CommandOutput:
+    async def execute(self, command: str, *, session: str, folder: str | None, timeout_seconds: float) -> CommandOutput:
         return await self._sandbox.execute(
-            command,
-            session=session,
-            folder=folder,
-            timeout_seconds=timeout_seconds,
-            fence=self._fence,
+            command, session=session, folder=folder, timeout_seconds=timeout_seconds, fence=self._fence
         )
 
     async def keep_running(self, session: str) -> None:

@@ -17,10 +17,7 @@ RESULT = {
 ANSWER = {
     "query": "population of Oslo",
     "answer": "About 724 000.",
-    "images": [
-        "https://example.org/oslo.jpg",
-        {"url": "https://example.org/2.jpg", "description": "x"},
-    ],
+    "images": ["https://example.org/oslo.jpg", {"url": "https://example.org/2.jpg", "description": "x"}],
     "follow_up_questions": None,
     "results": [RESULT, {**RESULT, "url": "https://example.org/2", "score": 0.5}],
     "response_time": 1.23,
@@ -61,9 +58,7 @@ def results_page(*results: tuple[str, str, str], advertisement: str = "") -> str
         <a class="result__snippet" href="#">{snippet}</a><div class="clear"></div></div></div>"""
         for title, url, snippet in results
     )
-    return (
-        f"<!DOCTYPE html><html><body><div id='links' class='results'>{ad}{rows}</div></body></html>"
-    )
+    return f"<!DOCTYPE html><html><body><div id='links' class='results'>{ad}{rows}</div></body></html>"
 
 
 PAGE = results_page(

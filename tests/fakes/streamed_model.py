@@ -6,13 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from core.domain.threads import Usage
-from core.ports import (
-    ModelDelta,
-    ModelFinished,
-    ModelRequest,
-    TextDelta,
-    ToolCallDelta,
-)
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 
 Step = ModelDelta | Exception | Callable[[], asyncio.Event]
 Played = list[ModelDelta | Exception | asyncio.Event]

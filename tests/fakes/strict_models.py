@@ -143,9 +143,7 @@ class KimiModel(DeepSeekModel):
         return f"thinking is enabled but reasoning_content is missing in assistant tool call message at index {index}"
 
     def check(self, body: Json) -> int:
-        calling = [
-            (index, one) for index, one in enumerate(body["messages"]) if one.get("tool_calls")
-        ]
+        calling = [(index, one) for index, one in enumerate(body["messages"]) if one.get("tool_calls")]
         for index, message in calling:
             if not message.get("reasoning_content"):
                 raise Refused(self.missing(index))
@@ -175,10 +173,7 @@ class OpenRouterModel(ChatModel):
         start = {"type": "reasoning.text", "format": text["format"], "index": 0}
         details = [{**start, "text": piece} for piece in split(text["text"])]
         details += [{**start, "signature": text["signature"]}, encrypted]
-        return [
-            {"content": "", "reasoning": one.get("text"), "reasoning_details": [one]}
-            for one in details
-        ]
+        return [{"content": "", "reasoning": one.get("text"), "reasoning_details": [one]} for one in details]
 
 
 class GeminiModel(ChatModel):
@@ -243,22 +238,14 @@ class ClaudeModel(StrictModel):
 
     def events(self, turn: int) -> list[Json | str]:
         usage = {"input_tokens": 10, "output_tokens": 5}
-        message = {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "content": [],
-            "usage": usage,
-        }
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "usage": usage}
         made: list[Json] = [{"type": "message_start", "message": {**message, "model": "claude"}}]
         blocks: list[tuple[Json, list[Json]]] = []
         for one in self.blocks(turn):
             if one["type"] == "redacted_thinking":
                 blocks.append((one, []))
                 continue
-            deltas = [
-                {"type": "thinking_delta", "thinking": piece} for piece in split(one["thinking"])
-            ]
+            deltas = [{"type": "thinking_delta", "thinking": piece} for piece in split(one["thinking"])]
             deltas.append({"type": "signature_delta", "signature": one["signature"]})
             blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, deltas))
         if turn < self.turns:
@@ -272,9 +259,7 @@ class ClaudeModel(StrictModel):
             blocks.append((text, [{"type": "text_delta", "text": "Done."}]))
         for index, (block, deltas) in enumerate(blocks):
             made.append({"type": "content_block_start", "index": index, "content_block": block})
-            made += [
-                {"type": "content_block_delta", "index": index, "delta": one} for one in deltas
-            ]
+            made += [{"type": "content_block_delta", "index": index, "delta": one} for one in deltas]
             made.append({"type": "content_block_stop", "index": index})
         reason = "tool_use" if turn < self.turns else "end_turn"
         ended = {"stop_reason": reason, "stop_sequence": None}
@@ -296,15 +281,7 @@ class ResponsesModel(StrictModel):
     def check(self, body: Json) -> int:
         if body.get("store") is not False or "reasoning.encrypted_content" not in body["include"]:
             raise Refused("Items are not persisted when `store` is set to false.")
-        if known := set(body) - {
-            "model",
-            "stream",
-            "store",
-            "include",
-            "input",
-            "tools",
-            "temperature",
-        }:
+        if known := set(body) - {"model", "stream", "store", "include", "input", "tools", "temperature"}:
             raise Refused(f"Unknown parameter: '{min(known)}'.")
         turn, asked = 0, set[str]()
         for place, item in enumerate(body["input"]):
@@ -345,21 +322,12 @@ class ResponsesModel(StrictModel):
         made.append({"type": "response.output_item.done", "output_index": 0, "item": output[0]})
         if turn < self.turns:
             for number, call_id in enumerate(call_ids(turn)):
-                call = {
-                    "type": "function_call",
-                    "id": f"fc_{call_id}",
-                    "call_id": call_id,
-                    "name": TOOL,
-                }
+                call = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": TOOL}
                 place, said = number + 1, arguments(turn, number)
                 start = {"output_index": place, "item": {**call, "arguments": ""}}
                 made.append({"type": "response.output_item.added", **start})
                 made += [
-                    {
-                        "type": "response.function_call_arguments.delta",
-                        "output_index": place,
-                        "delta": piece,
-                    }
+                    {"type": "response.function_call_arguments.delta", "output_index": place, "delta": piece}
                     for piece in split(said)
                 ]
                 output.append({**call, "arguments": said})
@@ -371,11 +339,7 @@ class ResponsesModel(StrictModel):
             item = {"type": "message", "id": "msg_1", "phase": "final_answer", "content": [text]}
             output.append(item)
             made.append({"type": "response.output_item.done", "output_index": 1, "item": item})
-        usage = {
-            "input_tokens": 10,
-            "input_tokens_details": {"cached_tokens": 4},
-            "output_tokens": 5,
-        }
+        usage = {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 5}
         response = {"status": "completed", "output": output, "usage": usage, "error": None}
         return [*made, {"type": "response.completed", "response": response}]
 
@@ -397,9 +361,7 @@ async def serve_strict(model: StrictModel) -> AsyncIterator[str]:
         await response.prepare(request)
         events = model.events(turn)
         for event in events[:-2] if model.never_ends else events:
-            kind = (
-                f"event: {event['type']}\n" if isinstance(event, dict) and "type" in event else ""
-            )
+            kind = f"event: {event['type']}\n" if isinstance(event, dict) and "type" in event else ""
             data = event if isinstance(event, str) else json.dumps(event)
             await response.write(f"{kind}data: {data}\n\n".encode())
         return await silent(request) if model.never_ends else response

@@ -76,10 +76,7 @@ class FakeSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
-        sent = {
-            one.delivery_id: (one.name, b"".join([piece async for piece in one.pieces]))
-            for one in files
-        }
+        sent = {one.delivery_id: (one.name, b"".join([piece async for piece in one.pieces])) for one in files}
 
         def carry_out() -> str:
             if address in self.closed:
@@ -92,12 +89,7 @@ class FakeSurface:
         return await self._do("post with files" if files else "post", carry_out, precondition)
 
     async def edit(
-        self,
-        address: Address,
-        message_ref: str,
-        content: Content,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
         def carry_out() -> str:
             self.edits += 1
@@ -111,12 +103,7 @@ class FakeSurface:
         await self._do("edit", carry_out, precondition)
 
     async def upload(
-        self,
-        address: Address,
-        file: OutgoingFile,
-        *,
-        delivery_id: str,
-        precondition: Precondition | None = None,
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
         whole = b"".join([piece async for piece in file.pieces])
 
@@ -153,11 +140,7 @@ class FakeSurface:
         await self._do("tell", lambda: self.told.append((address, person_id, text)))
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        found = [
-            one.message_ref
-            for one in self.posted
-            if delivery_id == one.delivery_id or delivery_id in one.files
-        ]
+        found = [one.message_ref for one in self.posted if delivery_id == one.delivery_id or delivery_id in one.files]
         return await self._do("find", lambda: found[0] if found else None)
 
     def all_files(self) -> list[tuple[str, bytes]]:
@@ -165,10 +148,7 @@ class FakeSurface:
         return [
             file
             for one in self.posted
-            for file in (
-                *([(one.file_name, one.file_bytes)] if one.file_name else []),
-                *one.files.values(),
-            )
+            for file in (*([(one.file_name, one.file_bytes)] if one.file_name else []), *one.files.values())
         ]
 
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
@@ -176,16 +156,9 @@ class FakeSurface:
             yield elsewhere
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
-        await self._do(
-            "react", lambda: self.reactions.append((message_ref, reaction)), precondition
-        )
+        await self._do("react", lambda: self.reactions.append((message_ref, reaction)), precondition)
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncIterator[None]:

@@ -54,9 +54,7 @@ class Answers(BaseHTTPRequestHandler):
             "sha256": hashlib.sha256(body).hexdigest(),
             "length": len(body),
         }
-        self.answer(
-            200, json.dumps(told).encode(), {"Content-Type": "application/json", "X-Inside": "1"}
-        )
+        self.answer(200, json.dumps(told).encode(), {"Content-Type": "application/json", "X-Inside": "1"})
 
     def body(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "") == "chunked":
@@ -70,18 +68,11 @@ class Answers(BaseHTTPRequestHandler):
 
     def cookie(self, _: str) -> None:
         self.answer(
-            200,
-            b"",
-            {
-                "Set-Cookie": "a=1; Domain=example.org; Path=/",
-                "Strict-Transport-Security": "max-age=9",
-            },
+            200, b"", {"Set-Cookie": "a=1; Domain=example.org; Path=/", "Strict-Transport-Security": "max-age=9"}
         )
 
     def away(self, _: str) -> None:
-        self.answer(
-            302, b"", {"Location": f"http://localhost:{self.server.server_address[1]}/there?x=1"}
-        )
+        self.answer(302, b"", {"Location": f"http://localhost:{self.server.server_address[1]}/there?x=1"})
 
     def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -133,11 +124,7 @@ class Answers(BaseHTTPRequestHandler):
             if content == b"bye":
                 self.wfile.write(bytes([0x88, 2]) + (1001).to_bytes(2, "big"))
                 return
-            length = (
-                bytes([len(content)])
-                if len(content) < 126
-                else b"\x7e" + len(content).to_bytes(2, "big")
-            )
+            length = bytes([len(content)]) if len(content) < 126 else b"\x7e" + len(content).to_bytes(2, "big")
             self.wfile.write(bytes([0x80 | kind]) + length + content)
 
     def frame(self) -> "tuple[int, bytes] | None":

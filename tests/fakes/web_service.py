@@ -81,9 +81,7 @@ def refusal(status: int, body: object = None, **headers: str) -> Answer:
 
     async def answer(_: web.Request) -> web.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return web.json_response(
-            {"detail": "no"} if body is None else body, status=status, headers=named
-        )
+        return web.json_response({"detail": "no"} if body is None else body, status=status, headers=named)
 
     return answer
 
@@ -138,9 +136,7 @@ async def form_of(request: web.Request) -> dict[str, Field]:
     whole = BytesParser(policy=HTTP).parsebytes(head + await request.read())
     return {
         str(part.get_param("name", header="content-disposition")): Field(
-            part.get_content().encode()
-            if part.get_content_maintype() == "text"
-            else part.get_content(),
+            part.get_content().encode() if part.get_content_maintype() == "text" else part.get_content(),
             part.get_content_type(),
             part.get_filename(),
         )

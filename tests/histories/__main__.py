@@ -68,9 +68,7 @@ def _replay_bugs(seeds: range) -> int:
     lines = list[str]()
     for bug in BUGS:
         if not _finds(SEEDS.get(bug), bug):
-            lines.append(
-                f'    "{bug}": {next((seed for seed in seeds if _finds(seed, bug)), None)},'
-            )
+            lines.append(f'    "{bug}": {next((seed for seed in seeds if _finds(seed, bug)), None)},')
             _say(lines[-1])
     return 1 if lines else 0
 

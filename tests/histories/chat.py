@@ -93,12 +93,7 @@ class SimulatedChat:
         return await self._call(name, carry_out, precondition, always_fails=is_bad)
 
     async def edit(
-        self,
-        address: Address,
-        message_ref: str,
-        content: Content,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
         def carry_out() -> None:
             message = self.messages[message_ref]
@@ -108,12 +103,7 @@ class SimulatedChat:
         await self._call(f"edit {message_ref}: {describe(content)}", carry_out, precondition)
 
     async def upload(
-        self,
-        address: Address,
-        file: OutgoingFile,
-        *,
-        delivery_id: str,
-        precondition: Precondition | None = None,
+        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
         def carry_out() -> str:
             return self.add(address, files={delivery_id: file.name}).ref
@@ -122,22 +112,13 @@ class SimulatedChat:
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
         def carry_out() -> str | None:
-            found = [
-                one.ref
-                for one in self.messages.values()
-                if delivery_id in (one.delivery_id, *one.files)
-            ]
+            found = [one.ref for one in self.messages.values() if delivery_id in (one.delivery_id, *one.files)]
             return found[0] if found else None
 
         return await self._call(f"find delivery …{delivery_id[-4:]}", carry_out, None)
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         def carry_out() -> None:
             self.messages[message_ref].reaction = reaction
@@ -151,9 +132,7 @@ class SimulatedChat:
         return None
 
     async def delete(self, address: Address, message_ref: str) -> None:
-        await self._call(
-            f"delete {message_ref}", lambda: self.messages.pop(message_ref, None), None
-        )
+        await self._call(f"delete {message_ref}", lambda: self.messages.pop(message_ref, None), None)
 
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         await self._call("tell privately", lambda: None, None)
@@ -166,26 +145,20 @@ class SimulatedChat:
     async def typing(self, address: Address) -> AsyncIterator[None]:
         yield
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         """`core.ports.ChatHistory.read`. A chat without `is_readable` returns nothing, as if a scope were missing."""
         await asyncio.sleep(self._chance.delay(0.05))
         if not self.is_readable:
             return ChatPage(is_partial=True)
         found = [
-            ReadMessage(
-                author=one.author, text=one.words, sent_at=one.posted_at, message_ref=one.ref
-            )
+            ReadMessage(author=one.author, text=one.words, sent_at=one.posted_at, message_ref=one.ref)
             for one in self.messages.values()
             if one.author and one.words and one.address == address and one.posted_at < before
         ]
         newest = tuple(one for one in found if after is None or one.sent_at > after)[-limit:]
         return ChatPage(messages=newest)
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ReadMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ReadMessage | None]:
         return {}
 
     def sent_at(self, message_ref: str) -> datetime:

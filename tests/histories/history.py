@@ -73,9 +73,7 @@ class _Slot:
         return program is not None and program.receiver is not None and not program.is_closing
 
 
-def play(
-    seed: int, memory: SqliteMemory, operations: Collection[str] = tuple(OPERATIONS)
-) -> Result:
+def play(seed: int, memory: SqliteMemory, operations: Collection[str] = tuple(OPERATIONS)) -> Result:
     """Plays the history of the seed and checks the invariants at its end."""
     with virtual_time(seed) as loop:
         memory.begin(loop.time)
@@ -91,22 +89,12 @@ def play(
         events = [line for line in history.trace if " logs: " not in line]
         digest = hashlib.sha256("\n".join(events).encode()).hexdigest()[:16]
         return Result(
-            seed=seed,
-            problems=tuple(problems),
-            trace=tuple(history.trace),
-            digest=digest,
-            virtual_seconds=loop.now,
+            seed=seed, problems=tuple(problems), trace=tuple(history.trace), digest=digest, virtual_seconds=loop.now
         )
 
 
 class _History:
-    def __init__(
-        self,
-        seed: int,
-        memory: SqliteMemory,
-        loop: VirtualTimeLoop,
-        operations: Collection[str],
-    ) -> None:
+    def __init__(self, seed: int, memory: SqliteMemory, loop: VirtualTimeLoop, operations: Collection[str]) -> None:
         self.trace: list[str] = []
         self._loop = loop
         self._chance = chance = Chance(seed)
@@ -136,15 +124,7 @@ class _History:
             chance=chance,
         )
         threads = [self._address(random.choice(("", f"t{n}"))) for n in range(random.randint(1, 3))]
-        self._users = Users(
-            loop,
-            chance,
-            chat,
-            threads,
-            note=self.note,
-            send=self._send,
-            click=self._receive_once,
-        )
+        self._users = Users(loop, chance, chat, threads, note=self.note, send=self._send, click=self._receive_once)
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self._loop.now:9.4f} {line}")
@@ -160,9 +140,7 @@ class _History:
             act = partial(random.choice(self._operations), self._users)
             loop.later(random.uniform(0.3, STORM_SECONDS), act)
         for _ in range(random.choice((0, 1, 2, 3, 5))):
-            disturb: Callable[[], None] = random.choice(
-                (self._kill, self._freeze, self._cut_off, self._end)
-            )
+            disturb: Callable[[], None] = random.choice((self._kill, self._freeze, self._cut_off, self._end))
             loop.later(random.uniform(0.2, STORM_SECONDS), disturb)
         if random.random() < 0.15:
             loop.later(random.uniform(1, STORM_SECONDS), self._users.stop)
@@ -201,9 +179,7 @@ class _History:
     def _shared_messaging(self) -> Messaging:
         loop, chance = self._loop, self._chance
         return Messaging(
-            bus=SimulatedBus(loop, chance),
-            queue=SimulatedQueue(loop, chance),
-            signals=SimulatedSignals(loop, chance),
+            bus=SimulatedBus(loop, chance), queue=SimulatedQueue(loop, chance), signals=SimulatedSignals(loop, chance)
         )
 
     def _address(self, key: str) -> Address:
@@ -254,9 +230,7 @@ class _History:
         slot.starts += 1
         slot.is_disturbed = False
         process = SimulatedProcess(self._loop, f"{slot.name}.{slot.starts}")
-        slot.program = program = Program(
-            process, self._servers, has_bot=slot.has_bot, has_worker=slot.has_worker
-        )
+        slot.program = program = Program(process, self._servers, has_bot=slot.has_bot, has_worker=slot.has_worker)
         dead, slot.dead_workers = slot.dead_workers, []
         self.note(f"{process.name} starts")
         process.start(self._run(slot, program, dead if slot.shows_locks else []))

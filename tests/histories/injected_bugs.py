@@ -14,13 +14,7 @@ from core.domain import approval
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.messages import Message
-from core.domain.threads import (
-    Accept,
-    Ask,
-    FinishReason,
-    Lease,
-    ThreadParticipants,
-)
+from core.domain.threads import Accept, Ask, FinishReason, Lease, ThreadParticipants
 from core.loop import loop
 from core.run import execute
 from core.stores import Delivery, RunResult
@@ -112,9 +106,7 @@ def _lost_results() -> Injection:
     """The results of tools are not stored if another worker had begun the run."""
     whole = run_journal._add_messages
 
-    def add_messages(
-        connection: Connection, lease: Lease, added: Sequence[Message], *others: Any
-    ) -> None:
+    def add_messages(connection: Connection, lease: Lease, added: Sequence[Message], *others: Any) -> None:
         kept = [one for one in added if lease.attempt == 1 or one.type != "tool"]
         whole(connection, lease, kept, *others)
 

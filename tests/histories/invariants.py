@@ -31,12 +31,7 @@ FINAL_STATES = {
     "failed": ("failed",),
     "stopped": ("stopped",),
 }
-FINAL_REACTIONS = {
-    "completed": "done",
-    "limited": "limited",
-    "failed": "failed",
-    "stopped": "failed",
-}
+FINAL_REACTIONS = {"completed": "done", "limited": "limited", "failed": "failed", "stopped": "failed"}
 _UNSETTLED = {
     "the runs": "SELECT run_id, status FROM run WHERE status IN ('queued', 'running', 'waiting')",
     "the open deliveries": "SELECT run_id FROM rendering WHERE is_open",
@@ -73,16 +68,12 @@ class Seen:
         """Whether all receptions of one event had ended before that of another began."""
         earlier = self.receptions.get(key)
         ends = earlier.ended_at if earlier else []
-        return (
-            bool(ends) and later in self.receptions and ends[-1] < self.receptions[later].begun_at
-        )
+        return bool(ends) and later in self.receptions and ends[-1] < self.receptions[later].begun_at
 
 
 def unsettled(memory: SqliteMemory, messages: Mapping[str, ChatMessage]) -> list[str]:
     """Returns what is still under way."""
-    waits = [
-        f"{what}: {rows}" for what, query in _UNSETTLED.items() if (rows := memory.rows(query))
-    ]
+    waits = [f"{what}: {rows}" for what, query in _UNSETTLED.items() if (rows := memory.rows(query))]
     for message in messages.values():
         newest = message.shown[-1] if message.shown else None
         is_erased = message.delivery_id in memory.erased()
@@ -111,22 +102,14 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_requests(seen),
         *_of_changes(memory, seen),
         *_of_erasures(memory, seen),
-        *(
-            f"the tool noted {line!r} {times} times"
-            for line, times in seen.noted.items()
-            if times > 1
-        ),
+        *(f"the tool noted {line!r} {times} times" for line, times in seen.noted.items() if times > 1),
     ]
 
 
 def _of_inputs(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    stored = Counter(
-        ref
-        for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''")
-    )
+    stored = Counter(ref for (ref,) in memory.rows("SELECT message_ref FROM thread_input WHERE message_ref != ''"))
     overtaken = memory.rows(
-        "SELECT message_ref FROM heard_message JOIN run USING (thread_id)"
-        " WHERE stopped_until >= heard_message.sent_at"
+        "SELECT message_ref FROM heard_message JOIN run USING (thread_id) WHERE stopped_until >= heard_message.sent_at"
     )
     stopped = {ref for (ref,) in overtaken}
     for sent in seen.user_messages:
@@ -199,9 +182,7 @@ def _status_messages(seen: Seen) -> dict[str, list[ChatMessage]]:
 def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     own = [one for one in seen.messages.values() if one.author is None]
     posted = Counter(key for one in own for key in _delivery_ids(one))
-    stored = memory.rows(
-        "SELECT delivery_id, run_id, slot, state, message_ref, ordinal FROM delivery"
-    )
+    stored = memory.rows("SELECT delivery_id, run_id, slot, state, message_ref, ordinal FROM delivery")
     for delivery_id, run_id, slot, state, ref, _ in stored:
         if delivery_id in _refused(memory):
             continue
@@ -220,15 +201,9 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         if slot == "ask" or (slot == "answer" and ordinal % REPLY_ORDINALS == 0)
     )
     left = Counter(
-        run_id
-        for (run_id,) in memory.rows(
-            'SELECT run_id FROM run_event WHERE body LIKE \'%"kind":"reply_left"%\''
-        )
+        run_id for (run_id,) in memory.rows('SELECT run_id FROM run_event WHERE body LIKE \'%"kind":"reply_left"%\'')
     )
-    approvals = Counter(
-        run_id
-        for (run_id,) in memory.rows("SELECT run_id FROM pending_ask WHERE kind = 'approval'")
-    )
+    approvals = Counter(run_id for (run_id,) in memory.rows("SELECT run_id FROM pending_ask WHERE kind = 'approval'"))
     for run_id, status in memory.rows("SELECT run_id, outcome FROM run_outcome"):
         earlier, last = left[run_id] + approvals[run_id], status == "completed"
         if results[run_id] != earlier + last:
@@ -331,9 +306,7 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     A message that was stored after a later one may be read after it, because a run may have been reading that one.
     """
     run_of = dict(memory.rows("SELECT delivery_id, run_id FROM delivery"))
-    runs = {
-        run_id: row for run_id, *row in memory.rows("SELECT run_id, thread_id, number FROM run")
-    }
+    runs = {run_id: row for run_id, *row in memory.rows("SELECT run_id, thread_id, number FROM run")}
     by_thread: dict[str, list[tuple[int, str]]] = {}
     for one in seen.messages.values():
         if one.shown and isinstance(one.shown[0], AnswerPart | AskPrompt):
@@ -353,9 +326,7 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 
 
 def _of_calls(memory: SqliteMemory) -> Iterator[str]:
-    rows = memory.rows(
-        "SELECT thread_id, content FROM message WHERE is_llm_message ORDER BY thread_id, sequence"
-    )
+    rows = memory.rows("SELECT thread_id, content FROM message WHERE is_llm_message ORDER BY thread_id, sequence")
     for thread_id, messages in groupby(rows, key=itemgetter(0)):
         for problem in _find_call_problems([json.loads(body) for _, body in messages]):
             yield f"{thread_id} {problem}"
@@ -397,8 +368,7 @@ def _of_changes(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " WHERE type = 'user'"
     )
     built = [
-        (body, _seconds(run_created_at if CONTEXT in body else created_at))
-        for body, created_at, run_created_at in rows
+        (body, _seconds(run_created_at if CONTEXT in body else created_at)) for body, created_at, run_created_at in rows
     ]
     for sent in seen.user_messages:
         first = rf"please {sent.message.text}\b(?! edit-)"
@@ -497,9 +467,7 @@ def _is_alone(sent: UserMessage, seen: Seen) -> bool:
     is_fresh = not any(one.address == place or one.name == "forget" for one in seen.commands)
     return is_fresh and all(
         one.author == sent.author
-        and (
-            one is first.message or seen.is_before(f"slack:{first.message.ref}", f"slack:{one.ref}")
-        )
+        and (one is first.message or seen.is_before(f"slack:{first.message.ref}", f"slack:{one.ref}"))
         for one in others
     )
 
@@ -584,8 +552,7 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
             for stop in seen.stops
         ) or any(
-            one.name == "forget"
-            and (one.address.thread_key == thread_key or one.person == seen.messages[ref].author)
+            one.name == "forget" and (one.address.thread_key == thread_key or one.person == seen.messages[ref].author)
             for one in seen.commands
         )
         if not is_wished and ref not in deleted:
@@ -598,9 +565,7 @@ def _of_choices(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     for sent in seen.user_messages:
         first = f"please {sent.message.text}"
         said |= {first, *(f"{first} {token}" for _, token in sent.edits)}
-    questions = memory.rows(
-        "SELECT options, answer FROM pending_ask WHERE state = 'answered' AND kind = 'question'"
-    )
+    questions = memory.rows("SELECT options, answer FROM pending_ask WHERE state = 'answered' AND kind = 'question'")
     for body, answer in questions:
         options = json.loads(body)
         is_option = answer.casefold() in [one.casefold() for one in options]

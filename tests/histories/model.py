@@ -49,16 +49,10 @@ class Notebook:
 
     def toolbox(self) -> ToolSet:
         note = Tool(
-            name="note",
-            effect="acts",
-            params=NoteParams,
-            run=self._write,
-            title=lambda params: f"Noting {params.text}",
+            name="note", effect="acts", params=NoteParams, run=self._write, title=lambda params: f"Noting {params.text}"
         )
         pay = replace(note, name="pay", needs_approval=lambda params: f"Pay {params.text}")
-        return ToolSet(
-            {"note": note, "pay": pay, **{name: all_tools()[name] for name in ("ask", "complete")}}
-        )
+        return ToolSet({"note": note, "pay": pay, **{name: all_tools()[name] for name in ("ask", "complete")}})
 
     async def _write(self, params: NoteParams, context: ToolContext) -> str:
         del context
@@ -157,11 +151,7 @@ def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
         files = [f"{token}-{at}.txt" for token in long for at in range(FILES)]
         return _calls([("complete", {"text": text, "attachments": files})])
     half = len(text) // 2
-    return [
-        TextDelta(text=text[:half]),
-        TextDelta(text=text[half:]),
-        ModelFinished(finish_reason="stop", usage=_USAGE),
-    ]
+    return [TextDelta(text=text[:half]), TextDelta(text=text[half:]), ModelFinished(finish_reason="stop", usage=_USAGE)]
 
 
 def paragraphs(token: str) -> list[str]:

@@ -66,9 +66,7 @@ class Servers:
 class Program:
     """One start of the program, which knows nothing of earlier ones."""
 
-    def __init__(
-        self, process: SimulatedProcess, servers: Servers, *, has_bot: bool, has_worker: bool
-    ) -> None:
+    def __init__(self, process: SimulatedProcess, servers: Servers, *, has_bot: bool, has_worker: bool) -> None:
         self.process = process
         self.worker_id = process.name
         self.receiver: ActionReceiver | None = None
@@ -88,9 +86,7 @@ class Program:
             await self._stores.claims.remove_worker(worker_id)
         quiet_sweep_seconds = 0.0 if self._servers.messaging else 15.0
         if self._has_bot:
-            delivery = self._delivery = RunDelivery(
-                self._delivery_deps(), quiet_sweep_seconds=quiet_sweep_seconds
-            )
+            delivery = self._delivery = RunDelivery(self._delivery_deps(), quiet_sweep_seconds=quiet_sweep_seconds)
             self.receiver = build_reception(
                 _settings(),
                 self._stores,
@@ -104,9 +100,7 @@ class Program:
                 connect_tools=_no_connection,
             )
         if self._has_worker:
-            self._worker = Worker(
-                self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds
-            )
+            self._worker = Worker(self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
             self._worker.start()
         else:
             beats = send_heartbeats(self._stores.claims, self.worker_id)
@@ -176,17 +170,11 @@ class Program:
                 dialect_setting="native",
                 toolbox=self._servers.notebook.toolbox(),
             ),
-            agents=AgentSources(
-                roster=self._roster, mcp_tools=_no_tools, index_knowledge=_no_knowledge
-            ),
+            agents=AgentSources(roster=self._roster, mcp_tools=_no_tools, index_knowledge=_no_knowledge),
             limits=RunLimits(
-                policy=LoopPolicy(turns_max=TURNS_MAX),
-                context_policy=ContextPolicy(),
-                budget=settings.budget,
+                policy=LoopPolicy(turns_max=TURNS_MAX), context_policy=ContextPolicy(), budget=settings.budget
             ),
-            models=ModelAccess(
-                ask_model=self._servers.model.ask_model, price_of=lambda _model: None
-            ),
+            models=ModelAccess(ask_model=self._servers.model.ask_model, price_of=lambda _model: None),
             metrics=NO_METRICS,
             web=WebServices(),
             draining=asyncio.Event(),

@@ -21,12 +21,7 @@ from storage.migrations import migrate_connection
 from storage.sql.columns import dump_json
 from storage.sql.database import ResultT, Work
 from storage.sql.statements import CompiledStatement
-from tests.histories.virtual_time import (
-    EPOCH_SECONDS,
-    SimulatedProcess,
-    VirtualTimeLoop,
-    current_process,
-)
+from tests.histories.virtual_time import EPOCH_SECONDS, SimulatedProcess, VirtualTimeLoop, current_process
 
 SECONDS_A_DAY = 86_400
 UNIX_EPOCH_DAY = 2_440_587.5
@@ -34,12 +29,7 @@ RUN_OUTCOMES = (
     "CREATE VIEW run_outcome AS SELECT *,"
     " CASE finish_reason WHEN 'max_iterations' THEN 'limited' ELSE status END AS outcome FROM run"
 )
-ERASED_IDS = {
-    "run": "run_id",
-    "delivery": "delivery_id",
-    "thread_input": "message_ref",
-    "heard_message": "message_ref",
-}
+ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref", "heard_message": "message_ref"}
 
 
 class Chance:
@@ -65,9 +55,7 @@ class SqliteMemory:
     """One SQLite connection in memory, emptied for each history. Its clock is the virtual one."""
 
     def __init__(self) -> None:
-        engine = create_engine(
-            "sqlite://", poolclass=StaticPool, json_serializer=dump_json, hide_parameters=True
-        )
+        engine = create_engine("sqlite://", poolclass=StaticPool, json_serializer=dump_json, hide_parameters=True)
 
         def connected(connection: DBAPIConnection, _record: object) -> None:
             assert isinstance(connection, sqlite3.Connection)
@@ -132,12 +120,7 @@ class SimulatedDatabase:
         self._chance = chance
 
     async def write(
-        self,
-        point: Failpoint,
-        work: Work[ResultT],
-        *,
-        is_long: bool = False,
-        is_durable: bool = True,
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         del is_long, is_durable
         with point:
@@ -158,9 +141,7 @@ class SimulatedDatabase:
         del is_urgent
         return await self.write(point, lambda c: statement.execute(c, row), is_durable=is_durable)
 
-    async def read_statement(
-        self, statement: CompiledStatement, row: Mapping[str, object]
-    ) -> list[dict[str, Any]]:
+    async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
         return await self.read(lambda c: statement.fetch_rows(c, row))
 
     async def close(self) -> None:

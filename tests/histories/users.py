@@ -25,21 +25,7 @@ from tests.histories.virtual_time import VirtualTimeLoop
 USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 APPROVER = Person(person_id="U3", name="carol")
 """Answers cards in words only; the others press buttons."""
-KINDS = (
-    "hello",
-    "hello",
-    "work",
-    "work",
-    "ask",
-    "fail",
-    "pay",
-    "pay",
-    "bad",
-    "much",
-    "long",
-    "remark",
-    "remark",
-)
+KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay", "bad", "much", "long", "remark", "remark")
 CLICK_AGAIN_SECONDS = 5.0
 FIRST_MENDED = 50
 """The number of messages that are written only to be edited."""
@@ -107,9 +93,7 @@ class Users:
     def remark(self) -> None:
         self.say(f"remark-{FIRST_MENDED + len(self.messages)}")
 
-    def _write(
-        self, author: Person, text: str, words: str, place: Address | None = None
-    ) -> ChatMessage:
+    def _write(self, author: Person, text: str, words: str, place: Address | None = None) -> ChatMessage:
         at = self._chance.random.randrange(len(self._threads))
         address = place or self._threads[at]
         message = self._chat.add(address, text=text, author=author, words=words)
@@ -119,9 +103,7 @@ class Users:
         self._note(f"{author.name} says in {said_in}: {text} ({message.ref})")
         return message
 
-    def _send_message(
-        self, message: ChatMessage, author: Person, *, is_addressed: bool = True
-    ) -> None:
+    def _send_message(self, message: ChatMessage, author: Person, *, is_addressed: bool = True) -> None:
         self._send(
             IncomingMessage(
                 address=message.address,
@@ -142,10 +124,7 @@ class Users:
         self.stops.append(Stop(message.address, request_ref=message.ref))
         self._send(
             StopRequested(
-                address=message.address,
-                dedupe_key=f"stop:{message.ref}",
-                message_ref=message.ref,
-                person=USERS[0],
+                address=message.address, dedupe_key=f"stop:{message.ref}", message_ref=message.ref, person=USERS[0]
             )
         )
 
@@ -228,11 +207,7 @@ class Users:
         address, person = chosen.message.address, chosen.author
         self._note(f"{person.name} writes {name} {argument} in {address.thread_key}")
         called = CommandCalled(
-            address=address,
-            dedupe_key=self._new_key(name),
-            name=name,
-            argument=argument,
-            person=person,
+            address=address, dedupe_key=self._new_key(name), name=name, argument=argument, person=person
         )
         self.commands.append(called)
         self._send(called)

@@ -105,9 +105,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
         self._numbers += 1
         return _Future(self._numbers, loop=self)
 
-    def run_in_executor(
-        self, executor: Any, func: Callable[..., Any], *args: Any
-    ) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Calls the function at once, in place of a thread."""
         del executor
         future = self.create_future()
@@ -140,9 +138,7 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     ) -> asyncio.Task[Any]:
         self._numbers += 1
         task: asyncio.Task[Any] = _Task(work, loop=loop, context=context, number=self._numbers)
-        self._tasks.append(
-            task
-        )  # a killed task must not be collected, which would run its `finally`
+        self._tasks.append(task)  # a killed task must not be collected, which would run its `finally`
         return task
 
     def _run_once(self) -> None:
@@ -219,9 +215,7 @@ def virtual_time(seed: int) -> Generator[VirtualTimeLoop, None, None]:
             random.setstate(chances)
 
 
-def in_virtual_time(
-    test: Callable[ParamsT, Coroutine[Any, Any, None]],
-) -> Callable[ParamsT, None]:
+def in_virtual_time(test: Callable[ParamsT, Coroutine[Any, Any, None]]) -> Callable[ParamsT, None]:
     """Decorator: plays an asynchronous test in virtual time."""
 
     @wraps(test)

@@ -44,9 +44,7 @@ def test_every_alert_fires_when_it_should_and_at_nothing_else(tmp_path: Path) ->
         lacking("promtool", "there is no promtool (Debian: prometheus)")
     shutil.copy(RULES, tmp_path / "alerts.yaml")
     shutil.copy(TRIED, tmp_path / "tried.yaml")
-    done = subprocess.run(
-        [promtool, "test", "rules", "tried.yaml"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([promtool, "test", "rules", "tried.yaml"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     tried = re.findall(r"alertname: (\w+)", TRIED.read_text("utf-8"))
     assert sorted(tried) == sorted(rules())

@@ -63,9 +63,7 @@ def test_what_is_filled_in_by_the_example_is_accepted(tmp_path: Path) -> None:
     settings = load_settings({**filled, **environ, "THREADHAND_DATA_DIR": str(tmp_path)}, None)
     assert settings.slack_mode == "off"
     assert (settings.http_port, settings.worker_http_port) == (8700, 8701)
-    assert settings.storage_url.startswith(
-        ("postgresql://threadhand:", "postgresql+asyncpg://threadhand:")
-    )
+    assert settings.storage_url.startswith(("postgresql://threadhand:", "postgresql+asyncpg://threadhand:"))
 
 
 def test_secrets_come_from_the_file_that_is_not_kept() -> None:
@@ -85,10 +83,7 @@ def test_a_service_runs_a_command_that_is_there(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["command"][0] in commands()
     done = subprocess.run(
-        [sys.executable, "-m", "bots", *service["command"], "--help"],
-        capture_output=True,
-        check=False,
-        cwd=REPOSITORY,
+        [sys.executable, "-m", "bots", *service["command"], "--help"], capture_output=True, check=False, cwd=REPOSITORY
     )
     assert done.returncode == 0
     assert service["env_file"] == ".env"
@@ -154,9 +149,7 @@ def test_every_figure_is_explained_and_every_name_in_the_explanation_is_a_figure
     families = text_string_to_metric_families(Metrics().text(None).decode())
     kinds = {family.name: family.type for family in families}
     ours = {
-        f"{name}_total" if kind == "counter" else name
-        for name, kind in kinds.items()
-        if name.startswith("threadhand_")
+        f"{name}_total" if kind == "counter" else name for name, kind in kinds.items() if name.startswith("threadhand_")
     }
     explained = set(re.findall(r"^\| `(threadhand_\w+)", OPERATIONS, re.MULTILINE))
     assert explained == ours

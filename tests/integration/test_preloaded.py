@@ -52,9 +52,7 @@ def test_it_is_told_and_answers_the_same(program: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_to_its_command_ends_it(
-    program: str, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_to_its_command_ends_it(program: str, tmp_path: Path, number: signal.Signals) -> None:
     with start(command_of(program, "waits"), tmp_path) as process:
         assert process.stdin is not None
         assert process.stdout is not None

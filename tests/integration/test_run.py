@@ -115,26 +115,13 @@ def test_a_failure_that_does_not_come_back_is_flaky_and_said_loudly(tmp_path: Pa
 
 
 def test_more_than_two_flaky_tests_are_red(tmp_path: Path) -> None:
-    code, lines = run(
-        tmp_path,
-        *ALONE,
-        "test_a.py",
-        "test_b.py",
-        "test_c.py",
-        a=FAILS_ONCE,
-        b=FAILS_ONCE,
-        c=FAILS_ONCE,
-    )
+    code, lines = run(tmp_path, *ALONE, "test_a.py", "test_b.py", "test_c.py", a=FAILS_ONCE, b=FAILS_ONCE, c=FAILS_ONCE)
     assert code == 1
     assert len([one for one in lines if one.startswith("FLAKY: ")]) == 3
 
 
-def test_a_broken_test_is_named_with_its_reason_and_the_command_that_repeats_it(
-    tmp_path: Path,
-) -> None:
-    code, lines = run(
-        tmp_path, *ALONE, "test_broken.py", "test_once.py", broken=FAILS, once=FAILS_ONCE
-    )
+def test_a_broken_test_is_named_with_its_reason_and_the_command_that_repeats_it(tmp_path: Path) -> None:
+    code, lines = run(tmp_path, *ALONE, "test_broken.py", "test_once.py", broken=FAILS, once=FAILS_ONCE)
     assert code == 1
     at = lines.index("FAILED: test_broken.py::test_broken[a b]")
     assert "it is broken" in lines[at + 1]
@@ -155,8 +142,7 @@ def test_a_leaked_socket_is_blamed_on_the_test_that_leaked_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("promised", "passed", "left_out"),
-    [("", "1 passed", "postgresql, redis"), ("postgres", "2 passed", "redis")],
+    ("promised", "passed", "left_out"), [("", "1 passed", "postgresql, redis"), ("postgres", "2 passed", "redis")]
 )
 def test_the_default_run_leaves_out_the_servers_that_nobody_promises(
     promised: str, passed: str, left_out: str, tmp_path: Path

@@ -36,9 +36,7 @@ TRANSACTIONS_MAX = 21
 FILES_MAX = 116
 PLATFORM_CALLS_MAX = {"slack": 4, "discord": 5}
 """Eyes, answer, tick, eyes taken away, and in Discord the thread. Slack allows about 20 removals a minute."""
-SCENARIO = (
-    'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens: 9, output_tokens: 1}}]}]'
-)
+SCENARIO = 'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens: 9, output_tokens: 1}}]}]'
 PRODUCT = ("bots", "core", "sandbox", "storage")
 NOT_OF_THE_RUN = {
     "SqlRunClaims.heartbeat",  # every second, whatever happens
@@ -160,9 +158,7 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
         }
         simulator: SlackSimulator | DiscordSimulator
         if platform == "slack":
-            simulator = await stack.enter_async_context(
-                SlackSimulator(settings=SlackSettings(rate_scale=0))
-            )
+            simulator = await stack.enter_async_context(SlackSimulator(settings=SlackSettings(rate_scale=0)))
             values |= {
                 "slack_bot_token": simulator.settings.bot_token,
                 "slack_app_token": simulator.settings.app_token,
@@ -170,9 +166,7 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
                 "slack_api_url": simulator.api_url,
             }
         else:
-            simulator = await stack.enter_async_context(
-                DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
-            )
+            simulator = await stack.enter_async_context(DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0)))
             values |= {"discord_token": simulator.token, "discord_api_url": simulator.api_url}
         environ = {f"THREADHAND_{name.upper()}": text for name, text in values.items()}
         trace = stack.enter_context(tracing())

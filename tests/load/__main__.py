@@ -22,8 +22,7 @@ BOUNDS = {
     "steady slack_busy_answer_p50_s": 3.0,
     "steady discord_busy_answer_p50_s": 3.0,
     "load_ack_p95_ms": ACK_P95_MS_MAX,
-    "events_a_second_max": loads.EVENTS_A_SECOND_MAX
-    + 1,  # a window of a second may hold both of its ends
+    "events_a_second_max": loads.EVENTS_A_SECOND_MAX + 1,  # a window of a second may hold both of its ends
     "worker_kb_a_waiting_thread": 20.0,
     "bot_kb_a_waiting_thread": 20.0,
     "next_turn_full_p50_ms": 50.0,
@@ -49,9 +48,7 @@ MODES: Mapping[str, Mode] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/load", description=__doc__)
     parser.add_argument("mode", nargs="*", help=f"of {', '.join(MODES)}; all without a name")
-    signal.signal(
-        signal.SIGTERM, lambda _number, _frame: sys.exit(143)
-    )  # so that no process is left behind
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # so that no process is left behind
     wanted: list[str] = parser.parse_args().mode
     if unknown := set(wanted) - set(MODES):
         parser.error(f"there is no {', '.join(sorted(unknown))}")

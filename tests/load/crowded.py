@@ -24,17 +24,13 @@ async def crowded(
     async with fleet(MENTIONS, workers=1, workspaces=1, channels=1 + QUIET_CHANNELS) as told:
         began = time.monotonic()
         said: dict[str, dict[str, float]] = {
-            f"{platform}_{kind}": {}
-            for platform in ("slack", "discord")
-            for kind in ("busy", "quiet")
+            f"{platform}_{kind}": {} for platform in ("slack", "discord") for kind in ("busy", "quiet")
         }
         numbers = count()
         speaking = [
             spawn(_say(place, next(numbers), at, said[f"{platform}_{kind}"]), name="say")
             for platform, places in (("slack", told.in_slack), ("discord", told.in_discord))
-            for kind, place, at in _plan(
-                places, began, busy, busy_a_second, quiet_every_seconds, seconds
-            )
+            for kind, place, at in _plan(places, began, busy, busy_a_second, quiet_every_seconds, seconds)
         ]
         await asyncio.gather(*speaking)
         everybody = sum(map(len, said.values()))
@@ -63,12 +59,7 @@ async def crowded(
 
 
 def _plan(
-    places: tuple[Place, ...],
-    began: float,
-    busy: int,
-    busy_a_second: float,
-    quiet_every_seconds: float,
-    seconds: float,
+    places: tuple[Place, ...], began: float, busy: int, busy_a_second: float, quiet_every_seconds: float, seconds: float
 ) -> list[tuple[str, Place, float]]:
     crowd = [("busy", places[0], began + n / busy_a_second) for n in range(busy)]
     others = [

@@ -74,9 +74,7 @@ class Fleet:
     async def count(self, query: str) -> int:
         return await self.database.read(lambda c: int(c.execute(text(query)).scalar_one()))
 
-    async def until(
-        self, query: str, wanted: int, what: str, *, seconds: float = PATIENCE_SECONDS
-    ) -> None:
+    async def until(self, query: str, wanted: int, what: str, *, seconds: float = PATIENCE_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while (found := await self.count(query)) < wanted:
             assert time.monotonic() < deadline, f"{found} of {wanted}: {what}"
@@ -85,9 +83,7 @@ class Fleet:
     async def is_done(self, runs: int) -> None:
         """Until so many runs are completed and all that they left is shown."""
         await self.until("SELECT count(*) FROM run WHERE status = 'completed'", runs, "runs end")
-        await self.until(
-            "SELECT count(*) FROM rendering WHERE NOT is_open", runs, "answers are posted"
-        )
+        await self.until("SELECT count(*) FROM rendering WHERE NOT is_open", runs, "answers are posted")
 
     def cpu_seconds(self) -> dict[str, float]:
         """What each part has used: the bot, the workers, this process with platforms and model, the servers."""
@@ -130,17 +126,12 @@ async def fleet(
         names = ("general", *(f"quiet{number}" for number in range(1, channels)))
         slack, acks = await _slack(stack, names, rate_scale=float(channels > 0))
         discord = await stack.enter_async_context(
-            DiscordSimulator(
-                settings=DiscordSettings(rate_limit_scale=float(channels > 0)), channels=names
-            )
+            DiscordSimulator(settings=DiscordSettings(rate_limit_scale=float(channels > 0)), channels=names)
         )
         if channels:
             in_slack, in_discord = slack_channels(slack, names), discord_places(discord, 1)
         else:
-            in_slack, in_discord = (
-                slack_places(slack, workspaces),
-                discord_places(discord, workspaces),
-            )
+            in_slack, in_discord = (slack_places(slack, workspaces), discord_places(discord, workspaces))
         folder = Path(tempfile.mkdtemp(prefix="threadhand-load-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
@@ -184,9 +175,7 @@ async def fleet(
 async def _slack(
     stack: AsyncExitStack, channels: tuple[str, ...], *, rate_scale: float
 ) -> tuple[SlackSimulator, Watched]:
-    settings = SlackSettings(
-        rate_scale=rate_scale, retry_seconds=(0.1, 60.0, 300.0), channels=channels
-    )
+    settings = SlackSettings(rate_scale=rate_scale, retry_seconds=(0.1, 60.0, 300.0), channels=channels)
     slack = await stack.enter_async_context(SlackSimulator(settings=settings))
     acks = slack.outbox.transport = Watched(slack.outbox.transport)
     return slack, acks

@@ -99,9 +99,7 @@ async def _fill(told: Fleet, threads: int) -> None:
         last = min(first + THREADS_A_STATEMENT, threads)
         statements = [_copies(table, first + 1, last) for table in OWN]
         await told.database.write(
-            _FILL,
-            lambda c, ss=statements: [c.execute(text(s), {"old": pattern}).close() for s in ss],
-            is_long=True,
+            _FILL, lambda c, ss=statements: [c.execute(text(s), {"old": pattern}).close() for s in ss], is_long=True
         )
     analyse = text("ANALYZE")
     await told.database.write(_FILL, lambda c: c.execute(analyse).close(), is_long=True)
@@ -111,9 +109,7 @@ def _copies(table: str, first: int, last: int) -> str:
     own = OWN[table]
     columns = [column.name for column in METADATA.tables[table].columns]
     names = ", ".join(f'"{one}"' for one in columns)
-    values = ", ".join(
-        f"s.\"{one}\" || '-' || g" if one in own else f's."{one}"' for one in columns
-    )
+    values = ", ".join(f"s.\"{one}\" || '-' || g" if one in own else f's."{one}"' for one in columns)
     of_thread = (
         "s.thread_id = :old"
         if "thread_id" in columns

@@ -53,9 +53,7 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
         before, began = told.cpu_seconds(), time.monotonic()
         said = int(a_second * seconds)
         opened: dict[str, float] = {}
-        talking = [
-            spawn(_say(told, n, began + n / a_second, opened), name="say") for n in range(said)
-        ]
+        talking = [spawn(_say(told, n, began + n / a_second, opened), name="say") for n in range(said)]
         await asyncio.gather(*talking)
         ended_saying = time.monotonic() - began
         await told.is_done(said)
@@ -63,9 +61,7 @@ async def mentions(*, a_second: float, seconds: float, workers: int = 2) -> Mapp
         _tell_cpu(before, after, took)
         runs = await told.count("SELECT count(*) FROM run")
         assert runs == said, f"{said} mentions made {runs} runs"
-        answers = await told.count(
-            "SELECT count(*) FROM delivery WHERE slot = 'answer' AND state = 'delivered'"
-        )
+        answers = await told.count("SELECT count(*) FROM delivery WHERE slot = 'answer' AND state = 'delivered'")
         assert answers == said, f"{said} mentions got {answers} answers"
         await _is_everywhere(told, said)
         slack, discord = told.acks.waits_ms, _discord_waits(told, opened)
@@ -114,13 +110,9 @@ async def streams(*, conversations: int, chunks: int, workers: int = 2) -> Mappi
         resident = _resident(told)
         before, began = told.cpu_seconds(), time.monotonic()
         opened: dict[str, float] = {}
-        talking = [
-            spawn(_say(told, 2 * n, began, opened), name="say") for n in range(conversations)
-        ]
+        talking = [spawn(_say(told, 2 * n, began, opened), name="say") for n in range(conversations)]
         await asyncio.gather(*talking)
-        await told.until(
-            "SELECT count(*) FROM run WHERE started_at IS NOT NULL", conversations, "all begin"
-        )
+        await told.until("SELECT count(*) FROM run WHERE started_at IS NOT NULL", conversations, "all begin")
         await asyncio.sleep(0.5)
         most = _resident(told)
         await told.is_done(conversations)
@@ -200,15 +192,10 @@ async def thinking(*, threads: int) -> Mapping[str, float]:
 
 
 def _resident(told: Fleet) -> dict[str, int]:
-    return {
-        "bot": told.bot.memory_bytes(),
-        "workers": sum(worker.memory_bytes() for worker in told.workers),
-    }
+    return {"bot": told.bot.memory_bytes(), "workers": sum(worker.memory_bytes() for worker in told.workers)}
 
 
-def _cpu_of_a_run(
-    before: Mapping[str, float], after: Mapping[str, float], runs: int
-) -> dict[str, float]:
+def _cpu_of_a_run(before: Mapping[str, float], after: Mapping[str, float], runs: int) -> dict[str, float]:
     """What a run costs each part, all workers together: it says more than runs a second where cores are shared."""
     used = {name: 1000 * (after[name] - before[name]) / runs for name in after}
     workers = sum(used[name] for name in used if name.startswith("worker "))
@@ -217,7 +204,5 @@ def _cpu_of_a_run(
 
 
 def _tell_cpu(before: Mapping[str, float], after: Mapping[str, float], took: float) -> None:
-    shares = ", ".join(
-        f"{name} {100 * (after[name] - before[name]) / took:.0f} %" for name in after
-    )
+    shares = ", ".join(f"{name} {100 * (after[name] - before[name]) / took:.0f} %" for name in after)
     note(f"CPU: {shares}; load of the machine {os.getloadavg()[0]:.1f}")

@@ -34,8 +34,7 @@ class Place:
 def slack_places(slack: SlackSimulator, workspaces: int) -> tuple[Place, ...]:
     """One channel of each. The workspaces are made, and have not installed the bot."""
     others = [
-        slack.add_workspace(f"workspace{number}", bot_token=f"xoxb-load-{number}")
-        for number in range(1, workspaces)
+        slack.add_workspace(f"workspace{number}", bot_token=f"xoxb-load-{number}") for number in range(1, workspaces)
     ]
     return tuple(
         Place(

@@ -17,9 +17,7 @@ async def recovery(*, trials: int) -> Mapping[str, float]:
     """From the SIGKILL of a worker to the lease of another on the run that it had."""
     async with AsyncExitStack() as stack:
         _, cache, url = await stack.enter_async_context(servers())
-        cluster = await stack.enter_async_context(
-            open_cluster("slack", url, cache.answer, workers=3)
-        )
+        cluster = await stack.enter_async_context(open_cluster("slack", url, cache.answer, workers=3))
         await cluster.start()
         times = [await _trial(cluster, number) for number in range(trials)]
     note("recovery: " + " ".join(f"{one:.1f}" for one in times))

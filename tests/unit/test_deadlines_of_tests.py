@@ -60,9 +60,7 @@ def _deadlines(node: ast.AST) -> Iterator[ast.expr]:
         case ast.BinOp(left=ast.Call() as clock, op=ast.Add()) if _name(clock) in CLOCKS:
             yield node.right
         case ast.Compare(
-            left=ast.BinOp(left=ast.Call() as clock, op=ast.Sub()),
-            ops=[ast.Lt() | ast.LtE()],
-            comparators=[seconds],
+            left=ast.BinOp(left=ast.Call() as clock, op=ast.Sub()), ops=[ast.Lt() | ast.LtE()], comparators=[seconds]
         ) if _name(clock) in CLOCKS:
             yield seconds
 
@@ -99,9 +97,7 @@ def known_numbers(tree: ast.Module) -> Constants:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tests."):
             path = REPOSITORY / f"{str(node.module).replace('.', '/')}.py"
             there = _numbers_of(path)
-            found |= {
-                one.asname or one.name: there[one.name] for one in node.names if one.name in there
-            }
+            found |= {one.asname or one.name: there[one.name] for one in node.names if one.name in there}
     return {**found, **_own_numbers(tree)}
 
 
@@ -168,9 +164,7 @@ def test_a_short_deadline_is_found(line: str) -> None:
 
 
 def test_a_deadline_behind_an_imported_constant_is_found() -> None:
-    tree = ast.parse(
-        "from tests.unit.test_deadlines_of_tests import SECONDS_MIN as LONG\nended.wait(LONG / 2)"
-    )
+    tree = ast.parse("from tests.unit.test_deadlines_of_tests import SECONDS_MIN as LONG\nended.wait(LONG / 2)")
     assert len([*short_deadlines(tree, known_numbers(tree))]) == 1
 
 

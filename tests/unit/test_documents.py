@@ -50,9 +50,7 @@ def rows(name: str) -> list[list[str]]:
 
 def features() -> dict[str, list[str]]:
     """The rows of features, with modules and tests, and of defects of other agents, with tests; by id."""
-    return {
-        row[0]: row for row in rows("docs/features.md") if re.fullmatch(r"[A-Z]{1,2}\d+", row[0])
-    }
+    return {row[0]: row for row in rows("docs/features.md") if re.fullmatch(r"[A-Z]{1,2}\d+", row[0])}
 
 
 def settings_rows() -> dict[str, tuple[str, str]]:
@@ -110,9 +108,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
         if route.resource is not None and route.method != "HEAD"
     }
     told = re.findall(
-        r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`?]+)",
-        text_of("docs/developers/http-api.md"),
-        re.MULTILINE,
+        r"^\| `((?:GET|POST|PUT|PATCH|DELETE) [^`?]+)", text_of("docs/developers/http-api.md"), re.MULTILINE
     )
     assert sorted(told) == sorted(served)
 
@@ -128,18 +124,14 @@ def test_every_status_type_and_finish_reason_is_named() -> None:
 
 
 def test_every_status_of_a_run_is_named() -> None:
-    told = re.search(
-        r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE
-    )
+    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE)
     assert told is not None
     for word in get_args(RunStatus):
         assert f"`{word}`" in told[1], word
 
 
 def test_every_tool_is_named_with_when_it_is_offered() -> None:
-    table = (
-        text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
-    )
+    table = text_of("docs/developers/tools.md").partition("## What there is")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"`([a-z_]+)`", table)) == sorted(all_tools())
 
 

@@ -76,21 +76,13 @@ def large_schema() -> JsonObject:
 
 
 async def take_a_tool_of_mcp() -> None:
-    tool: Any = SimpleNamespace(
-        name="a", description="", annotations=None, meta={SCHEMA_KEY: large_schema()}
-    )
+    tool: Any = SimpleNamespace(name="a", description="", annotations=None, meta={SCHEMA_KEY: large_schema()})
     _, (left_out,) = await usable_tools(stdio(is_forked=False), [tool])
     assert "is longer than" in left_out
 
 
 async def list_resources_of_mcp() -> None:
-    item = SimpleNamespace(
-        uri_template="a" * 500,
-        mime_type="",
-        title="b",
-        name="",
-        description="\u0301\u0327" * 600,
-    )
+    item = SimpleNamespace(uri_template="a" * 500, mime_type="", title="b", name="", description="\u0301\u0327" * 600)
     page = SimpleNamespace(resources=[], resource_templates=[item] * 10_000, next_cursor=None)
 
     async def told(**_cursor: object) -> object:
@@ -102,10 +94,7 @@ async def list_resources_of_mcp() -> None:
 
 @cache
 def many_chunks() -> tuple[Chunk, ...]:
-    return tuple(
-        Chunk(number=number, page=None, place="", text="x" * 250, tokens=250)
-        for number in range(48_000)
-    )
+    return tuple(Chunk(number=number, page=None, place="", text="x" * 250, tokens=250) for number in range(48_000))
 
 
 async def answer_from_a_long_document() -> None:
@@ -138,9 +127,7 @@ async def answer_from_a_long_document() -> None:
 
 async def deliver_an_answer() -> None:
     text = "a\n\n" * 120_000 + "|a|\n|---|\n" + "|a|\n" * 60_000
-    answer = Delivery(
-        delivery_id="d", run_id="r", slot="answer", ordinal=0, body={"text": text}, state="pending"
-    )
+    answer = Delivery(delivery_id="d", run_id="r", slot="answer", ordinal=0, body={"text": text}, state="pending")
 
     async def planned(*_arguments: object) -> Any:
         return ()

@@ -45,15 +45,12 @@ def name(path: Path) -> str:
 def banned_names(tree: ast.Module) -> list[str]:
     """Classes and functions whose name has a suffix that says nothing, or a word that the glossary replaces."""
     defined = [
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     ]
     return [
         found
         for found in defined
-        if found not in FIELD_WORDS
-        and (found.endswith(BANNED_SUFFIXES) or BANNED_WORDS & set(words(found)))
+        if found not in FIELD_WORDS and (found.endswith(BANNED_SUFFIXES) or BANNED_WORDS & set(words(found)))
     ]
 
 

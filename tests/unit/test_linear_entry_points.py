@@ -72,12 +72,7 @@ BOT = Identity(user_id="U1", team_id="T1", bot_id="B1")
 
 
 def _slack_event(text: str) -> object:
-    event: JsonObject = {
-        "type": "app_mention",
-        "channel": "C1",
-        "ts": "1700000000.000100",
-        "user": "U2",
-    }
+    event: JsonObject = {"type": "app_mention", "channel": "C1", "ts": "1700000000.000100", "user": "U2"}
     rich: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
     block: JsonObject = {"type": "rich_text", "elements": [rich]}
     context = ParseContext(identity=BOT)
@@ -103,9 +98,7 @@ def _slack_click(text: str) -> object:
 def _discord_text(text: str) -> object:
     user = SimpleNamespace(id=2, display_name="Ada")
     snapshot = SimpleNamespace(content=text, embeds=[], components=[])
-    message = SimpleNamespace(
-        content=text, mentions=[user], guild=None, message_snapshots=[snapshot]
-    )
+    message = SimpleNamespace(content=text, mentions=[user], guild=None, message_snapshots=[snapshot])
     words = readable_text(cast(discord.Message, message), 1)
     return parse_command(words), split_agent_prefix(words)
 
@@ -149,9 +142,7 @@ def _native_call(text: str) -> object:
 
 def _egress(text: str) -> object:
     with suppress(RefusedRequest):
-        parse_proxy_request(
-            f"GET http://a.org/ HTTP/1.1\r\na: {text}\r\n\r\n".encode(errors="replace")
-        )
+        parse_proxy_request(f"GET http://a.org/ HTTP/1.1\r\na: {text}\r\n\r\n".encode(errors="replace"))
     with suppress(RefusedRequest):
         parse_proxy_request(f"GET http://{text} HTTP/1.1\r\n\r\n".encode(errors="replace"))
     return None

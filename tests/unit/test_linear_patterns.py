@@ -32,9 +32,7 @@ SLOW_MACHINE_SECONDS_MAX = 0.2
 _ANCHORED = frozenset({"match", "fullmatch"})
 _EVERYWHERE = ("sub",)
 """Searches again after every match, and so does all the work of the other methods."""
-_RE_FUNCTIONS = frozenset(
-    {"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"}
-)
+_RE_FUNCTIONS = frozenset({"compile", "search", "match", "fullmatch", "split", "findall", "finditer", "sub", "subn"})
 _NOT_IMPORTED = ("storage.migrations.env", "storage.migrations.versions", "__main__")
 _ENDS = ("\n\0", "")
 
@@ -105,9 +103,9 @@ def _written(module: ModuleType, nodes: Sequence[ast.AST]) -> Iterator[Used]:
     scope = {**vars(module), **_local_texts(nodes, vars(module))}
     for node in nodes:
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="re"), attr=name), args=[first, *_]
-            ) if name in _RE_FUNCTIONS:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"), attr=name), args=[first, *_]) if (
+                name in _RE_FUNCTIONS
+            ):
                 text = _text_of(first, scope)
                 if text is not None:
                     methods = (name,) if name in _ANCHORED else _EVERYWHERE
@@ -152,8 +150,7 @@ def _methods_by_name(nodes: Sequence[ast.AST]) -> dict[str, set[str]]:
 
 def find_patterns() -> list[Used]:
     modules = {
-        module: list(ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8"))))
-        for module in _modules()
+        module: list(ast.walk(ast.parse(Path(module.__file__ or "").read_text("utf-8")))) for module in _modules()
     }
     by_module = {module: _methods_by_name(nodes) for module, nodes in modules.items()}
     public: dict[str, set[str]] = {}
@@ -294,10 +291,7 @@ def run_pattern(pattern: "re.Pattern[Any]", method: str, text: str) -> None:
         getattr(pattern, method)(subject)
 
 
-SHORTER = {
-    "core.context.todo_file": 2 * ITEM_CHARACTERS_MAX,
-    "bots.inbound.commands.grammar": 2 * CHARACTERS_MAX,
-}
+SHORTER = {"core.context.todo_file": 2 * ITEM_CHARACTERS_MAX, "bots.inbound.commands.grammar": 2 * CHARACTERS_MAX}
 """The longest text that the patterns of a module see, if the module cuts texts first."""
 
 
@@ -338,21 +332,17 @@ def test_every_pattern_takes_linear_time():
             for method in used.methods:
                 seconds = seconds_if_slow(used.pattern, method, texts)
                 if seconds is not None:
-                    slow.append(
-                        f"{used.place} {source!r} {method} {texts[-1][:30]!r}: {seconds:.2f} s"
-                    )
+                    slow.append(f"{used.place} {source!r} {method} {texts[-1][:30]!r}: {seconds:.2f} s")
         if len(slow) > 20:
             break
     assert not slow, "\n".join(slow)
 
 
 @pytest.mark.parametrize(
-    "source",
-    [r"[ \t]*<@U1>", r"!\[([^\]]*)\]\(", r"(`+)(?:.|\n)*?\1", r"^#+\s+(.+?)\s*#*$", r"(a+)+b"],
+    "source", [r"[ \t]*<@U1>", r"!\[([^\]]*)\]\(", r"(`+)(?:.|\n)*?\1", r"^#+\s+(.+?)\s*#*$", r"(a+)+b"]
 )
 def test_a_quadratic_pattern_is_found(source: str):
     pattern = re.compile(source)
     assert any(
-        seconds_if_slow(pattern, "sub", texts) is not None
-        for texts in hostile_texts_by_length(source, pattern.flags)
+        seconds_if_slow(pattern, "sub", texts) is not None for texts in hostile_texts_by_length(source, pattern.flags)
     )

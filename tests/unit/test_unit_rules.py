@@ -18,11 +18,7 @@ def bind() -> None:
 
 @pytest.mark.parametrize(
     "attempt",
-    [
-        bind,
-        lambda: sqlite3.connect(":memory:"),
-        lambda: subprocess.run([sys.executable, "--version"], check=True),
-    ],
+    [bind, lambda: sqlite3.connect(":memory:"), lambda: subprocess.run([sys.executable, "--version"], check=True)],
     ids=["socket", "database", "process"],
 )
 def test_an_attempt_is_refused(attempt: Callable[[], object]) -> None:

@@ -57,9 +57,7 @@ async def read_gap(
     if count:
         log.info("discord: backfilled %s messages in channel %s", count, channel_id)
     if count >= MESSAGES_MAX:
-        log.warning(
-            "discord: channel %s had more than %s missed messages", channel_id, MESSAGES_MAX
-        )
+        log.warning("discord: channel %s had more than %s missed messages", channel_id, MESSAGES_MAX)
 
 
 async def backfill_channels(client: discord.Client, channel_cursors: ChannelCursors) -> None:

@@ -85,9 +85,7 @@ class GatewayClient(discord.AutoShardedClient):
         self.event_handler = EventHandler(
             self, receive, self.rest, self.thread_opener, self.channel_cursors, self.kept_events
         )
-        self.interactions = InteractionHandler(
-            receive, self.thread_opener, self.channel_cursors, lookups
-        )
+        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors, lookups)
         self.tree = commands.build_command_tree(self, self.interactions)
         self.add_dynamic_items(AskComponent, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
@@ -144,9 +142,7 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_raw_thread_update(self, payload: discord.RawThreadUpdateEvent) -> None:
         if payload.data["thread_metadata"].get("locked"):
-            await self.event_handler.on_thread_closed(
-                _locate_thread(payload), CLOSED_CODES["locked"]
-            )
+            await self.event_handler.on_thread_closed(_locate_thread(payload), CLOSED_CODES["locked"])
         else:
             self.thread_opener.mark_closed(str(payload.thread_id), "")
 
@@ -181,14 +177,9 @@ class GatewayClient(discord.AutoShardedClient):
         )
 
 
-def _locate_thread(
-    payload: discord.RawThreadUpdateEvent | discord.RawThreadDeleteEvent,
-) -> ChannelLocation:
+def _locate_thread(payload: discord.RawThreadUpdateEvent | discord.RawThreadDeleteEvent) -> ChannelLocation:
     return ChannelLocation(
-        kind="thread",
-        channel_id=payload.thread_id,
-        guild_id=payload.guild_id,
-        parent_id=payload.parent_id,
+        kind="thread", channel_id=payload.thread_id, guild_id=payload.guild_id, parent_id=payload.parent_id
     )
 
 

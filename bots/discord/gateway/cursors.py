@@ -40,12 +40,7 @@ class ChannelCursors:
     """
 
     def __init__(
-        self,
-        store: CursorStore,
-        read_gap: ReadGap,
-        *,
-        retry_seconds: float = 2.0,
-        shards: Shards | None = None,
+        self, store: CursorStore, read_gap: ReadGap, *, retry_seconds: float = 2.0, shards: Shards | None = None
     ) -> None:
         self._store = store
         self._read_gap = read_gap

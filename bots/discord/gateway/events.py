@@ -27,14 +27,7 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import (
-    ActorContext,
-    IncomingMessage,
-    Outcome,
-    StopRequested,
-    UserAction,
-    time_of_arrival,
-)
+from bots.inbound.actions import ActorContext, IncomingMessage, Outcome, StopRequested, UserAction, time_of_arrival
 from bots.inbound.receiver import Receive
 from bots.inbound.retry_buffer import RetryBuffer
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -88,9 +81,7 @@ class EventHandler:
         bot_user_id = self._bot_user_id()
         if message.author.id == bot_user_id:
             return
-        self._channel_cursors.record_guild_of_channel(
-            message.channel.id, message.guild and message.guild.id
-        )
+        self._channel_cursors.record_guild_of_channel(message.channel.id, message.guild and message.guild.id)
         if not self._is_relevant(message, bot_user_id):
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
@@ -99,9 +90,7 @@ class EventHandler:
             if allowed is None or allowed.read_message_history:
                 await self.handle_message(message)
             else:  # it cannot be read again
-                await self._kept_events.handle(
-                    f"message:{message.id}", partial(self.handle_message, message)
-                )
+                await self._kept_events.handle(f"message:{message.id}", partial(self.handle_message, message))
 
     async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
@@ -153,17 +142,11 @@ class EventHandler:
         """Says once in each of the bot's own threads that it reads only mentions."""
         thread = message.channel
         is_own = isinstance(thread, discord.Thread) and thread.owner_id == self._bot_user_id()
-        if (
-            is_own
-            and thread.id not in self._told_blind
-            and len(self._told_blind) < THREADS_TOLD_MAX
-        ):
+        if is_own and thread.id not in self._told_blind and len(self._told_blind) < THREADS_TOLD_MAX:
             self._told_blind.add(thread.id)
             await self._reply(message, Outcome(notice=ONLY_MENTIONS, is_ignored=True))
 
-    async def _refuse(
-        self, message: discord.Message, inbound: IncomingMessage, problem: str
-    ) -> None:
+    async def _refuse(self, message: discord.Message, inbound: IncomingMessage, problem: str) -> None:
         """Says where it can be said that the bot cannot answer the message, before any work begins."""
         if not inbound.is_addressed:
             return
@@ -192,9 +175,7 @@ class EventHandler:
         if message.author.id == self._bot_user_id():
             return
         edited_at = message.edited_at.isoformat() if message.edited_at else ""
-        await self._kept_events.handle(
-            f"edit:{message.id}:{edited_at}", partial(self._edit, message)
-        )
+        await self._kept_events.handle(f"edit:{message.id}:{edited_at}", partial(self._edit, message))
 
     async def _edit(self, message: discord.Message) -> None:
         location = await self._locate(message.channel, message.guild)
@@ -264,11 +245,7 @@ class EventHandler:
         if location is None:
             return
         member = payload.member
-        who = (
-            parse_person(member)
-            if member
-            else Person(person_id=str(payload.user_id), name="Somebody")
-        )
+        who = parse_person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
         inbound = parse_reaction(
             str(payload.emoji),
             payload.message_id,
@@ -306,9 +283,7 @@ class EventHandler:
         try:
             title = inbound.text or ", ".join(file.name for file in inbound.files)
             await self._thread_opener.open_thread(inbound.address, title)
-            self._channel_cursors.record_guild_of_channel(
-                message.id, message.guild and message.guild.id
-            )
+            self._channel_cursors.record_guild_of_channel(message.id, message.guild and message.guild.id)
             await self._channel_cursors.advance(message.id, message.id)
         except SurfaceRefused as refused:
             log.warning("discord: a thread was refused: %s", refused.code)
@@ -316,9 +291,7 @@ class EventHandler:
         except SurfaceError as error:
             log.warning("discord: a thread could not be opened yet: %s", error)
 
-    async def _reply(
-        self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None
-    ) -> None:
+    async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
 
         `channel_id` is another channel than the message's, or "" for none. If it is refused there,
@@ -351,16 +324,12 @@ class EventHandler:
 
     async def _post(self, channel_id: str, body: JsonObject) -> None:
         with REPLY:
-            await self._rest.call(
-                "POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id
-            )
+            await self._rest.call("POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id)
 
     def _is_relevant(self, message: discord.Message, bot_user_id: int) -> bool:
         if not is_from_person(message):
             return bool(find_app_ids(message, bot_user_id))
-        return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(
-            message, bot_user_id
-        )
+        return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(message, bot_user_id)
 
     def _bot_user_id(self) -> int:
         user = self._client.user

@@ -53,10 +53,7 @@ def create_message(state: Any, *, channel: Any, data: Any) -> discord.Message:
 
 def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
     """Returns the payload of a message without the parts that discord.py cannot parse, each of which it tries."""
-    kept: JsonObject = {
-        **_NEEDED,
-        **{key: payload[key] for key in _NEEDED if payload.get(key) is not None},
-    }
+    kept: JsonObject = {**_NEEDED, **{key: payload[key] for key in _NEEDED if payload.get(key) is not None}}
     lost: list[str] = []
     for key in payload.keys() - kept.keys():
         tried: Any = {**kept, key: payload[key]}
@@ -65,9 +62,7 @@ def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
             kept = tried
         except Exception as error:  # as above
             lost.append(f"{key} ({type(error).__name__})")
-    log.warning(
-        "discord: message %s is read without %s", kept["id"], ", ".join(sorted(lost)) or "its type"
-    )
+    log.warning("discord: message %s is read without %s", kept["id"], ", ".join(sorted(lost)) or "its type")
     return kept
 
 
@@ -88,30 +83,21 @@ def _parse_or_skip(name: str, parse: _Parse, payload: JsonObject) -> None:
         log.warning("discord: a %s cannot be parsed: %s", name, type(error).__name__)
 
 
-def _parse_or_fetch(
-    state: Any, rest: RestClient, name: str, parse: _Parse, payload: JsonObject
-) -> None:
+def _parse_or_fetch(state: Any, rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
     try:
         parse(_with_poll_end(payload))
     except Exception as error:  # as above
-        log.info(
-            "discord: a %s is incomplete (%s); fetching the message", name, type(error).__name__
-        )
+        log.info("discord: a %s is incomplete (%s); fetching the message", name, type(error).__name__)
         spawn(_fetch_and_parse(state, rest, name, parse, payload), name="discord message")
 
 
-async def _fetch_and_parse(
-    state: Any, rest: RestClient, name: str, parse: _Parse, payload: JsonObject
-) -> None:
+async def _fetch_and_parse(state: Any, rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
     channel_id, message_id = payload.get("channel_id"), payload.get("id")
     if not (isinstance(channel_id, str) and isinstance(message_id, str)):
         return
     try:
         found = await rest.call(
-            "GET",
-            "/channels/{channel_id}/messages/{message_id}",
-            channel_id=channel_id,
-            message_id=message_id,
+            "GET", "/channels/{channel_id}/messages/{message_id}", channel_id=channel_id, message_id=message_id
         )
     except SurfaceError as error:
         log.warning("discord: the message of a %s cannot be fetched: %s", name, error)
@@ -126,9 +112,7 @@ async def _fetch_and_parse(
         _parse_or_skip(name, parse, parsable_parts(state, channel, whole))
 
 
-def _parse_with_channel(
-    client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject
-) -> None:
+def _parse_with_channel(client: discord.Client, rest: RestClient, parse: _Parse, payload: JsonObject) -> None:
     """Adds the channel to an interaction that names only its id, because discord.py reads nothing else."""
     channel_id = payload.get("channel_id")
     if payload.get("channel") or not (isinstance(channel_id, str) and channel_id.isdigit()):
@@ -143,9 +127,7 @@ def _parse_with_channel(
     spawn(_fetch_channel_and_parse(rest, parse, payload, channel_id), name="discord interaction")
 
 
-async def _fetch_channel_and_parse(
-    rest: RestClient, parse: _Parse, payload: JsonObject, channel_id: str
-) -> None:
+async def _fetch_channel_and_parse(rest: RestClient, parse: _Parse, payload: JsonObject, channel_id: str) -> None:
     try:
         channel = await rest.call("GET", "/channels/{channel_id}", channel_id=channel_id)
         parse({**payload, "channel": channel})

@@ -48,14 +48,10 @@ REPLIED = "It replies to a message of"
 
 def parse_person(user: discord.abc.User) -> Person:
     """Returns the person with the name shown in this server."""
-    return Person(
-        person_id=str(user.id), name=to_single_line(user.display_name, 80) or str(user.id)
-    )
+    return Person(person_id=str(user.id), name=to_single_line(user.display_name, 80) or str(user.id))
 
 
-def parse_standing(
-    user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False
-) -> ActorContext:
+def parse_standing(user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False) -> ActorContext:
     """Returns the sender's standing and roles. Backfilled messages lack roles; direct messages have none."""
     if location.kind == "direct":
         return ActorContext(is_direct=True, expects_answer=expects_answer)
@@ -84,9 +80,7 @@ def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:
     """Whether the message mentions the bot, directly or by its managed role."""
     if any(user.id == bot_user_id for user in message.mentions):
         return True
-    return any(
-        role.tags is not None and role.tags.bot_id == bot_user_id for role in message.role_mentions
-    )
+    return any(role.tags is not None and role.tags.bot_id == bot_user_id for role in message.role_mentions)
 
 
 def parse_message(
@@ -100,9 +94,7 @@ def parse_message(
         return None
     reply_to = reply_author_id(message)
     is_addressed = mentioned or location.kind == "direct" or reply_to == bot_user_id
-    is_to_others = reply_to not in (None, bot_user_id) or _begins_with_other_mention(
-        message, bot_user_id
-    )
+    is_to_others = reply_to not in (None, bot_user_id) or _begins_with_other_mention(message, bot_user_id)
     text = readable_text(message, bot_user_id)
     agent_id, request = split_agent_prefix(text)
     quoted = _quoted(message, bot_user_id) if is_addressed else None
@@ -123,9 +115,7 @@ def parse_message(
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
         agent_id=agent_id,
         edited_at=message.edited_at,
-        actor=ActorContext(app_ids=app_ids)
-        if app_ids
-        else parse_standing(message.author, location),
+        actor=ActorContext(app_ids=app_ids) if app_ids else parse_standing(message.author, location),
     )
     if message.attachments or app_ids:
         return incoming
@@ -242,9 +232,7 @@ def _parse_word(text: str, message: IncomingMessage) -> CommandCalled | StopRequ
     return None
 
 
-def parse_edit(
-    message: discord.Message, location: ChannelLocation, bot_user_id: int
-) -> MessageEdited | None:
+def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id: int) -> MessageEdited | None:
     """Parses an edit. Returns None for updates without an edit time, which Discord sends for link previews and pins."""
     if message.edited_at is None or not is_from_person(message):
         return None
@@ -267,10 +255,7 @@ def parse_edit(
 
 
 def parse_delete(
-    message_id: int,
-    location: ChannelLocation,
-    author: discord.abc.User | None,
-    received_at: datetime,
+    message_id: int, location: ChannelLocation, author: discord.abc.User | None, received_at: datetime
 ) -> MessageDeleted | None:
     """Parses a deletion. `author` is known only if the message is cached, because Discord does not send it."""
     if author is not None and author.bot:
@@ -310,11 +295,7 @@ def parse_reaction(
     if emoji not in STOP_EMOJI:
         return None
     return StopRequested(
-        address=location.address(message_id),
-        dedupe_key=key,
-        message_ref=str(message_id),
-        person=who,
-        actor=actor,
+        address=location.address(message_id), dedupe_key=key, message_ref=str(message_id), person=who, actor=actor
     )
 
 
@@ -356,21 +337,15 @@ def parse_files(message: discord.Message) -> tuple[IncomingFile, ...]:
     """Returns the attachments, including those of forwarded messages."""
     found = [*message.attachments, *(a for s in message.message_snapshots for a in s.attachments)]
     return tuple(
-        parse_attachment(attachment, channel_id=message.channel.id, message_id=message.id)
-        for attachment in found
+        parse_attachment(attachment, channel_id=message.channel.id, message_id=message.id) for attachment in found
     )
 
 
-def parse_attachment(
-    attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0
-) -> IncomingFile:
+def parse_attachment(attachment: discord.Attachment, *, channel_id: int = 0, message_id: int = 0) -> IncomingFile:
     """Builds a file reference that holds the message id (0 for none), because attachment links expire."""
     return IncomingFile(
         file_ref=build_file_ref(
-            channel_id=str(channel_id),
-            message_id=str(message_id),
-            attachment_id=str(attachment.id),
-            url=attachment.url,
+            channel_id=str(channel_id), message_id=str(message_id), attachment_id=str(attachment.id), url=attachment.url
         ),
         name=attachment.filename,
         mime_type=attachment.content_type or "application/octet-stream",

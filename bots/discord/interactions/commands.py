@@ -25,30 +25,22 @@ def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand
     """Builds the commands `budget`, `pair`, `unpair`, `who`, `audit` and `mcp`."""
 
     @app_commands.describe(code="The code that the person was given")
-    async def pair(
-        interaction: AnyInteraction, code: app_commands.Range[str, 1, PERSON_NAME_MAX]
-    ) -> None:
+    async def pair(interaction: AnyInteraction, code: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
         await interactions.on_command(interaction, "pair", argument=code)
 
     @app_commands.describe(name="The name or the id of the person")
-    async def unpair(
-        interaction: AnyInteraction, name: app_commands.Range[str, 1, PERSON_NAME_MAX]
-    ) -> None:
+    async def unpair(interaction: AnyInteraction, name: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
         await interactions.on_command(interaction, "unpair", argument=name)
 
     async def who(interaction: AnyInteraction) -> None:
         await interactions.on_command(interaction, "who")
 
     @app_commands.describe(count="How many entries")
-    async def audit(
-        interaction: AnyInteraction, count: app_commands.Range[int, 1, AUDIT_ENTRIES_MAX] = 10
-    ) -> None:
+    async def audit(interaction: AnyInteraction, count: app_commands.Range[int, 1, AUDIT_ENTRIES_MAX] = 10) -> None:
         await interactions.on_command(interaction, "audit", argument=str(count))
 
     @app_commands.describe(server="The name of the tool server")
-    async def mcp(
-        interaction: AnyInteraction, server: app_commands.Range[str, 1, PERSON_NAME_MAX]
-    ) -> None:
+    async def mcp(interaction: AnyInteraction, server: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
         await interactions.on_command(interaction, "mcp", argument=f"connect {server}")
 
     @app_commands.describe(
@@ -64,20 +56,12 @@ def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand
         await interactions.on_command(interaction, "budget", argument=argument)
 
     return (
-        app_commands.Command(
-            name="budget", description="What runs may cost here; admins change it", callback=budget
-        ),
-        app_commands.Command(
-            name="pair", description="Admins: let someone write to the agent", callback=pair
-        ),
+        app_commands.Command(name="budget", description="What runs may cost here; admins change it", callback=budget),
+        app_commands.Command(name="pair", description="Admins: let someone write to the agent", callback=pair),
         app_commands.Command(name="unpair", description="Admins: take that back", callback=unpair),
-        app_commands.Command(
-            name="who", description="Admins: who may talk to the agent", callback=who
-        ),
+        app_commands.Command(name="who", description="Admins: who may talk to the agent", callback=who),
         app_commands.Command(name="audit", description="Admins: who did what here", callback=audit),
-        app_commands.Command(
-            name="mcp", description="Admins: agree to the use of a tool server", callback=mcp
-        ),
+        app_commands.Command(name="mcp", description="Admins: agree to the use of a tool server", callback=mcp),
     )
 
 
@@ -108,9 +92,7 @@ SIMPLE_COMMANDS: dict[CommandName, str] = {
 class CommandTree(app_commands.CommandTree[discord.Client]):
     """The command tree. Logs errors of commands and tells the user that the command failed."""
 
-    async def on_error(
-        self, interaction: AnyInteraction, error: app_commands.AppCommandError, /
-    ) -> None:
+    async def on_error(self, interaction: AnyInteraction, error: app_commands.AppCommandError, /) -> None:
         if isinstance(error, app_commands.CommandNotFound | app_commands.CommandSignatureMismatch):
             await InteractionHandler.refuse_unknown(interaction, str(error))
             return
@@ -198,21 +180,13 @@ def _use(interactions: InteractionHandler) -> "app_commands.Command[app_commands
     async def use(interaction: AnyInteraction, name: str | None = None) -> None:
         await interactions.on_command(interaction, "use", argument=name or "")
 
-    return app_commands.Command(
-        name="use", description="Choose the agent for this thread", callback=use
-    )
+    return app_commands.Command(name="use", description="Choose the agent for this thread", callback=use)
 
 
-def _forget(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(
-        what="This conversation, or what is stored about you", sure="Delete it now, for good"
-    )
+def _forget(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(what="This conversation, or what is stored about you", sure="Delete it now, for good")
     async def forget(
-        interaction: AnyInteraction,
-        what: Literal["conversation", "me"] = "conversation",
-        sure: bool = False,
+        interaction: AnyInteraction, what: Literal["conversation", "me"] = "conversation", sure: bool = False
     ) -> None:
         argument = f"{'me' if what == 'me' else ''} {'yes' if sure else ''}".strip()
         await interactions.on_command(interaction, "forget", argument=argument)
@@ -233,28 +207,18 @@ def _suggesting(
     return suggest
 
 
-def _files(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _files(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.autocomplete(path=_suggesting(interactions, "files"))
     @app_commands.describe(path="A file to post here, or a folder to list")
-    async def files(
-        interaction: AnyInteraction, path: app_commands.Range[str, 1, NAME_MAX] | None = None
-    ) -> None:
+    async def files(interaction: AnyInteraction, path: app_commands.Range[str, 1, NAME_MAX] | None = None) -> None:
         await interactions.on_command(interaction, "files", argument=path or "")
 
-    return app_commands.Command(
-        name="files", description="The files in this thread's workspace", callback=files
-    )
+    return app_commands.Command(name="files", description="The files in this thread's workspace", callback=files)
 
 
-def _knowledge(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _knowledge(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.autocomplete(name=_suggesting(interactions, "knowledge"))
-    @app_commands.describe(
-        action="What to do", file="The file to add", name="The name of the file to remove"
-    )
+    @app_commands.describe(action="What to do", file="The file to add", name="The name of the file to remove")
     async def knowledge(
         interaction: AnyInteraction,
         action: Literal["add", "list", "remove"],
@@ -264,14 +228,10 @@ def _knowledge(
         argument = f"{action} {name or ''}".strip()
         await interactions.on_command(interaction, "knowledge", argument=argument, file=file)
 
-    return app_commands.Command(
-        name="knowledge", description="Files that the agent knows here", callback=knowledge
-    )
+    return app_commands.Command(name="knowledge", description="Files that the agent knows here", callback=knowledge)
 
 
-def _agents(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _agents(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.autocomplete(name=_suggesting(interactions, "agents"))
     @app_commands.describe(
         action="What to do; rollback and reset are for admins",
@@ -290,35 +250,23 @@ def _agents(
         await interactions.on_command(interaction, "agents", argument=argument)
 
     return app_commands.Command(
-        name="agents",
-        description="The versions of an agent, what changed, and the way back",
-        callback=agents,
+        name="agents", description="The versions of an agent, what changed, and the way back", callback=agents
     )
 
 
-def _plan(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(
-        action="What to do", step="The text of the step to add, or the number of an existing step"
-    )
+def _plan(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
+    @app_commands.describe(action="What to do", step="The text of the step to add, or the number of an existing step")
     async def plan(
         interaction: AnyInteraction,
         action: Literal["show", "add", "remove", "skip", "stop"],
         step: app_commands.Range[str, 1, NAME_MAX] | None = None,
     ) -> None:
-        await interactions.on_command(
-            interaction, "plan", argument=f"{action} {step or ''}".strip()
-        )
+        await interactions.on_command(interaction, "plan", argument=f"{action} {step or ''}".strip())
 
-    return app_commands.Command(
-        name="plan", description="The plan that the agent works on here", callback=plan
-    )
+    return app_commands.Command(name="plan", description="The plan that the agent works on here", callback=plan)
 
 
-def _follow(
-    interactions: InteractionHandler,
-) -> "app_commands.Command[app_commands.Group, ..., None]":
+def _follow(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
     @app_commands.describe(
         mode="Read one person, everybody, only mentions, or nothing until the next mention",
         place="This thread, or the whole channel (admins)",
@@ -331,9 +279,7 @@ def _follow(
         argument = f"{mode} channel" if place == "channel" else mode
         await interactions.on_command(interaction, "follow", argument=argument)
 
-    return app_commands.Command(
-        name="follow", description="Which messages here the agent takes up", callback=follow
-    )
+    return app_commands.Command(name="follow", description="Which messages here the agent takes up", callback=follow)
 
 
 def _plain(
@@ -348,11 +294,7 @@ def _plain(
 @cache
 def translations() -> Mapping[str, Mapping[discord.Locale, str]]:
     """Returns the translations of each English name and description, by locale."""
-    text = (
-        resources.files("bots.discord.interactions")
-        .joinpath("translations.yaml")
-        .read_text("utf-8")
-    )
+    text = resources.files("bots.discord.interactions").joinpath("translations.yaml").read_text("utf-8")
     listed = cast(Mapping[str, list[str]], yaml.safe_load(text))
     return {english: dict(zip(LOCALES, texts, strict=True)) for english, texts in listed.items()}
 
@@ -361,10 +303,7 @@ class CommandTranslator(app_commands.Translator):
     """Translates names and descriptions. A number at the end of an option's name is kept."""
 
     async def translate(
-        self,
-        string: app_commands.locale_str,
-        locale: discord.Locale,
-        context: app_commands.TranslationContextTypes,
+        self, string: app_commands.locale_str, locale: discord.Locale, context: app_commands.TranslationContextTypes
     ) -> str | None:
         if context.location is app_commands.TranslationContextLocation.choice_name:
             return None
@@ -397,11 +336,7 @@ def is_equivalent(ours: object, theirs: object) -> bool:
     """Whether Discord's value equals ours, ignoring keys that it adds. Unset equals empty."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         mine, other = cast(Mapping[str, object], ours), cast(Mapping[str, object], theirs)
-        return all(
-            is_equivalent(value, other.get(key))
-            for key, value in mine.items()
-            if key not in _IGNORED_KEYS
-        )
+        return all(is_equivalent(value, other.get(key)) for key, value in mine.items() if key not in _IGNORED_KEYS)
     if isinstance(ours, list) and isinstance(theirs, list):
         left = sorted(cast(list[object], ours), key=_name)
         right = sorted(cast(list[object], theirs), key=_name)
@@ -414,8 +349,4 @@ _IGNORED_KEYS = frozenset({"dm_permission"})
 
 
 def _name(item: object) -> str:
-    return (
-        str(cast(Mapping[str, object], item).get("name"))
-        if isinstance(item, Mapping)
-        else str(item)
-    )
+    return str(cast(Mapping[str, object], item).get("name")) if isinstance(item, Mapping) else str(item)

@@ -11,9 +11,7 @@ from bots.discord.interactions.responses import AnyInteraction, InteractionHandl
 ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")
 FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
 REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
-RUN_CUSTOM_ID = re.compile(
-    r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})"
-)
+RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})")
 
 
 class HasInteractions(Protocol):
@@ -34,9 +32,7 @@ class AskComponent(discord.ui.DynamicItem[AnyItem], template=ASK_CUSTOM_ID):
         self.part = part
 
     @classmethod
-    async def from_custom_id(
-        cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /
-    ) -> Self:
+    async def from_custom_id(cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /) -> Self:
         return cls(item, match["ask_id"], match["part"])
 
     async def callback(self, interaction: AnyInteraction) -> None:
@@ -58,9 +54,7 @@ class RunButton(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
         self.action = action
 
     @classmethod
-    async def from_custom_id(
-        cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /
-    ) -> Self:
+    async def from_custom_id(cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /) -> Self:
         return cls(item, match["run_id"], match["action"])
 
     async def callback(self, interaction: AnyInteraction) -> None:

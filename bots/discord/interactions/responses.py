@@ -15,13 +15,7 @@ from discord.webhook.async_ import async_context
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import stop_unopened
-from bots.discord.gateway.parse import (
-    parse_attachment,
-    parse_files,
-    parse_person,
-    parse_standing,
-    quote_text,
-)
+from bots.discord.gateway.parse import parse_attachment, parse_files, parse_person, parse_standing, quote_text
 from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
 from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
@@ -50,9 +44,7 @@ ACKNOWLEDGE = Failpoint("discord.acknowledge")
 DEFER_AFTER_SECONDS = 1.5
 """A response that takes longer than this is deferred, because Discord gives up after 3 s."""
 INTERNAL_ERROR = "Something broke on our side. Please try again."
-UNSUPPORTED_CHANNEL = (
-    "I cannot work in this channel. Please use a text channel, or write to me directly."
-)
+UNSUPPORTED_CHANNEL = "I cannot work in this channel. Please use a text channel, or write to me directly."
 UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it and mention me."
 FETCH_SECONDS = 1.5
 TARGETS_MAX = 200
@@ -90,9 +82,7 @@ class InteractionHandler:
         files = tuple(parse_attachment(one) for one in attachments)
         await self._start_run(interaction, prompt, files, agent)
 
-    async def open_request_form(
-        self, interaction: AnyInteraction, message: discord.Message
-    ) -> None:
+    async def open_request_form(self, interaction: AnyInteraction, message: discord.Message) -> None:
         """Opens the form of "Ask Threadhand". Discord shows the message to the bot only now, so it is remembered."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if problem := _why_no_run(interaction, location):
@@ -101,14 +91,10 @@ class InteractionHandler:
         self._targets[message.id] = message
         while len(self._targets) > TARGETS_MAX:
             del self._targets[next(iter(self._targets))]
-        form = build_text_form(
-            "Ask Threadhand", "What should I do with it?", custom_id=f"th:about:{message.id}"
-        )
+        form = build_text_form("Ask Threadhand", "What should I do with it?", custom_id=f"th:about:{message.id}")
         await interaction.response.send_modal(form)
 
-    async def on_request_form(
-        self, interaction: AnyInteraction, message_id: int, prompt: str
-    ) -> None:
+    async def on_request_form(self, interaction: AnyInteraction, message_id: int, prompt: str) -> None:
         """Starts a run about the message whose menu opened the form. Its text and files come with the request."""
         message = self._targets.get(message_id)
         if message is None or message.channel.id != interaction.channel_id:
@@ -148,9 +134,7 @@ class InteractionHandler:
         async with self._thread_opener.opening(inbound.address.thread_key):
             try:
                 outcome = await self._receive(inbound)
-            except (
-                Exception
-            ) as error:  # the user sees it, then it is logged by discord.py's handler
+            except Exception as error:  # the user sees it, then it is logged by discord.py's handler
                 await _edit_original(interaction, _error_notice(error))
                 raise
             if outcome.is_ignored:
@@ -191,8 +175,7 @@ class InteractionHandler:
             log.warning("discord: nothing can be suggested: %s", error)
             return []
         return [
-            app_commands.Choice(name=to_single_line(label, CHOICE_MAX) or "…", value=value)
-            for value, label in found
+            app_commands.Choice(name=to_single_line(label, CHOICE_MAX) or "…", value=value) for value, label in found
         ]
 
     @staticmethod
@@ -242,17 +225,13 @@ class InteractionHandler:
         )
         await respond(interaction, self._receive(pressed))
 
-    async def _open(
-        self, interaction: AnyInteraction, inbound: IncomingMessage, shown: str
-    ) -> None:
+    async def _open(self, interaction: AnyInteraction, inbound: IncomingMessage, shown: str) -> None:
         """Shows the text as the response, and opens the thread from it."""
         await _edit_original(interaction, shown)
         message_id = int(inbound.message_ref)
         try:
             await self._thread_opener.open_thread(inbound.address, inbound.text)
-            self._channel_cursors.record_guild_of_channel(
-                message_id, int(inbound.address.workspace_id)
-            )
+            self._channel_cursors.record_guild_of_channel(message_id, int(inbound.address.workspace_id))
             await self._channel_cursors.advance(message_id, message_id)
             await self._thread_opener.add_member(inbound.address, inbound.author.person_id)
         except SurfaceRefused as refused:
@@ -354,17 +333,13 @@ async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None
         elif outcome.notice or _is_command(interaction):
             await _send_notice(interaction.followup.send, outcome)
     except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-        log.warning(
-            "discord: an interaction was handled but not answered: %s", translate_error(error)
-        )
+        log.warning("discord: an interaction was handled but not answered: %s", translate_error(error))
 
 
 async def _outcome(work: Awaitable[Outcome]) -> Outcome:
     try:
         return await work
-    except (
-        Exception
-    ) as error:  # without a response, Discord shows only that the app did not respond
+    except Exception as error:  # without a response, Discord shows only that the app did not respond
         log.exception("an interaction failed")
         return Outcome(notice=_error_notice(error))
 
@@ -443,9 +418,7 @@ def _notice_text(outcome: Outcome) -> str:
 
 
 def _acknowledgement(prompt: str, files: Sequence[IncomingFile]) -> str:
-    text = (
-        f"**On it:** {discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))}"
-    )
+    text = f"**On it:** {discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))}"
     if files:
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         name = discord.utils.escape_markdown(to_single_line(files[0].name, 100))

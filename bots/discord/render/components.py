@@ -43,16 +43,9 @@ ASK_COLOUR = 0x5865F2
 ANSWERED_COLOUR = 0x57F287
 WRITTEN_ANSWER_TEXTS = {
     "question": ("Write an answer", "…or just reply here."),
-    "approval": (
-        "Deny with a reason",
-        "A plain yes or no here, or 👍 on this message, counts, too.",
-    ),
+    "approval": ("Deny with a reason", "A plain yes or no here, or 👍 on this message, counts, too."),
 }
-LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {
-    "info": "ℹ️",
-    "warning": "⚠️",
-    "error": "❌",
-}
+LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {"info": "ℹ️", "warning": "⚠️", "error": "❌"}
 
 
 def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
@@ -131,9 +124,7 @@ def _status(status: RunStatus) -> JsonObject:
 
 
 def _question(ask: Ask) -> JsonObject:
-    question = truncate(
-        to_discord_markdown(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX
-    )
+    question = truncate(to_discord_markdown(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX)
     if ask.state != "open":
         return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
     children = [text_display(f"❓ {question}")]
@@ -179,12 +170,7 @@ def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
         "custom_id": f"th:ask:{ask.ask_id}:pick{start // SELECT_OPTIONS_MAX or ''}",
         "placeholder": truncate(f"Choose an answer{which}", PLACEHOLDER_MAX),
         "options": [
-            {
-                "label": truncate(
-                    f"{at + 1}. {option}" if is_numbered else option, SELECT_OPTION_MAX
-                ),
-                "value": str(at),
-            }
+            {"label": truncate(f"{at + 1}. {option}" if is_numbered else option, SELECT_OPTION_MAX), "value": str(at)}
             for at, option in enumerate(shown, start)
         ],
     }
@@ -212,9 +198,7 @@ def _closing(ask: Ask) -> str:
     line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(escape_markdown(who))}** answered"
     if ask.is_written_in_thread:
         return f"{line} in this thread."
-    answer = neutralize_mentions(
-        truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX)
-    )
+    answer = neutralize_mentions(truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
     quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
     return f"{line}:\n{quoted}"
 
@@ -227,11 +211,7 @@ def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | No
     """Converts a layout to an ordinary message with the same buttons. Returns None if it already is one."""
     if not body.get("components"):
         return None
-    parts = [
-        part
-        for one in get_objects(body["components"])
-        for part in get_objects(one.get("components"))
-    ]
+    parts = [part for one in get_objects(body["components"]) for part in get_objects(one.get("components"))]
     ordinary = text_message("\n".join(_texts(parts)), delivery_id)
     rows = [part for part in parts if part.get("type") == ACTION_ROW]
     flags = SUPPRESS_EMBEDS | (int(str(body["flags"])) & SUPPRESS_NOTIFICATIONS)

@@ -126,7 +126,4 @@ def _row(cells: list[str], widths: list[int], rights: list[bool]) -> str:
 
 def display_width(text: str) -> int:
     """Returns the text's width in fixed-width columns. Wide characters count as two, combining characters as zero."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -29,14 +29,7 @@ TITLE: dict[ViewState, str] = {
     "failed": "❌ Failed",
     "limited": "⚠️ A limit was reached",
 }
-SIGN: dict[TaskState, str] = {
-    "running": "▸",
-    "started": "▹",
-    "left": "▹",
-    "done": "✓",
-    "failed": "✗",
-    "ended": "■",
-}
+SIGN: dict[TaskState, str] = {"running": "▸", "started": "▹", "left": "▹", "done": "✓", "failed": "✗", "ended": "■"}
 BOX: dict[str, str] = {"pending": "☐", "active": "▣", "done": "☑", "blocked": "⛔"}
 
 TASKS_SHOWN = 10

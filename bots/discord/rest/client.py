@@ -63,16 +63,11 @@ class CallLimiter:
             # without a rate of its own: discord.py keeps those, and the channels take turns at the global limit
             channel = RateLimit(owner=everything.owner, name=line, interval_seconds=0.0)
             await self.limiter.admit(
-                [everything, channel],
-                wait_seconds_max=WAIT_SECONDS_MAX,
-                oversleeps=route.method != "POST",
+                [everything, channel], wait_seconds_max=WAIT_SECONDS_MAX, oversleeps=route.method != "POST"
             )
 
     async def _on_response(
-        self,
-        _session: aiohttp.ClientSession,
-        _context: SimpleNamespace,
-        params: aiohttp.TraceRequestEndParams,
+        self, _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
     ) -> None:
         answer = params.response
         is_global = answer.headers.get("X-RateLimit-Scope") == "global"
@@ -83,11 +78,7 @@ class CallLimiter:
         await self.limiter.refuse([self._allowance()], seconds=seconds)
 
     def _allowance(self) -> RateLimit:
-        is_ahead = (
-            not _is_local_url(Route.BASE)
-            if self.limits_proactively is None
-            else self.limits_proactively
-        )
+        is_ahead = not _is_local_url(Route.BASE) if self.limits_proactively is None else self.limits_proactively
         return global_allowance(self._http.token or "", limits_proactively=is_ahead)
 
 
@@ -163,19 +154,13 @@ class RestClient:
             }
             for index, file in enumerate(files)
         ]
-        options: dict[str, object] = {
-            "timeout": self._timeout(UPLOAD_TIMEOUT_FACTOR),
-            "files": files,
-            "form": form,
-        }
+        options: dict[str, object] = {"timeout": self._timeout(UPLOAD_TIMEOUT_FACTOR), "files": files, "form": form}
         return await self._shielded(Route("POST", path, **parameters), options, precondition)
 
     def _timeout(self, factor: int) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=self.attempt_seconds * factor)
 
-    async def _shielded(
-        self, route: Route, options: dict[str, object], precondition: Precondition | None
-    ) -> JsonValue:
+    async def _shielded(self, route: Route, options: dict[str, object], precondition: Precondition | None) -> JsonValue:
         await self.call_limiter.acquire(route)
         if precondition is not None:
             await precondition()
@@ -196,15 +181,11 @@ def translate_error(error: Exception) -> SurfaceError:
     """Returns our SurfaceError for an error from discord.py."""
     match error:
         case discord.RateLimited():
-            return SurfaceRateLimited(
-                "Discord's rate limit is reached.", retry_after_seconds=error.retry_after
-            )
+            return SurfaceRateLimited("Discord's rate limit is reached.", retry_after_seconds=error.retry_after)
         case discord.HTTPException(status=429):
             header = error.response.headers.get("Retry-After", "")
             seconds = float(header) if header.replace(".", "", 1).isdecimal() else 60.0
-            return SurfaceRateLimited(
-                "Discord's rate limit is reached.", retry_after_seconds=seconds
-            )
+            return SurfaceRateLimited("Discord's rate limit is reached.", retry_after_seconds=seconds)
         case discord.HTTPException(status=413) | discord.HTTPException(code=40005):
             return SurfaceRefused("The file is larger than Discord accepts here.", code=TOO_LARGE)
         case discord.HTTPException(status=status) if status >= 500:

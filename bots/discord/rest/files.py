@@ -73,9 +73,7 @@ class DiscordFiles:
                 async for piece in _capped(response, file, bytes_max):
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise AgentError(
-                f"I could not download {file.name} from Discord.", detail=type(error).__name__
-            ) from error
+            raise AgentError(f"I could not download {file.name} from Discord.", detail=type(error).__name__) from error
 
     async def close(self) -> None:
         """Closes the session."""
@@ -86,9 +84,7 @@ class DiscordFiles:
     async def _get(self, file: IncomingFile, address: str) -> aiohttp.ClientResponse:
         url = URL(address)
         if not self._is_allowed(url):
-            raise AgentError(
-                f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or ""
-            )
+            raise AgentError(f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or "")
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=TIMEOUT)
         return await self._session.get(url, allow_redirects=False)
@@ -117,9 +113,7 @@ class DiscordFiles:
         raise _gone(file, "no longer attached")
 
 
-async def _capped(
-    response: aiohttp.ClientResponse, file: IncomingFile, bytes_max: int
-) -> AsyncIterator[bytes]:
+async def _capped(response: aiohttp.ClientResponse, file: IncomingFile, bytes_max: int) -> AsyncIterator[bytes]:
     size = 0
     async for piece in response.content.iter_chunked(CHUNK_BYTES):
         size += len(piece)
@@ -202,6 +196,5 @@ async def _spool_file(spool: IO[bytes], file: OutgoingFile, bytes_max: int) -> N
 
 def _upload_too_large(file: OutgoingFile, bytes_max: int) -> SurfaceRefused:
     return SurfaceRefused(
-        f"{file.name} is larger than the {bytes_max // (1024 * 1024)} MiB that Discord accepts here.",
-        code=TOO_LARGE,
+        f"{file.name} is larger than the {bytes_max // (1024 * 1024)} MiB that Discord accepts here.", code=TOO_LARGE
     )

@@ -37,9 +37,7 @@ class DiscordThreadHistory:
         self._rest = rest
         self._user_id = user_id
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         is_direct = is_direct_message(address)
         if not is_direct and discord.utils.snowflake_time(int(address.thread_key)) >= before:
             return ChatPage()
@@ -54,18 +52,14 @@ class DiscordThreadHistory:
             root = await self._root(address)
         if not is_whole:
             omitted = 1 if is_direct else max(1, await self._message_count(address) - len(found))
-        return ChatPage(
-            messages=tuple(sorted(heard, key=lambda one: one.sent_at)), root=root, omitted=omitted
-        )
+        return ChatPage(messages=tuple(sorted(heard, key=lambda one: one.sent_at)), root=root, omitted=omitted)
 
     def sent_at(self, message_ref: str) -> datetime:
         if not (message_ref.isascii() and message_ref.isdigit() and len(message_ref) < 20):
             raise ValueError(message_ref)
         return discord.utils.snowflake_time(int(message_ref))
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         del person_id  # only channels that everybody in the server may read are resolved
         found: dict[str, ChatMessage | None] = {}
         for link in islice(_LINK.finditer(text), LINKS_MAX):
@@ -93,9 +87,7 @@ class DiscordThreadHistory:
         guild_id = get_text(channel, "guild_id")
         if guild_id != address.workspace_id:
             return False
-        roles = get_objects(
-            await self._rest.call("GET", "/guilds/{guild_id}/roles", guild_id=guild_id)
-        )
+        roles = get_objects(await self._rest.call("GET", "/guilds/{guild_id}/roles", guild_id=guild_id))
         everyone = _with_id(roles, guild_id)
         rule = _with_id(get_objects(channel.get("permission_overwrites")), guild_id)
         allowed = (_bits(everyone, "permissions") & ~_bits(rule, "deny")) | _bits(rule, "allow")
@@ -104,9 +96,7 @@ class DiscordThreadHistory:
     async def _message(self, channel_id: str, message_id: str) -> ChatMessage | None:
         return self._chat_message(
             await self._get(
-                "/channels/{channel_id}/messages/{message_id}",
-                channel_id=channel_id,
-                message_id=message_id,
+                "/channels/{channel_id}/messages/{message_id}", channel_id=channel_id, message_id=message_id
             )
         )
 
@@ -125,9 +115,7 @@ class DiscordThreadHistory:
 
     async def _get(self, path: str, channel_id: str, message_id: str = "") -> JsonObject:
         with READ:
-            answer = await self._rest.call(
-                "GET", path, channel_id=channel_id, message_id=message_id
-            )
+            answer = await self._rest.call("GET", path, channel_id=channel_id, message_id=message_id)
         return answer if isinstance(answer, dict) else {}
 
     async def _messages(self, address: Address, before: datetime, limit: int) -> list[JsonObject]:
@@ -168,9 +156,7 @@ async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -
 
 def _lines(message: JsonObject) -> Iterator[str]:
     """Yields what the message shows: its text, embeds, and the messages that it forwards."""
-    yield MENTION.sub(
-        lambda found: f"@{_mentioned(message, found[1])}", get_text(message, "content")
-    )
+    yield MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", get_text(message, "content"))
     for embed in get_objects(message.get("embeds")):
         yield from filter(None, (get_text(embed, key) for key in ("title", "url", "description")))
         for field in get_objects(embed.get("fields")):
@@ -189,9 +175,7 @@ def _poll_lines(poll: JsonValue) -> Iterator[str]:
         return
     results = poll.get("results")
     told = results if isinstance(results, dict) else JsonObject()
-    counts = {
-        str(one.get("id")): one.get("count") for one in get_objects(told.get("answer_counts"))
-    }
+    counts = {str(one.get("id")): one.get("count") for one in get_objects(told.get("answer_counts"))}
     is_final = told.get("is_finalized") is True
     yield f"Poll{' (closed)' if is_final else ''}: {get_text(poll.get('question'), 'text')}"
     for answer in get_objects(poll.get("answers")):

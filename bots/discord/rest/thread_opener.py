@@ -112,9 +112,7 @@ class ThreadOpener:
                 user_id=person_id,
             )
 
-    async def open_thread(
-        self, address: Address, title: str, *, precondition: Precondition | None = None
-    ) -> None:
+    async def open_thread(self, address: Address, title: str, *, precondition: Precondition | None = None) -> None:
         """Opens the thread of the message that the address names, unless it is open already.
 
         Raises SurfaceError.
@@ -134,16 +132,12 @@ class ThreadOpener:
             if error.code != THREAD_EXISTS:
                 raise
 
-    async def tag_post(
-        self, post: object, reaction: Reaction, precondition: Precondition | None
-    ) -> None:
+    async def tag_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
         """Shows the run's state as a tag of its forum post. Keeps all tags that do not name a state.
 
         Does nothing if the forum has no such tags, or if the bot may not change those of other people's posts.
         """
-        if not isinstance(post, discord.Thread) or not isinstance(
-            post.parent, discord.ForumChannel
-        ):
+        if not isinstance(post, discord.Thread) or not isinstance(post.parent, discord.ForumChannel):
             return
         names = {tag.name.casefold(): tag.id for tag in post.parent.available_tags}
         states = {name: names[name] for name in TAG_NAMES.values() if name in names}

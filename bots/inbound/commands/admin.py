@@ -17,9 +17,7 @@ ENTRIES_SHOWN = 10
 ENTRIES_SHOWN_MAX = 30
 PEOPLE_SHOWN_MAX = 50
 ADMINS_ONLY = "Only admins of this bot can do that."
-NOT_IN_PUBLIC = (
-    "Everyone here would see the answer. Ask me with `/agent {name}`, or in a direct message."
-)
+NOT_IN_PUBLIC = "Everyone here would see the answer. Ask me with `/agent {name}`, or in a direct message."
 _WORDS: dict[AuditAction, str] = {
     "run_requested": "asked for a run",
     "question_answered": "answered a question",
@@ -82,33 +80,21 @@ def _is_answer_public(called: CommandCalled) -> bool:
 async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     address = called.address
     person = await deps.pairings.pair(
-        hash_code(called.argument),
-        workspace_id=pairing_workspace(address),
-        at=address,
-        by=called.person,
+        hash_code(called.argument), workspace_id=pairing_workspace(address), at=address, by=called.person
     )
     if person is None:
-        return Outcome(
-            notice="There is no such code, or it has expired. Check it, or ask the person to write again."
-        )
+        return Outcome(notice="There is no such code, or it has expired. Check it, or ask the person to write again.")
     return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 
 async def _unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     address = called.address
     person = await deps.pairings.unpair(
-        called.argument.strip("@`"),
-        workspace_id=pairing_workspace(address),
-        at=address,
-        by=called.person,
+        called.argument.strip("@`"), workspace_id=pairing_workspace(address), at=address, by=called.person
     )
     if person is None:
-        return Outcome(
-            notice="No one is paired under that name or id; `who` lists everyone who is."
-        )
-    return Outcome(
-        notice=f"{_format_person(person)} may not write to me in direct messages any more."
-    )
+        return Outcome(notice="No one is paired under that name or id; `who` lists everyone who is.")
+    return Outcome(notice=f"{_format_person(person)} may not write to me in direct messages any more.")
 
 
 async def _who(called: CommandCalled, deps: AdminDeps) -> str:
@@ -135,9 +121,7 @@ async def _who(called: CommandCalled, deps: AdminDeps) -> str:
 async def _entries(called: CommandCalled, deps: AdminDeps) -> str:
     count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
-    found = await deps.log.newest(
-        limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id
-    )
+    found = await deps.log.newest(limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id)
     lines = [f"- {_format_entry(entry)}" for entry in found]
     return "\n".join(lines) or "Nothing has been recorded here yet."
 
@@ -179,9 +163,5 @@ def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | Non
     else:
         return None
     return AuditEntry(
-        action=action,
-        actor=called.person,
-        address=called.address,
-        subject=subject,
-        happened_at=datetime.now(UTC),
+        action=action, actor=called.person, address=called.address, subject=subject, happened_at=datetime.now(UTC)
     )

@@ -75,9 +75,7 @@ def _list(name: str, versions: list[AgentVersion], current: AgentDefinition | No
         lines.append(f"- {version.number}{now}: {more} lines more, {less} fewer")
     if len(versions) > VERSIONS_SHOWN_MAX:
         lines.append(f"- and {len(versions) - VERSIONS_SHOWN_MAX} older ones")
-    return "\n".join(
-        lines if versions else [f"`{name}` has not worked yet, so it has no versions."]
-    )
+    return "\n".join(lines if versions else [f"`{name}` has not worked yet, so it has no versions."])
 
 
 def _changes(changes: str) -> str:

@@ -117,9 +117,7 @@ async def _use(called: CommandCalled, deps: CommandDeps) -> Outcome:
         return Outcome(notice=NO_THREAD_YET)
     said = called.message.message_ref if called.message else ""
     await roster.versions.choose(address, name, by=called.person, begins_with=said)
-    return Outcome(
-        notice=f"`{name}` works in this conversation from the next request on.", is_private=False
-    )
+    return Outcome(notice=f"`{name}` works in this conversation from the next request on.", is_private=False)
 
 
 def _options_note(roster: Roster, channel_id: str, agent: AgentDefinition) -> str:
@@ -139,9 +137,7 @@ async def _follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
     # `/threadhand` in Slack is called in a channel and not in a thread
     is_whole_channel = bool(place) or not address.thread_key
     if is_whole_channel:
-        is_admin = deps.admin.policy.is_admin(
-            address.workspace_id, called.person.person_id, called.actor
-        )
+        is_admin = deps.admin.policy.is_admin(address.workspace_id, called.person.person_id, called.actor)
         if not is_admin:
             return Outcome(notice=ADMINS_ONLY)
     await deps.follow_modes.set(address, mode, is_whole_channel=is_whole_channel)
@@ -200,9 +196,7 @@ async def _files(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandD
     try:
         sandbox = await deps.sandboxes.open(snapshot.thread.thread_id, fence=0)
         entries = await sandbox.files.list(path or ".")
-        is_file = path and [(one.path, one.kind) for one in entries] == [
-            (workspace_path(path), "file")
-        ]
+        is_file = path and [(one.path, one.kind) for one in entries] == [(workspace_path(path), "file")]
         if not is_file:
             return Outcome(notice=_list_entries(entries))
         size = entries[0].size_bytes
@@ -221,9 +215,7 @@ def _list_entries(entries: Sequence[FileEntry]) -> str:
     if not shown:
         return "There are no files yet."
     lines = [
-        f"- `{entry.path}/`"
-        if entry.kind == "folder"
-        else f"- `{entry.path}` ({format_size(entry.size_bytes)})"
+        f"- `{entry.path}/`" if entry.kind == "folder" else f"- `{entry.path}` ({format_size(entry.size_bytes)})"
         for entry in shown[:FILES_SHOWN_MAX]
     ]
     if len(shown) > FILES_SHOWN_MAX:
@@ -282,13 +274,9 @@ async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[S
     typed = called.argument.strip().casefold()
     found = finding.result() if finding.done() else ()
     fitting = [
-        (value, label)
-        for value, label in found
-        if typed in label.casefold() and len(value) <= VALUE_CHARACTERS_MAX
+        (value, label) for value, label in found if typed in label.casefold() and len(value) <= VALUE_CHARACTERS_MAX
     ]
-    return sorted(fitting, key=lambda one: not one[0].casefold().startswith(typed))[
-        :SUGGESTIONS_MAX
-    ]
+    return sorted(fitting, key=lambda one: not one[0].casefold().startswith(typed))[:SUGGESTIONS_MAX]
 
 
 async def _find_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
@@ -301,9 +289,7 @@ async def _find_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Sug
             return ()
         thread_id = snapshot.thread.thread_id
         if called.name == "knowledge":
-            entries = await deps.knowledge.knowledge_base.store.entries(
-                [Scope("thread", thread_id)]
-            )
+            entries = await deps.knowledge.knowledge_base.store.entries([Scope("thread", thread_id)])
             return [(entry.name, entry.name) for entry in entries]
         return await _file_suggestions(thread_id, called.argument, deps)
     except ThreadhandError as error:

@@ -71,14 +71,11 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
     for thread_id in thread_ids:
         await forget_thread(thread_id, deps, called.person)
     return Outcome(
-        notice="Forgotten: this conversation, its files, its knowledge and its sandbox are deleted.",
-        is_private=False,
+        notice="Forgotten: this conversation, its files, its knowledge and its sandbox are deleted.", is_private=False
     )
 
 
-async def _may_forget(
-    called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps
-) -> bool:
+async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: ErasureDeps) -> bool:
     """Whether the person requested a run in the conversations or started the chat thread."""
     runs = [run for one in thread_ids for run in await deps.conversations.runs(one)]
     requesters = {run.requester.person_id for run in runs if run.requester}
@@ -87,9 +84,7 @@ async def _may_forget(
     return await _has_started(called.person, called.address, deps.histories)
 
 
-async def _has_started(
-    person: Person, address: Address, histories: Mapping[str, ChatHistory]
-) -> bool:
+async def _has_started(person: Person, address: Address, histories: Mapping[str, ChatHistory]) -> bool:
     """Whether the person wrote the message that the chat thread begins with. It is False if that cannot be read."""
     history = histories.get(address.platform)
     if history is None:

@@ -45,9 +45,7 @@ _ADMIN = re.compile(
     r"|budget\s+(?P<limit>(?:run|person|app|channel|workspace)\s+\S{1,20}(?:\s+(?:tokens?|dollars?|usd))?)",
     re.IGNORECASE,
 )
-_FOLLOW = re.compile(
-    r"follow(?:\s+(?P<mode>default|follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE
-)
+_FOLLOW = re.compile(r"follow(?:\s+(?P<mode>default|follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE)
 _FORGET = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 

@@ -64,9 +64,7 @@ async def _add(called: CommandCalled, deps: KnowledgeDeps) -> str:
     return "\n".join([await _add_file(file, scope, called, deps) for file in called.files])
 
 
-async def _add_file(
-    file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps
-) -> str:
+async def _add_file(file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps) -> str:
     name = safe_name(file.name)
     if called.address.platform not in deps.sources:
         return f"- `{name}`: files cannot be fetched here."
@@ -124,9 +122,7 @@ async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
     entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
     if not entries:
         return "I know no files here yet. " + USAGE
-    lines = [
-        f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]
-    ]
+    lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]]
     if len(entries) > ENTRIES_SHOWN_MAX:
         lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
     return "\n".join(lines)

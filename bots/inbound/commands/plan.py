@@ -21,10 +21,7 @@ from core.flow.steps import (
 )
 
 TEXT_CHARACTERS_MAX = 500
-USAGE = (
-    "`plan` shows it; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER` change it; "
-    "`plan stop` stops it."
-)
+USAGE = "`plan` shows it; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER` change it; `plan stop` stops it."
 NO_PLAN = "There is no plan here."
 OVER = "This plan is finished. Write what you need, and I will make a new one."
 AGENT_OWNS_LIST = "The agent maintains this list itself: tell it in your own words what to change."

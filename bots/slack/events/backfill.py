@@ -75,9 +75,7 @@ class _BackfillSummary:
         """Logs one line per reason for skipped channels, one for cut channels, and one with the message counts."""
         for reason, channels in self.skipped.items():
             arguments = (len(channels), team_id, reason, _format_channel_ids(channels))
-            log.warning(
-                "slack: %s channels of workspace %s are not caught up on (%s): %s", *arguments
-            )
+            log.warning("slack: %s channels of workspace %s are not caught up on (%s): %s", *arguments)
         if self.cut:
             arguments = (len(self.cut), team_id, _format_channel_ids(self.cut))
             log.warning("slack: in %s channels of workspace %s too much was missed: %s", *arguments)
@@ -127,9 +125,7 @@ class Backfill:
                 self._is_disconnected = True
                 self._cursors.pause()
             return
-        was_away = (
-            self._connected_at is not None and now - self._connected_at >= self._outage_seconds
-        )
+        was_away = self._connected_at is not None and now - self._connected_at >= self._outage_seconds
         if was_away or (self._is_disconnected and self._is_reading):
             self.start()
         elif self._is_disconnected:
@@ -166,8 +162,7 @@ class Backfill:
         while True:
             try:
                 cursors = await self._unread_channels.with_new_channels(
-                    await self._inbox.cursors(PLATFORM),
-                    age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS,
+                    await self._inbox.cursors(PLATFORM), age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS
                 )
                 break
             except StorageUnavailable as error:
@@ -194,9 +189,7 @@ class Backfill:
         summary.log(team_id)
         return summary.failed
 
-    async def _backfill_workspace(
-        self, team_id: str, gaps: list[ChannelGap], summary: _BackfillSummary
-    ) -> None:
+    async def _backfill_workspace(self, team_id: str, gaps: list[ChannelGap], summary: _BackfillSummary) -> None:
         workspace = await self._workspaces.find(team_id)
         if workspace is None or workspace.event_handler is None:
             return
@@ -205,9 +198,7 @@ class Backfill:
             await self._cursors.close_gap(gap.scope)
         joined = await self._inbox.joined(PLATFORM, team_id, limit=THREADS_MAX)
         history = ChannelHistory.for_client(workspace.client)
-        replay = MessageReplay(
-            workspace.client.identity, workspace.event_handler, self._cursors, joined
-        )
+        replay = MessageReplay(workspace.client.identity, workspace.event_handler, self._cursors, joined)
         newest = max(gap.cursor for gap in gaps)
         for gap in gaps[:CHANNELS_MAX]:
             try:
@@ -221,15 +212,9 @@ class Backfill:
                 summary.fail(error, gap)
 
     async def _backfill_channel(
-        self,
-        gap: ChannelGap,
-        history: ChannelHistory,
-        replay: "MessageReplay",
-        summary: _BackfillSummary,
+        self, gap: ChannelGap, history: ChannelHistory, replay: "MessageReplay", summary: _BackfillSummary
     ) -> str:
-        missed = await history.read_since(
-            gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id)
-        )
+        missed = await history.read_since(gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id))
         for event in missed.messages:
             was_retold = await replay.replay_message(event, cursor=gap.cursor)
             if get_text(event, "ts") > gap.cursor:
@@ -267,11 +252,7 @@ class MessageReplay:
     """
 
     def __init__(
-        self,
-        identity: Identity,
-        event_handler: EventHandler,
-        cursors: ChannelCursors,
-        joined: Sequence[JoinedThread],
+        self, identity: Identity, event_handler: EventHandler, cursors: ChannelCursors, joined: Sequence[JoinedThread]
     ) -> None:
         self._known = ParseContext(identity=identity)
         self._event_handler = event_handler
@@ -322,9 +303,7 @@ NEW_CHANNELS_MAX = 100
 LISTING_SECONDS_MAX = 120.0
 LISTINGS_AT_ONCE = 4
 _MISSING_SCOPE = "missing_scope"
-_NOT_LISTED_MESSAGE = (
-    "slack: channels of workspace %s from which nothing was ever heard are not looked for (%s)"
-)
+_NOT_LISTED_MESSAGE = "slack: channels of workspace %s from which nothing was ever heard are not looked for (%s)"
 
 
 class UnreadChannels:
@@ -338,9 +317,7 @@ class UnreadChannels:
         self._inbox = inbox
         self._workspaces = workspaces
 
-    async def with_new_channels(
-        self, cursors: Mapping[str, str], *, age_seconds_max: float
-    ) -> Mapping[str, str]:
+    async def with_new_channels(self, cursors: Mapping[str, str], *, age_seconds_max: float) -> Mapping[str, str]:
         """Adds a cursor, at most `age_seconds_max` old, for each new channel. Raises StorageUnavailable."""
         newest = newest_cursor_by_workspace(cursors)
         eldest = _format_ts(time.time() - age_seconds_max)
@@ -349,9 +326,7 @@ class UnreadChannels:
 
         async def look(team_id: str) -> None:
             since = last_listed_ts(team_id, cursors)
-            await self._inbox.advance_cursor(
-                PLATFORM, f"{team_id}:", since or _format_ts(time.time())
-            )
+            await self._inbox.advance_cursor(PLATFORM, f"{team_id}:", since or _format_ts(time.time()))
             if not since:
                 return  # ignore messages from before the first start
             async with slots:
@@ -362,18 +337,12 @@ class UnreadChannels:
         await asyncio.gather(*map(look, {*newest, *self._workspaces.active_ids}))
         return {**cursors, **found}
 
-    async def _look(
-        self, team_id: str, cursor: str, cursors: Mapping[str, str], found: dict[str, str]
-    ) -> bool:
+    async def _look(self, team_id: str, cursor: str, cursors: Mapping[str, str], found: dict[str, str]) -> bool:
         """Adds cursors for a workspace's new channels. Returns whether all its channels have one now. Logs failures."""
         try:
             workspace = await self._workspaces.find(team_id)
             # an organisation's token also lists channels of other workspaces
-            if (
-                workspace is None
-                or workspace.event_handler is None
-                or workspace.uses_organisation_token
-            ):
+            if workspace is None or workspace.event_handler is None or workspace.uses_organisation_token:
                 return True
             async with asyncio.timeout(LISTING_SECONDS_MAX):
                 return await self._add_cursors(team_id, workspace, cursor, cursors, found)
@@ -384,12 +353,7 @@ class UnreadChannels:
         return False
 
     async def _add_cursors(
-        self,
-        team_id: str,
-        workspace: Workspace,
-        cursor: str,
-        cursors: Mapping[str, str],
-        found: dict[str, str],
+        self, team_id: str, workspace: Workspace, cursor: str, cursors: Mapping[str, str], found: dict[str, str]
     ) -> bool:
         history = ChannelHistory.for_client(workspace.client)
         left = NEW_CHANNELS_MAX
@@ -404,11 +368,7 @@ class UnreadChannels:
             scopes = [f"{team_id}:{channel_id}" for channel_id in channels]
             for scope in [one for one in scopes if one not in cursors]:
                 if not left:
-                    log.info(
-                        _NOT_LISTED_MESSAGE,
-                        team_id,
-                        f"more than {NEW_CHANNELS_MAX}; at the next start",
-                    )
+                    log.info(_NOT_LISTED_MESSAGE, team_id, f"more than {NEW_CHANNELS_MAX}; at the next start")
                     return False
                 await self._inbox.advance_cursor(PLATFORM, scope, cursor)
                 found[scope] = cursor

@@ -13,14 +13,7 @@ from slack_bolt.authorization import AuthorizeResult
 from bots.inbound.actions import NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.payload_fields import (
-    Origin,
-    get_object,
-    get_strings,
-    get_text,
-    parse_origin,
-    parse_sharing_ids,
-)
+from bots.slack.events.payload_fields import Origin, get_object, get_strings, get_text, parse_origin, parse_sharing_ids
 from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
@@ -52,17 +45,11 @@ async def handle_uninstall(
             await on_uninstall(one)
 
 
-async def _uninstalled_ids(
-    event: JsonObject, origin: Origin, workspaces: Workspaces
-) -> Sequence[str]:
+async def _uninstalled_ids(event: JsonObject, origin: Origin, workspaces: Workspaces) -> Sequence[str]:
     organisation_id = origin.organisation_id
     if get_text(event, "type") == "team_access_revoked":
         named = [(one, await workspaces.find(one)) for one in get_strings(event, "team_ids")]
-        served = [
-            (one, workspace)
-            for one, workspace in named
-            if workspace and workspace.uses_organisation_token
-        ]
+        served = [(one, workspace) for one, workspace in named if workspace and workspace.uses_organisation_token]
         # Slack does not always name the organisation, but a workspace belongs to only one
         return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
     place = origin.team_id or organisation_id
@@ -95,10 +82,7 @@ class _Registers(Protocol):
 
 
 def build_bolt_app(
-    client: SlackClient,
-    workspaces: Workspaces,
-    on_uninstall: OnUninstall,
-    retry_buffer: RetryBuffer,
+    client: SlackClient, workspaces: Workspaces, on_uninstall: OnUninstall, retry_buffer: RetryBuffer
 ) -> AsyncApp:
     """Builds a Bolt app that processes before it responds, so an exception returns 500 and Slack redelivers."""
 
@@ -129,9 +113,7 @@ def build_bolt_app(
     return app
 
 
-def _register(
-    on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall, retry_buffer: RetryBuffer
-) -> None:
+def _register(on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall, retry_buffer: RetryBuffer) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
         event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
@@ -165,9 +147,7 @@ Handle = Callable[[EventHandler, JsonObject], Awaitable[JsonObject | None]]
 def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awaitable[None]]:
     """Returns a Bolt listener that acknowledges an interaction with what `handle` returns."""
 
-    async def on_interaction(
-        ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext
-    ) -> None:
+    async def on_interaction(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
         workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
         if workspace is None:

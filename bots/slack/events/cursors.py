@@ -30,9 +30,7 @@ class InboxStore(Protocol):
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
 
-    async def joined(
-        self, platform: str, workspace_id: str, *, limit: int
-    ) -> tuple[JoinedThread, ...]: ...
+    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]: ...
 
 
 def is_message_ts(ts: str) -> bool:
@@ -55,9 +53,7 @@ class ChannelCursors:
         self._gaps: set[str] = set()
         self._waiting: set[str] = set()
 
-    async def record_message(
-        self, team_id: str, channel_id: str, ts: str, *, is_unaddressed: bool = False
-    ) -> None:
+    async def record_message(self, team_id: str, channel_id: str, ts: str, *, is_unaddressed: bool = False) -> None:
         """Records that a message of the channel was stored or ignored. Never raises."""
         if not (channel_id and is_message_ts(ts)):
             return

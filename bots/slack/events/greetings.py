@@ -42,9 +42,7 @@ class Greeter:
     client: SlackClient
     greetings: Greetings
     find_access: Callable[[CommandCalled], Awaitable[tuple[CommandCalled, bool]]]
-    _live: dict[str, asyncio.Task[None]] = field(
-        default_factory=dict[str, asyncio.Task[None]], init=False
-    )
+    _live: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, asyncio.Task[None]], init=False)
 
     async def greet(self, event: JsonObject, context: ParseContext) -> None:
         """Handles one of GREETED_EVENTS. Raises StorageUnavailable, so that Slack sends the event again."""
@@ -68,9 +66,7 @@ class Greeter:
 
     async def _greet_channel(self, event: JsonObject, context: ParseContext) -> None:
         channel = get_text(event, "channel")
-        if not await self.greetings.claim(
-            context.key(channel, "joined", get_text(event, "event_ts"))
-        ):
+        if not await self.greetings.claim(context.key(channel, "joined", get_text(event, "event_ts"))):
             return
         name = context.names.get(context.identity.user_id, "threadhand")
         line = await self.greetings.join_greeting(context.address(channel, ""), f"@{name}")
@@ -129,9 +125,7 @@ class Greeter:
             async with asyncio.timeout(HOME_LIVE_SECONDS):
                 while True:
                     try:
-                        page = await self.greetings.read_page(
-                            opened.person, opened.address, opened.actor
-                        )
+                        page = await self.greetings.read_page(opened.person, opened.address, opened.actor)
                     except StorageUnavailable as error:
                         log.warning("slack: a Home waits for the database: %s", error)
                     else:

@@ -69,9 +69,7 @@ class MentionDedup:
         if event := self._waiting.get((channel, ts)):
             event.set()
 
-    async def wait_for(
-        self, channel: str, ts: str, *, timeout_seconds: float, is_edit: bool = False
-    ) -> bool:
+    async def wait_for(self, channel: str, ts: str, *, timeout_seconds: float, is_edit: bool = False) -> bool:
         """Waits for the message. Returns whether it was handled before the timeout, and taken if this is an edit,
         because an edit may make a request of a message that was ignored."""
         key = (channel, ts)
@@ -216,10 +214,7 @@ class EventHandler:
         whose thread is unknown is ignored. Those that came later were handled, and are duplicates."""
         channel, ts = get_text(root, "channel"), get_text(root, "ts")
         if (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS:
-            history, replies = (
-                ChannelHistory(client=self._client, pause_seconds=0),
-                list[JsonObject](),
-            )
+            history, replies = (ChannelHistory(client=self._client, pause_seconds=0), list[JsonObject]())
             try:
                 replies = await history.read_replies(channel, ts)
             except SurfaceError as error:
@@ -310,11 +305,7 @@ class EventHandler:
         return outcome
 
     async def _take(
-        self,
-        inbound: UserAction,
-        *,
-        is_click: bool,
-        turn: Callable[[], Awaitable[None]] | None = None,
+        self, inbound: UserAction, *, is_click: bool, turn: Callable[[], Awaitable[None]] | None = None
     ) -> tuple[UserAction, Outcome]:
         actor = await self._standing(inbound, is_click=is_click)
         inbound = self._with_names(await self._whole_files(replace(inbound, actor=actor)))
@@ -339,9 +330,7 @@ class EventHandler:
     async def _whole_files(self, inbound: UserAction) -> UserAction:
         if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
             return inbound
-        whole = await asyncio.gather(
-            *(fetch_file_metadata(self._client, file) for file in inbound.files)
-        )
+        whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in inbound.files))
         return replace(inbound, files=tuple(whole))
 
     def _with_names(self, inbound: UserAction) -> UserAction:
@@ -370,9 +359,7 @@ class EventHandler:
             expects_answer=is_click,
         )
 
-    def _record_taken(
-        self, event: JsonObject, inbound: IncomingMessage | CommandCalled, *, is_taken: bool
-    ) -> None:
+    def _record_taken(self, event: JsonObject, inbound: IncomingMessage | CommandCalled, *, is_taken: bool) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
         self._threads[channel, ts] = inbound.address.thread_key
         while len(self._threads) > _THREADS_REMEMBERED_MAX:
@@ -383,9 +370,7 @@ class EventHandler:
     async def _has_second_copy(self, mention: JsonObject) -> bool:
         channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
         is_edit = bool(get_text(mention, "edited", "ts"))
-        return await self._mention_dedup.wait_for(
-            channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit
-        )
+        return await self._mention_dedup.wait_for(channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit)
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
         """Adds fields that only the `message` event has, such as files. Returns the mention as is if Slack fails."""
@@ -396,9 +381,7 @@ class EventHandler:
         except (SurfaceError, TimeoutError) as error:
             log.info("slack: the full message of a mention cannot be read: %s", error)
             return mention
-        whole = {
-            key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found
-        }
+        whole = {key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found}
         return {**mention, **whole}
 
     async def _fetch_thread_ts(self, channel: str, ts: str) -> str:
@@ -418,14 +401,7 @@ class EventHandler:
         async with asyncio.timeout(seconds_left(FETCH_SECONDS_MAX)):
             answer = await self._client.read(
                 "conversations.replies",
-                {
-                    "channel": channel,
-                    "ts": thread_ts,
-                    "oldest": ts,
-                    "latest": ts,
-                    "inclusive": True,
-                    "limit": 2,
-                },
+                {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts, "inclusive": True, "limit": 2},
             )
         found = [one for one in get_objects(answer, "messages") if get_text(one, "ts") == ts]
         return found[0] if found else {}

@@ -6,12 +6,7 @@ from pydantic import JsonValue
 
 from bots.inbound.commands.grammar import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
-from bots.slack.render.mrkdwn import (
-    MRKDWN_CHARACTERS_MAX,
-    block_lines,
-    message_mrkdwn,
-    mrkdwn_to_text,
-)
+from bots.slack.render.mrkdwn import MRKDWN_CHARACTERS_MAX, block_lines, message_mrkdwn, mrkdwn_to_text
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 
@@ -58,12 +53,9 @@ def parse_files(message: JsonObject) -> tuple[IncomingFile, ...]:
     return tuple(
         IncomingFile(
             file_ref=build_file_ref(
-                get_text(file, "id"),
-                get_text(file, "url_private_download") or get_text(file, "url_private"),
+                get_text(file, "id"), get_text(file, "url_private_download") or get_text(file, "url_private")
             ),
-            name=(get_text(file, "name") or get_text(file, "title") or "file")[
-                :NAME_CHARACTERS_MAX
-            ],
+            name=(get_text(file, "name") or get_text(file, "title") or "file")[:NAME_CHARACTERS_MAX],
             mime_type=get_text(file, "mimetype") or "application/octet-stream",
             size_bytes=get_int(file, "size"),
         )
@@ -93,9 +85,7 @@ def _urls(message: JsonObject) -> Iterator[str]:
             pending += reversed(elements) if isinstance(elements, list) else ()
 
 
-def _tables(
-    rows: Iterator[list[JsonValue]], names: Mapping[str, str], cells_max: int = TABLE_CELLS_MAX
-) -> list[str]:
+def _tables(rows: Iterator[list[JsonValue]], names: Mapping[str, str], cells_max: int = TABLE_CELLS_MAX) -> list[str]:
     """Returns the beginning of the tables that the writer pasted, and how many rows are left out."""
     kept, cells, room = list[str](), 0, TABLE_CHARACTERS_MAX
     for row in rows:
@@ -174,9 +164,7 @@ def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator
     """Yields what an app shows in each attachment: title, text, fields and blocks."""
     for attachment in _own_attachments(message):
         shown = [_attachment_text(attachment, name, names) for name in ("pretext", "author_name")]
-        title, link = (
-            _attachment_text(attachment, name, names) for name in ("title", "title_link")
-        )
+        title, link = (_attachment_text(attachment, name, names) for name in ("title", "title_link"))
         shown.append(f"{title} ({link})" if title and link else title)
         shown.append(_attachment_text(attachment, "text", names))
         shown += [
@@ -187,9 +175,7 @@ def _attachment_texts(message: JsonObject, names: Mapping[str, str]) -> Iterator
         shown.append(_attachment_text(attachment, "footer", names))
         whole = "\n".join(one for one in shown if one)
         # the fallback of blocks without a text, such as a table, says only that there is no preview
-        yield whole or (
-            "" if "blocks" in attachment else _attachment_text(attachment, "fallback", names)
-        )
+        yield whole or ("" if "blocks" in attachment else _attachment_text(attachment, "fallback", names))
 
 
 def _block_texts(holder: JsonObject, names: Mapping[str, str]) -> list[str]:

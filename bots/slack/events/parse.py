@@ -33,12 +33,7 @@ from core.domain.messages import JsonObject
 from core.domain.threads import APP_PREFIX, Address, IncomingFile, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
-VOTES: Mapping[str, str] = {
-    "+1": APPROVE_ONCE,
-    "thumbsup": APPROVE_ONCE,
-    "-1": DENY,
-    "thumbsdown": DENY,
-}
+VOTES: Mapping[str, str] = {"+1": APPROVE_ONCE, "thumbsup": APPROVE_ONCE, "-1": DENY, "thumbsdown": DENY}
 """The answers to an approval request that reactions on its message stand for."""
 _KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
 """Matches a whole message, because a longer sentence that starts with the word is a request."""
@@ -71,10 +66,7 @@ class ParseContext:
 
     def address(self, channel_id: str, thread_key: str) -> Address:
         return Address(
-            platform="slack",
-            workspace_id=self.identity.team_id,
-            channel_id=channel_id,
-            thread_key=thread_key,
+            platform="slack", workspace_id=self.identity.team_id, channel_id=channel_id, thread_key=thread_key
         )
 
     def key(self, *parts: str) -> str:
@@ -86,11 +78,7 @@ class ParseContext:
 def user_ids_in(event: JsonObject) -> set[str]:
     """Returns the ids of the users whose names `parse_event` needs."""
     message = get_object(event, "message") or event
-    authors = {
-        get_text(event, "user"),
-        get_text(message, "user"),
-        get_text(event, "previous_message", "user"),
-    }
+    authors = {get_text(event, "user"), get_text(message, "user"), get_text(event, "previous_message", "user")}
     return {person for person in authors if person} | mentioned_user_ids(message_mrkdwn(message))
 
 
@@ -154,14 +142,8 @@ def mentions_bot(message: JsonObject, identity: Identity) -> bool:
     return identity.user_id in mentioned_user_ids(message_mrkdwn(message))
 
 
-def _message(
-    event: JsonObject, context: ParseContext, *, is_addressed: bool
-) -> UserAction | Ignored:
-    channel, ts, thread_ts = (
-        get_text(event, "channel"),
-        get_text(event, "ts"),
-        get_text(event, "thread_ts"),
-    )
+def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) -> UserAction | Ignored:
+    channel, ts, thread_ts = (get_text(event, "channel"), get_text(event, "ts"), get_text(event, "thread_ts"))
     app_ids = _app_ids(event) if is_addressed and channel[:1] != "D" else frozenset[str]()
     reason = _not_a_persons(event, context)
     if (reason and not (reason == A_BOTS and app_ids)) or not (channel and _TS.fullmatch(ts)):
@@ -179,12 +161,7 @@ def _message(
     if is_stop and not is_addressed:
         # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
         return StopRequested(
-            address=address,
-            dedupe_key=key,
-            message_ref="",
-            person=person,
-            sent_at=parse_ts(ts),
-            is_addressed=False,
+            address=address, dedupe_key=key, message_ref="", person=person, sent_at=parse_ts(ts), is_addressed=False
         )
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
@@ -284,10 +261,7 @@ def _written(message: JsonObject) -> object:
 
 def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     before = get_object(event, "previous_message")
-    channel, ts = (
-        get_text(event, "channel"),
-        get_text(event, "deleted_ts") or get_text(before, "ts"),
-    )
+    channel, ts = (get_text(event, "channel"), get_text(event, "deleted_ts") or get_text(before, "ts"))
     if (reason := _not_a_persons(before, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
     if _is_foreign(channel, before, before, context):
@@ -301,9 +275,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     )
 
 
-def _is_foreign(
-    channel: str, message: JsonObject, before: JsonObject, context: ParseContext
-) -> bool:
+def _is_foreign(channel: str, message: JsonObject, before: JsonObject, context: ParseContext) -> bool:
     """Whether a top-level channel message never mentioned the bot, so that no agent thread starts at it."""
     is_top = get_text(message, "thread_ts") in {"", get_text(message, "ts")}
     called = mentions_bot(message, context.identity) or mentions_bot(before, context.identity)
@@ -332,11 +304,7 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
             sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
         )
     return StopRequested(
-        address=address,
-        dedupe_key=key,
-        message_ref=ts,
-        person=person,
-        sent_at=_time_of(get_text(event, "event_ts")),
+        address=address, dedupe_key=key, message_ref=ts, person=person, sent_at=_time_of(get_text(event, "event_ts"))
     )
 
 
@@ -369,9 +337,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
     ts = get_text(payload, "message", "ts") or get_text(payload, "container", "message_ts")
     if not (user and channel and ts):
         return Ignored(reason="malformed")
-    thread_ts = get_text(payload, "message", "thread_ts") or get_text(
-        payload, "container", "thread_ts"
-    )
+    thread_ts = get_text(payload, "message", "thread_ts") or get_text(payload, "container", "thread_ts")
     address = context.address(channel, thread_ts or ts)
     key = context.key(channel, "action", ts, action_id, get_text(action, "action_ts"))
     person = context.person(user)
@@ -389,9 +355,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
         )
     run_id, _, sign = value.rpartition(":")
     if action_id == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
-        return FeedbackGiven(
-            address=address, dedupe_key=key, run_id=run_id, is_good=sign == "good", person=person
-        )
+        return FeedbackGiven(address=address, dedupe_key=key, run_id=run_id, is_good=sign == "good", person=person)
     wish = action_id.removeprefix(RUN_PREFIX)
     if action_id.startswith(RUN_PREFIX) and wish in get_args(RunButton) and value:
         return RunButtonPressed(

@@ -27,12 +27,7 @@ from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
-from bots.slack.render.block_kit import (
-    form_view,
-    markdown_blocks,
-    plain_text_object,
-    simplify_blocks,
-)
+from bots.slack.render.block_kit import form_view, markdown_blocks, plain_text_object, simplify_blocks
 from bots.slack.render.messages import render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
@@ -85,9 +80,7 @@ class Shortcuts:
             "thread_ts": get_text(payload, "message", "thread_ts"),
         }
         about = "What should I do with this message?" if place["ts"] else "What can I do for you?"
-        view = form_view(
-            "Ask Threadhand", about, REQUEST_FIELD, callback_id=callback_id, submit="Ask"
-        )
+        view = form_view("Ask Threadhand", about, REQUEST_FIELD, callback_id=callback_id, submit="Ask")
         view["private_metadata"] = json.dumps(place)
         await self._open(payload, view)
 
@@ -121,9 +114,7 @@ class Shortcuts:
         view["private_metadata"] = json.dumps(kept)
         await self._open(payload, view)
 
-    async def _give_reason(
-        self, place: JsonObject, words: str, user: str, key: str, context: ParseContext
-    ) -> Outcome:
+    async def _give_reason(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         given = FeedbackGiven(
             address=context.address(get_text(place, "channel"), get_text(place, "ts")),
             dedupe_key=key,
@@ -142,9 +133,7 @@ class Shortcuts:
         if place is None or callback_id not in (ASK_MESSAGE, ASK_ANYWHERE, REASON):
             log.warning("slack: someone sent an unknown form: %r", callback_id)
             return refusal(payload, UNKNOWN_CONTROL)
-        words = escape_entities(
-            get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value")
-        )
+        words = escape_entities(get_text(view, "state", "values", REQUEST_FIELD, REQUEST_FIELD, "value"))
         user, key = get_text(payload, "user", "id"), context.key("form", get_text(view, "id"))
         try:
             async with asyncio.timeout(seconds_left(2.0)):
@@ -162,9 +151,7 @@ class Shortcuts:
             return refusal(payload, outcome.notice)
         return {} if outcome.run_id or not outcome.is_ignored else _field_error(NOT_ALLOWED)
 
-    async def _ask_about(
-        self, place: JsonObject, words: str, user: str, key: str, context: ParseContext
-    ) -> Outcome:
+    async def _ask_about(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Starts a run in the thread of a message, with the message quoted, and says in the thread who asked what."""
         channel, ts = get_text(place, "channel"), get_text(place, "ts")
         thread_ts = get_text(place, "thread_ts") or ts
@@ -213,9 +200,7 @@ class Shortcuts:
             return _ephemeral(outcome.notice)
         return _ephemeral(NOT_ALLOWED) if outcome.is_ignored else {}
 
-    async def _begin(
-        self, channel: str, words: str, user: str, key: str, context: ParseContext
-    ) -> Outcome:
+    async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Starts a run in a new thread under a post saying who asked what, or runs a command. Raises SurfaceError."""
         event: JsonObject = {"type": "app_mention", "channel": channel, "user": user}
         action = _keyed(parse_event({**event, "ts": "1.0", "text": words}, context), key)
@@ -243,11 +228,7 @@ class Shortcuts:
     @staticmethod
     def _reason(error: Exception) -> str:
         log.info("slack: a request could not begin: %s", error or type(error).__name__)
-        if isinstance(error, SurfaceRefused) and error.code in (
-            "not_in_channel",
-            "channel_not_found",
-            "is_archived",
-        ):
+        if isinstance(error, SurfaceRefused) and error.code in ("not_in_channel", "channel_not_found", "is_archived"):
             return NOT_IN_CHANNEL
         return NOT_BEGUN
 
@@ -261,9 +242,7 @@ def _parse_place(private_metadata: str) -> JsonObject | None:
     return place if isinstance(place, dict) else None
 
 
-def _keyed(
-    action: UserAction | Ignored, key: str
-) -> IncomingMessage | CommandCalled | StopRequested | None:
+def _keyed(action: UserAction | Ignored, key: str) -> IncomingMessage | CommandCalled | StopRequested | None:
     if isinstance(action, IncomingMessage):
         return replace(action, dedupe_key=key, sent_at=time_of_arrival())
     if isinstance(action, CommandCalled | StopRequested):

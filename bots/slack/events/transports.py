@@ -54,9 +54,7 @@ class HttpTransport:
         if self._bolt is None:
             return web.Response(status=503)
         try:
-            taken = AsyncBoltRequest(
-                body=raw.decode(), query=request.query_string, headers=dict(headers)
-            )
+            taken = AsyncBoltRequest(body=raw.decode(), query=request.query_string, headers=dict(headers))
         except (ValueError, AttributeError, TypeError, KeyError, IndexError, RecursionError):
             # Bolt inspects the body immediately and fails if the JSON has an unexpected shape.
             taken = None
@@ -65,9 +63,7 @@ class HttpTransport:
             return web.Response(status=400)
         if taken.body.get("type") == "app_rate_limited":
             team_id = get_text(taken.body, "team_id")
-            log.warning(
-                "slack: workspace %s had more events than Slack delivers in an hour", team_id
-            )
+            log.warning("slack: workspace %s had more events than Slack delivers in an hour", team_id)
             self._on_events_dropped()
             return web.Response()
         return await to_aiohttp_response(await self._bolt.async_dispatch(taken))
@@ -93,9 +89,7 @@ def _has_known_shape(taken: AsyncBoltRequest) -> bool:
     return all(isinstance(name, str) for name in (*names, *ids))
 
 
-def is_signature_valid(
-    raw: bytes, timestamp: str, signature: str, secret: bytes, *, now: float
-) -> bool:
+def is_signature_valid(raw: bytes, timestamp: str, signature: str, secret: bytes, *, now: float) -> bool:
     """Whether Slack signed the body within the last five minutes. Compares in constant time."""
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
         return False
@@ -127,11 +121,7 @@ class SocketModeTransport:
     """
 
     def __init__(
-        self,
-        client: SlackClient,
-        bolt: AsyncApp,
-        app_token: str,
-        on_connection_state: Callable[[bool], None],
+        self, client: SlackClient, bolt: AsyncApp, app_token: str, on_connection_state: Callable[[bool], None]
     ) -> None:
         self._client = client
         self._app_token = app_token

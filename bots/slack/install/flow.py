@@ -15,13 +15,7 @@ from aiohttp import web
 from yarl import URL
 
 from bots.slack.install.manifest import BOT_SCOPES, REDIRECT_PATH
-from bots.slack.install.oauth import (
-    OAuthClient,
-    OAuthGrant,
-    fetch_bot_facts,
-    fetch_workspace_ids,
-    parse_grant,
-)
+from bots.slack.install.oauth import OAuthClient, OAuthGrant, fetch_bot_facts, fetch_workspace_ids, parse_grant
 from bots.slack.install.tokens import TokenCipher
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import StorageUnavailable, SurfaceError
@@ -34,16 +28,12 @@ STATE_SECONDS = 600
 _STATE_CHARACTERS_MAX = 300
 _BROWSER = re.compile(r"[A-Za-z0-9_-]{32}")
 LINK_EXPIRED = "This link was used already, or is too old. Begin again at /slack/install."
-NOT_ALLOWED = (
-    "This bot serves only workspaces that its operator has listed. Ask the operator to add yours."
-)
+NOT_ALLOWED = "This bot serves only workspaces that its operator has listed. Ask the operator to add yours."
 FAILED = "Slack did not confirm the installation. Begin again at /slack/install."
 DONE = "The bot is installed. You can close this page."
 DONE_EVERYWHERE = "The bot is installed in the organisation. It works in the workspaces that it is added to in Slack."
 DECLINED = "The bot was not installed."
-STORAGE_DOWN = (
-    "The installation could not be stored just now. Begin again at /slack/install in a moment."
-)
+STORAGE_DOWN = "The installation could not be stored just now. Begin again at /slack/install in a moment."
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +61,7 @@ class InstallFlow:
     new_client: Callable[[str], SlackClient]
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return [
-            web.get(INSTALL_PATH, self.start_install),
-            web.get(REDIRECT_PATH, self.finish_install),
-        ]
+        return [web.get(INSTALL_PATH, self.start_install), web.get(REDIRECT_PATH, self.finish_install)]
 
     @property
     def redirect_uri(self) -> str:
@@ -87,10 +74,7 @@ class InstallFlow:
         nonce = secrets.token_urlsafe(24)
         state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
         page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
-            client_id=self.oauth.client_id,
-            scope=",".join(BOT_SCOPES),
-            state=state,
-            redirect_uri=self.redirect_uri,
+            client_id=self.oauth.client_id, scope=",".join(BOT_SCOPES), state=state, redirect_uri=self.redirect_uri
         )
         response = web.Response(status=302, headers={"Location": str(page), **_HEADERS})
         response.set_cookie(
@@ -107,10 +91,7 @@ class InstallFlow:
     async def finish_install(self, request: web.Request) -> web.StreamResponse:
         """Handles the callback: 200 if the token was stored, else a page with the reason."""
         nonce = verify_state(
-            self.secret,
-            request.query.get("state", ""),
-            request.cookies.get(COOKIE, ""),
-            now=time.time(),
+            self.secret, request.query.get("state", ""), request.cookies.get(COOKIE, ""), now=time.time()
         )
         if nonce is None:
             return _html_page(LINK_EXPIRED, 400)
@@ -167,9 +148,7 @@ class InstallFlow:
         """Whether the workspace or organisation may install. An allowed workspace also admits its organisation."""
         if self.is_allowed(grant.workspace_id) or self.is_allowed(grant.organisation_id):
             return True
-        return grant.is_organisation and any(
-            map(self.is_allowed, await fetch_workspace_ids(client))
-        )
+        return grant.is_organisation and any(map(self.is_allowed, await fetch_workspace_ids(client)))
 
 
 async def _revoke_token(client: SlackClient) -> None:

@@ -49,18 +49,9 @@ ORGANISATION_EVENTS = ("team_access_revoked",)
 """Additional events for an app that organisations install."""
 SUGGESTED_PROMPTS = (
     ("What can you do?", "What can you do here? Name three things that I could ask you for now."),
-    (
-        "Turn a table into a chart",
-        "Ask me for a table, then draw its most important trend and explain it.",
-    ),
-    (
-        "Research a question",
-        "Ask me for a question, then research it on the web and name your sources.",
-    ),
-    (
-        "Summarise a document",
-        "Ask me for a document, then summarise it in five points with page numbers.",
-    ),
+    ("Turn a table into a chart", "Ask me for a table, then draw its most important trend and explain it."),
+    ("Research a question", "Ask me for a question, then research it on the web and name your sources."),
+    ("Summarise a document", "Ask me for a document, then summarise it in five points with page numbers."),
 )
 """Titles and messages of the prompts that Slack shows in an empty conversation. Slack takes at most four."""
 SHORTCUTS = (
@@ -99,9 +90,7 @@ def build_manifest(
         "features": {
             "agent_view": {
                 "agent_description": DESCRIPTION,
-                "suggested_prompts": [
-                    {"title": title, "message": message} for title, message in SUGGESTED_PROMPTS
-                ],
+                "suggested_prompts": [{"title": title, "message": message} for title, message in SUGGESTED_PROMPTS],
             },
             "app_home": {
                 "home_tab_enabled": True,

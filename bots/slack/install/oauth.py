@@ -8,13 +8,7 @@ from typing import Protocol, cast
 import aiohttp
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from bots.slack.events.payload_fields import (
-    get_int,
-    get_object,
-    get_objects,
-    get_text,
-    is_organisation_install,
-)
+from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text, is_organisation_install
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
@@ -141,9 +135,7 @@ async def fetch_workspace_ids(client: SlackClient) -> tuple[str, ...]:
     cursor = ""
     for _ in range(_PAGES_MAX):
         page: dict[str, str | int | bool] = {"limit": _WORKSPACES_PER_PAGE}
-        answer = await client.read(
-            "auth.teams.list", {**page, "cursor": cursor} if cursor else page
-        )
+        answer = await client.read("auth.teams.list", {**page, "cursor": cursor} if cursor else page)
         found += [get_text(one, "id") for one in get_objects(answer, "teams")]
         if not (cursor := get_text(answer, "response_metadata", "next_cursor")):
             return tuple(found)

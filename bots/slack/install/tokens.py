@@ -56,9 +56,7 @@ class TokenCipher:
         if content["team"] != team_id:
             raise UnreadableToken("it belongs to another workspace")
         return BotToken(
-            access_token=content["access"],
-            refresh_token=content["refresh"],
-            expires_at=content["expires_at"],
+            access_token=content["access"], refresh_token=content["refresh"], expires_at=content["expires_at"]
         )
 
     def reseal_with_newest_key(self, sealed: str) -> str | None:
@@ -136,9 +134,7 @@ class TokenStore:
         elif newer is not None:
             await self.installations.reseal(found, newer)
         return WorkspaceToken(
-            token=token.access_token,
-            identity=_build_identity(found, team_id),
-            installed_by=found.workspace_id,
+            token=token.access_token, identity=_build_identity(found, team_id), installed_by=found.workspace_id
         )
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:

@@ -8,12 +8,7 @@ from bots.delivery.markdown import table_cells, truncate
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
-from bots.slack.render.rich_text import (
-    find_code_blocks,
-    inline_rich_text,
-    markdown_to_rich_text,
-    markdown_to_words,
-)
+from bots.slack.render.rich_text import find_code_blocks, inline_rich_text, markdown_to_rich_text, markdown_to_words
 from core.domain.messages import JsonObject
 
 MARKDOWN_BLOCKS_MAX = 40
@@ -71,9 +66,7 @@ def markdown_blocks(markdown: str) -> list[JsonObject]:
     lines = markdown.replace("\r\n", "\n").split("\n")
     blocks: list[JsonObject] = []
     done = 0
-    for start, end in find_code_blocks(
-        "\n".join(lines), lambda code: neutralize_mentions(code) != code
-    ):
+    for start, end in find_code_blocks("\n".join(lines), lambda code: neutralize_mentions(code) != code):
         blocks += _prose(lines[done:start])
         blocks.append(markdown_to_rich_text("\n".join(lines[start:end])))
         done = end
@@ -123,11 +116,7 @@ def _prose(lines: Sequence[str]) -> list[JsonObject]:
 
 
 def plan_block(title: str, tasks: Sequence[JsonObject]) -> JsonObject:
-    return {
-        "type": "plan",
-        "title": truncate(neutralize_mentions(title), limits.PLAN_TITLE_MAX),
-        "tasks": list(tasks),
-    }
+    return {"type": "plan", "title": truncate(neutralize_mentions(title), limits.PLAN_TITLE_MAX), "tasks": list(tasks)}
 
 
 def task_card(task_id: str, title: str, status: TaskStatus, detail: str = "") -> JsonObject:
@@ -138,9 +127,7 @@ def task_card(task_id: str, title: str, status: TaskStatus, detail: str = "") ->
         "status": status,
     }
     if detail.strip():
-        card["details"] = _rich_text(
-            truncate(neutralize_mentions(detail.strip()), limits.TASK_DETAIL_MAX)
-        )
+        card["details"] = _rich_text(truncate(neutralize_mentions(detail.strip()), limits.TASK_DETAIL_MAX))
     return card
 
 
@@ -168,11 +155,7 @@ def button_element(
 
 
 def plain_text_object(words: str, limit: int) -> JsonObject:
-    return {
-        "type": "plain_text",
-        "text": truncate(neutralize_mentions(words.strip()) or "…", limit),
-        "emoji": True,
-    }
+    return {"type": "plain_text", "text": truncate(neutralize_mentions(words.strip()) or "…", limit), "emoji": True}
 
 
 def feedback_block(action_id: str, value: str) -> JsonObject:
@@ -197,18 +180,13 @@ def feedback_block(action_id: str, value: str) -> JsonObject:
     return {"type": "context_actions", "elements": [buttons]}
 
 
-def select_element(
-    placeholder: str, options: Mapping[str, str], *, action_id: str, label_max: int
-) -> JsonObject:
+def select_element(placeholder: str, options: Mapping[str, str], *, action_id: str, label_max: int) -> JsonObject:
     """Builds a menu of values, within OPTION_VALUE_MAX, and their labels, which are truncated."""
     return {
         "type": "static_select",
         "action_id": action_id,
         "placeholder": plain_text_object(placeholder, limits.PLACEHOLDER_MAX),
-        "options": [
-            {"text": plain_text_object(label, label_max), "value": value}
-            for value, label in options.items()
-        ],
+        "options": [{"text": plain_text_object(label, label_max), "value": value} for value, label in options.items()],
     }
 
 

@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 from bots.inbound.home import HomePage
 from bots.slack import limits
-from bots.slack.render.block_kit import (
-    context_block,
-    divider_block,
-    escape_and_truncate,
-    header_block,
-    section_block,
-)
+from bots.slack.render.block_kit import context_block, divider_block, escape_and_truncate, header_block, section_block
 from core.domain.messages import JsonObject
 from core.domain.threads import Run, RunStatus, Thread
 

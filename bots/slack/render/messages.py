@@ -73,9 +73,7 @@ def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
     }
     return actions_block(
         [
-            button_element(
-                option, action_id=_action_id(ask_id, at), value=option, style=styles.get(option)
-            )
+            button_element(option, action_id=_action_id(ask_id, at), value=option, style=styles.get(option))
             for at, option in enumerate(options)
         ]
     )
@@ -88,9 +86,7 @@ def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonOb
     if longest > limits.OPTION_TEXT_MAX and is_listed:
         yield from _numbered(ask_id, options)
     elif len(options) <= BUTTONS_MAX:
-        yield actions_block(
-            [_button(ask_id, at, option, option) for at, option in enumerate(options)]
-        )
+        yield actions_block([_button(ask_id, at, option, option) for at, option in enumerate(options)])
     else:
         most = limits.SELECT_OPTIONS_MAX
         width = min(limits.OPTION_TEXT_MAX, longest, max(LABEL_MIN, room // len(options)))
@@ -228,9 +224,7 @@ def _buttons(run_id: str, view: RunView) -> Iterator[JsonObject]:
     if view.can_retry:
         yield button_element("Retry", action_id=f"{RUN_PREFIX}retry", value=run_id, style="primary")
     if view.can_continue:
-        yield button_element(
-            "Continue", action_id=f"{RUN_PREFIX}continue", value=run_id, style="primary"
-        )
+        yield button_element("Continue", action_id=f"{RUN_PREFIX}continue", value=run_id, style="primary")
 
 
 _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}
@@ -271,9 +265,7 @@ def render_content(content: Content) -> RenderedMessage:
         case _:
             assert_never(content)
     fallback = escape_and_truncate(words.strip(), limits.FALLBACK_TEXT_MAX) or "…"
-    return RenderedMessage(
-        text=fallback, blocks=tuple(blocks), plain_blocks=tuple(plain_blocks or blocks)
-    )
+    return RenderedMessage(text=fallback, blocks=tuple(blocks), plain_blocks=tuple(plain_blocks or blocks))
 
 
 def _notification(markdown: str) -> str:
@@ -295,11 +287,7 @@ def _prose_and_table(markdown: str) -> list[JsonObject]:
         "".join(part.gap + part.text for part in some).strip("\n")
         for some in (parts[: tables[0]], parts[tables[0] + 1 :])
     )
-    return [
-        *(markdown_blocks(before) if before else ()),
-        table,
-        *(markdown_blocks(after) if after else ()),
-    ]
+    return [*(markdown_blocks(before) if before else ()), table, *(markdown_blocks(after) if after else ())]
 
 
 def _answer_blocks(part: AnswerPart, blocks: Sequence[JsonObject]) -> Iterator[JsonObject]:

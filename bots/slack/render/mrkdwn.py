@@ -16,9 +16,7 @@ _FIRST_MENTION = re.compile(
     re.IGNORECASE,
 )
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
-_MENTION_START = re.compile(
-    r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|[@#][A-Z][A-Z0-9]+[|>])"
-)
+_MENTION_START = re.compile(r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|[@#][A-Z][A-Z0-9]+[|>])")
 _BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGNORECASE)
 
 
@@ -147,10 +145,7 @@ def _element_mrkdwn(part: JsonObject) -> str:
         case "emoji":
             return f":{get_text(part, 'name')}:"
         case "link":
-            url, label = (
-                escape_entities(get_text(part, "url")),
-                escape_entities(get_text(part, "text")),
-            )
+            url, label = (escape_entities(get_text(part, "url")), escape_entities(get_text(part, "text")))
             return f"<{url}|{label}>" if label else f"<{url}>"
         case _:
             return ""

@@ -129,16 +129,11 @@ class _Writer:
         style = self.lists[-1]
         last = self.elements[-1] if self.elements else {}
         held = last.get("elements")
-        is_same = (last.get("type"), last.get("style"), last.get("indent")) == (
-            *("rich_text_list", style),
-            indent,
-        )
+        is_same = (last.get("type"), last.get("style"), last.get("indent")) == (*("rich_text_list", style), indent)
         if is_same and isinstance(held, list):
             held.append(item)
         else:
-            self.elements.append(
-                {"type": "rich_text_list", "style": style, "indent": indent, "elements": [item]}
-            )
+            self.elements.append({"type": "rich_text_list", "style": style, "indent": indent, "elements": [item]})
 
 
 def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[JsonObject]:
@@ -155,9 +150,7 @@ def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[Js
             shown = {name: True for name, is_on in styles.items() if is_on}
             target = str(child.attrGet("src") or "") if child.type == "image" else url
             is_link = target.startswith(_LINK_SCHEMES) and not is_code
-            element: JsonObject = (
-                {"type": "link", "url": target, "text": words} if is_link else _text(words)
-            )
+            element: JsonObject = {"type": "link", "url": target, "text": words} if is_link else _text(words)
             style = {**shown, "code": True} if is_code else shown
             yield {**element, "style": dict(style)} if style else element
 

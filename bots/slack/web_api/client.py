@@ -22,12 +22,7 @@ from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.slack.events.payload_fields import get_object, get_text
-from bots.slack.web_api.rate_limits import (
-    IDEMPOTENT_METHODS,
-    NEVER_WAITING_METHODS,
-    WAIT_SECONDS_MAX,
-    CallLimiter,
-)
+from bots.slack.web_api.rate_limits import IDEMPOTENT_METHODS, NEVER_WAITING_METHODS, WAIT_SECONDS_MAX, CallLimiter
 from core.domain.errors import (
     ConfigurationError,
     SurfaceError,
@@ -75,11 +70,7 @@ class TokenlessCallRetry(AsyncRateLimitErrorRetryHandler):
         response: HttpResponse | None = None,
         error: Exception | None = None,
     ) -> bool:
-        if (
-            response is None
-            or response.status_code != 429
-            or _method_name(request) not in _TOKENLESS_METHODS
-        ):
+        if response is None or response.status_code != 429 or _method_name(request) not in _TOKENLESS_METHODS:
             return False
         return retry_after_seconds(response.headers) <= WAIT_SECONDS_MAX
 
@@ -121,9 +112,7 @@ RATE_LIMIT_ATTEMPTS = 4
 
 log = logging.getLogger(__name__)
 
-_UNCLEAR_CODES = frozenset(
-    {"fatal_error", "internal_error", "request_timeout", "service_unavailable"}
-)
+_UNCLEAR_CODES = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
 _RATE_CODES = frozenset({"ratelimited", "rate_limited"})
 
 
@@ -185,12 +174,8 @@ class SlackClient:
     ) -> None:
         self._trace = trace
         self.api_url = URL(api_url)
-        is_ahead = (
-            not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
-        )
-        self._call_limiter = CallLimiter(
-            limiter or RateLimiter(MemoryRateBudget()), limits_proactively=is_ahead
-        )
+        is_ahead = not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
+        self._call_limiter = CallLimiter(limiter or RateLimiter(MemoryRateBudget()), limits_proactively=is_ahead)
         self.bot_token = bot_token
         self._identity: Identity | None = None
         self._scopes: frozenset[str] | None = None
@@ -254,8 +239,7 @@ class SlackClient:
         """Opens the session, for a client without a token or with a known `identity`."""
         self._identity = identity
         self.web.session = aiohttp.ClientSession(
-            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX),
-            trace_configs=[self._trace] if self._trace else None,
+            timeout=aiohttp.ClientTimeout(total=CALL_SECONDS_MAX), trace_configs=[self._trace] if self._trace else None
         )
 
     def set_token(self, bot_token: str) -> None:
@@ -266,9 +250,7 @@ class SlackClient:
         if self.web.session is not None:
             await self.web.session.close()
 
-    async def call_at_startup(
-        self, method: str, *, setting: str, token: str | None = None
-    ) -> JsonObject:
+    async def call_at_startup(self, method: str, *, setting: str, token: str | None = None) -> JsonObject:
         """Calls a method at startup. Raises ConfigurationError if it fails, and TokenRefused, which names the token's
         setting, if Slack answers with an error.
 
@@ -295,9 +277,7 @@ class SlackClient:
         """Calls a read-only method. Raises SurfaceRateLimited, SurfaceUnclear or SurfaceRefused."""
         return await self._call(method, "GET", params=parameters)
 
-    async def write(
-        self, method: str, body: JsonObject, *, precondition: Precondition | None = None
-    ) -> JsonObject:
+    async def write(self, method: str, body: JsonObject, *, precondition: Precondition | None = None) -> JsonObject:
         """Calls a method that changes something, with arguments as JSON. Raises the same exceptions as `read`."""
         return await self._call(method, "POST", body=body, precondition=precondition)
 
@@ -336,27 +316,18 @@ class SlackClient:
                     raise
 
     async def _answer(
-        self,
-        method: str,
-        verb: str,
-        params: Parameters | None,
-        body: JsonObject | None,
-        headers: dict[str, str] | None,
+        self, method: str, verb: str, params: Parameters | None, body: JsonObject | None, headers: dict[str, str] | None
     ) -> JsonObject:
         calls = cast(_Calls, self.web)
         try:
-            answer = await calls.api_call(
-                method, http_verb=verb, params=params, json=body, headers=headers
-            )
+            answer = await calls.api_call(method, http_verb=verb, params=params, json=body, headers=headers)
         except SlackApiError as error:
             raise _translate_error(cast(object, error.response)) from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise SurfaceUnclear(f"Slack gave no answer ({type(error).__name__})") from error
         except (SlackClientError, AttributeError, ValueError) as error:
             # AttributeError: the SDK calls `.get` on a plain-text response, for example from a broken proxy.
-            raise SurfaceUnclear(
-                f"Slack's answer cannot be parsed ({type(error).__name__})"
-            ) from error
+            raise SurfaceUnclear(f"Slack's answer cannot be parsed ({type(error).__name__})") from error
         if method == "auth.test" and (scopes := answer.headers.get("x-oauth-scopes")) is not None:
             self._scopes = frozenset(one.strip() for one in scopes.split(","))
         return get_object(answer.data)

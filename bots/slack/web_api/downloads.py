@@ -20,9 +20,7 @@ from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
 from core.web_access.guard import is_loopback
 
-_SIGNED_REF = re.compile(
-    r"(?P<team>T[A-Z0-9]{1,40})(\.(?P<seal>[0-9a-f]{64}))?/(?P<ref>.*)", re.DOTALL
-)
+_SIGNED_REF = re.compile(r"(?P<team>T[A-Z0-9]{1,40})(\.(?P<seal>[0-9a-f]{64}))?/(?P<ref>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +60,7 @@ class FileRefSigner:
 
 
 def _sign(key: str, team_id: str, ref: str) -> str:
-    return hmac.new(
-        key.encode(), f"slack-file:{team_id}/{ref}".encode(), hashlib.sha256
-    ).hexdigest()
+    return hmac.new(key.encode(), f"slack-file:{team_id}/{ref}".encode(), hashlib.sha256).hexdigest()
 
 
 _SLACK_DOMAINS = ("slack.com", "slack-files.com")
@@ -132,9 +128,7 @@ class SlackFiles:
                             raise _too_large(file, bytes_max)
                         yield piece
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                raise _unavailable(
-                    file, f"the download broke off ({type(error).__name__})"
-                ) from error
+                raise _unavailable(file, f"the download broke off ({type(error).__name__})") from error
 
     async def _address(self, file: IncomingFile) -> URL:
         """Returns the file's download URL. Fetches it if it is missing, as in messages of Slack Connect channels."""
@@ -163,9 +157,7 @@ class SlackFiles:
                 headers=headers,
                 proxy=self._client.proxy,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(
-                    sock_connect=CALL_SECONDS_MAX, sock_read=CALL_SECONDS_MAX
-                ),
+                timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=CALL_SECONDS_MAX),
             ) as answer:
                 if answer.status not in {301, 302, 303, 307, 308}:
                     yield answer

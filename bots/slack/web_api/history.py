@@ -40,9 +40,7 @@ class SlackThreadHistory:
         self._client = client
         self._people = People(client)
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         if float(address.thread_key) >= before.timestamp():
             return ChatPage()
         found, is_partial = await self._replies(address, before, after)
@@ -70,9 +68,7 @@ class SlackThreadHistory:
     def sent_at(self, message_ref: str) -> datetime:
         return parse_message_time(message_ref)
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         found: dict[str, ChatMessage | None] = {}
         for link in islice(_LINK.finditer(text), LINKS_MAX):
             channel, ts = link[1], f"{link[2]}.{link[3]}"
@@ -99,9 +95,7 @@ class SlackThreadHistory:
     async def _message(self, channel: str, thread_ts: str, ts: str) -> ChatMessage | None:
         parameters = {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts}
         with READ:
-            page = await self._client.read(
-                "conversations.replies", {**parameters, "inclusive": True, "limit": 2}
-            )
+            page = await self._client.read("conversations.replies", {**parameters, "inclusive": True, "limit": 2})
         found = [one for one in get_objects(page, "messages") if get_text(one, "ts") == ts]
         messages = await self._chat_messages(found)
         return messages[0] if messages else None
@@ -224,23 +218,15 @@ class ChannelHistory:
     async def list_channels(self, kind: str) -> list[str]:
         """Returns ids of the bot's channels of one type, such as `im`, up to the page limit. Raises SurfaceError."""
         parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
-        found, _ = await self._fetch_pages(
-            "users.conversations", "channels", parameters, place=_LIST
-        )
+        found, _ = await self._fetch_pages("users.conversations", "channels", parameters, place=_LIST)
         return [channel_id for one in found if (channel_id := get_text(one, "id"))]
 
-    async def read_since(
-        self, channel_id: str, oldest: str, threads: Sequence[str]
-    ) -> MissedMessages:
+    async def read_since(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
         """Returns the channel's top-level messages after `oldest`, and replies after it.
 
         Replies are read in `threads` and in other threads with new replies. Raises SurfaceError.
         """
-        parameters: dict[str, str | int | bool] = {
-            "channel": channel_id,
-            "oldest": oldest,
-            "limit": PAGE_SIZE,
-        }
+        parameters: dict[str, str | int | bool] = {"channel": channel_id, "oldest": oldest, "limit": PAGE_SIZE}
         top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
         found = {get_text(one, "ts"): one for one in top}
         for thread_key in _threads_of(top, oldest, threads):
@@ -255,9 +241,7 @@ class ChannelHistory:
             is_cut = is_cut or is_more
             found |= {get_text(one, "ts"): one for one in replies}
         kept = sorted(ts for ts in found if is_message_ts(ts) and ts > oldest)
-        return MissedMessages(
-            messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut
-        )
+        return MissedMessages(messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut)
 
     async def read_replies(self, channel_id: str, thread_key: str) -> list[JsonObject]:
         """Returns the first replies of a thread as `message` events, oldest first. Raises SurfaceError."""

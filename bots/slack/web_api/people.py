@@ -54,9 +54,7 @@ class People:
             await asyncio.wait(lookups, timeout=seconds_left(LOOKUP_SECONDS_MAX))
         return {person: self._known[person].name for person in wanted if person in self._known}
 
-    async def find_standing(
-        self, person: str, *, age_seconds_max: float, timeout_seconds: float
-    ) -> ActorContext:
+    async def find_standing(self, person: str, *, age_seconds_max: float, timeout_seconds: float) -> ActorContext:
         """Returns a standing that is at most `age_seconds_max` old, or an unknown standing if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
         for _ in range(2):  # the first wait may join a lookup that started earlier
@@ -118,9 +116,7 @@ def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
     is_here = home == team_id or team_id in teams
     is_stranger = user.get("is_stranger") is True
     if not home:
-        return ActorContext(
-            is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest
-        )
+        return ActorContext(is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest)
     is_stranger = is_stranger or not is_here
     return ActorContext(is_guest=is_guest, home_id=home if is_stranger else "")
 
@@ -150,11 +146,7 @@ class UserGroups:
     ) -> frozenset[str] | None:
         """Returns the person's groups, from data at most `age_seconds_max` old, or None if the lookup fails."""
         oldest = time.monotonic() - age_seconds_max
-        old = [
-            one
-            for one in self._group_ids
-            if one not in self._members or self._members[one][1] < oldest
-        ]
+        old = [one for one in self._group_ids if one not in self._members or self._members[one][1] < oldest]
         try:
             async with asyncio.timeout(seconds_left(timeout_seconds)):
                 for group_id in old:

@@ -25,9 +25,7 @@ from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
-_BLOCK_ERRORS = frozenset(
-    {"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"}
-)
+_BLOCK_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"})
 
 
 async def post_with_fallback(
@@ -121,9 +119,7 @@ class NoticeSender:
 START = Failpoint("slack.start_stream")
 APPEND = Failpoint("slack.append_stream")
 FINISH = Failpoint("slack.finish_stream")
-_UNAVAILABLE = frozenset(
-    {"channel_type_not_supported", "feature_not_enabled", "method_deprecated", "unknown_method"}
-)
+_UNAVAILABLE = frozenset({"channel_type_not_supported", "feature_not_enabled", "method_deprecated", "unknown_method"})
 """Refusals after which this process starts no more streams."""
 
 
@@ -146,9 +142,7 @@ class SlackStreams:
         }
         try:
             with START:
-                answer = await self._client.write(
-                    "chat.startStream", body, precondition=precondition
-                )
+                answer = await self._client.write("chat.startStream", body, precondition=precondition)
         except SurfaceRefused as refused:
             self.are_allowed = refused.code not in _UNAVAILABLE
             raise
@@ -156,26 +150,15 @@ class SlackStreams:
             raise SurfaceUnclear("Slack's answer has no ts of the stream")
         return ts
 
-    async def append(
-        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
-    ) -> None:
+    async def append(self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition) -> None:
         text: JsonObject = {"type": "markdown_text", "text": neutralize_mentions(markdown)}
         chunk = text if markdown else _task(stream.delivery_id, "in_progress")
-        body: JsonObject = {
-            "channel": address.channel_id,
-            "ts": stream.message_ref or "",
-            "chunks": [chunk],
-        }
+        body: JsonObject = {"channel": address.channel_id, "ts": stream.message_ref or "", "chunks": [chunk]}
         with APPEND:
             await self._client.write("chat.appendStream", body, precondition=precondition)
 
     async def finish(
-        self,
-        address: Address,
-        stream: Delivery,
-        content: AnswerPart | None,
-        *,
-        precondition: Precondition,
+        self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
     ) -> None:
         message: JsonObject = {"channel": address.channel_id, "ts": stream.message_ref or ""}
         last: JsonObject = {**message, "chunks": [_task(stream.delivery_id, "complete")]}
@@ -186,9 +169,7 @@ class SlackStreams:
                 return
             drawing = render_content(content)
             try:
-                await post_with_fallback(
-                    self._client, "chat.update", message, drawing, precondition=precondition
-                )
+                await post_with_fallback(self._client, "chat.update", message, drawing, precondition=precondition)
             except SurfaceRefused:
                 with suppress(SurfaceRefused):
                     await self._client.write("chat.delete", message, precondition=precondition)

@@ -23,9 +23,7 @@ _Change = Callable[[str, str, str], Awaitable[None]]
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
 # Slack returns these if the app or its workspace has no agent features, so later calls would fail too.
-_NO_SESSIONS = frozenset(
-    {"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"}
-)
+_NO_SESSIONS = frozenset({"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"})
 
 
 class BusyStatus:
@@ -88,17 +86,10 @@ class Reactions:
     def __init__(self, client: SlackClient) -> None:
         self._client = client
         self._shown_reactions = ReactionCache()
-        self._reaction_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = (
-            WeakValueDictionary()
-        )
+        self._reaction_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def show(
-        self,
-        channel: str,
-        ts: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, channel: str, ts: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
 
@@ -109,9 +100,7 @@ class Reactions:
             change = partial(self._change, channel, ts, precondition)
             await self._replace(channel, ts, reaction, change)
 
-    async def _replace(
-        self, channel: str, ts: str, reaction: Reaction | None, change: "_Change"
-    ) -> None:
+    async def _replace(self, channel: str, ts: str, reaction: Reaction | None, change: "_Change") -> None:
         message, wanted = f"{channel}:{ts}", EMOJI[reaction] if reaction else ""
         last, is_sure = self._shown_reactions.last(message), self._shown_reactions.is_sure(message)
         self._shown_reactions.put(message, last or "", is_sure=False)
@@ -119,9 +108,7 @@ class Reactions:
             await change("reactions.add", wanted, "already_reacted")
         if last is None and reaction in ("seen", "queued"):
             # a reaction left by an earlier process is removed when the run ends
-            self._shown_reactions.put(
-                message, wanted, is_sure=self._shown_reactions.is_new(float(ts))
-            )
+            self._shown_reactions.put(message, wanted, is_sure=self._shown_reactions.is_new(float(ts)))
             return
         others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
         for name in others - {wanted, ""}:
@@ -129,19 +116,11 @@ class Reactions:
         self._shown_reactions.put(message, wanted)
 
     async def _change(
-        self,
-        channel: str,
-        ts: str,
-        precondition: Precondition | None,
-        method: str,
-        name: str,
-        fine: str,
+        self, channel: str, ts: str, precondition: Precondition | None, method: str, name: str, fine: str
     ) -> None:
         try:
             await self._client.write_form(
-                method,
-                {"channel": channel, "timestamp": ts, "name": name},
-                precondition=precondition,
+                method, {"channel": channel, "timestamp": ts, "name": name}, precondition=precondition
             )
         except SurfaceRefused as error:
             if error.code != fine:
@@ -150,9 +129,7 @@ class Reactions:
     async def _ours(self, channel: str, ts: str) -> set[str]:
         """Fetches the bot's reactions on the message. Returns an empty set if Slack refuses."""
         try:
-            answer = await self._client.read(
-                "reactions.get", {"channel": channel, "timestamp": ts, "full": True}
-            )
+            answer = await self._client.read("reactions.get", {"channel": channel, "timestamp": ts, "full": True})
         except SurfaceRefused as error:
             log.info("slack: the reactions on a message cannot be read: %s", error)
             return set()

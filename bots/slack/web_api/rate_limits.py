@@ -63,9 +63,7 @@ def allowances_for_call(
     """Returns the rate limits that apply to a call: the workspace's, and the channel's, which may have no rate of its
     own but lets channels take turns. If not `limits_proactively`, none is enforced before a 429."""
     owner = rate_limit_owner("slack", token)
-    whole = RateLimit(
-        owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1
-    )
+    whole = RateLimit(owner=owner, name=method, interval_seconds=_INTERVALS.get(method, _TIER_3), burst=1)
     if not channel:
         return (whole,)
     is_post = method == POST_MESSAGE
@@ -94,9 +92,7 @@ class CallLimiter:
             oversleeps=method in IDEMPOTENT_METHODS,
         )
 
-    async def record_rate_limit(
-        self, token: str, method: str, channel: str, *, seconds: float
-    ) -> None:
+    async def record_rate_limit(self, token: str, method: str, channel: str, *, seconds: float) -> None:
         """Records that Slack refused a call for `seconds` (`Retry-After`)."""
         counted = allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead)
         await self._limiter.refuse(counted, seconds=seconds)

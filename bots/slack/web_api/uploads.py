@@ -58,10 +58,7 @@ class FileUploads:
         while len(self._files) > _REMEMBERED_MAX:
             self._files.popitem(last=False)
         # `blocks` replaces the initial comment; the first one's id names the deliveries
-        note: JsonObject = {
-            "type": "context",
-            "elements": [{"type": "plain_text", "text": "Attached"}],
-        }
+        note: JsonObject = {"type": "context", "elements": [{"type": "plain_text", "text": "Attached"}]}
         names = [delivery_id, *(one.delivery_id for one in files if one.delivery_id)]
         first, *rest = simplify_blocks(blocks) or [note]
         shown: list[JsonValue] = [{**first, "block_id": delivery_block_id(*names)}, *rest]
@@ -85,27 +82,20 @@ class FileUploads:
             raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
         name = safe_file_name(file.name)
         ticket = await self._client.write_form(
-            "files.getUploadURLExternal",
-            {"filename": name, "length": file.size_bytes},
-            precondition=precondition,
+            "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}, precondition=precondition
         )
         await self._send(URL(get_text(ticket, "upload_url")), file)
         return get_text(ticket, "file_id")
 
     async def _send(self, url: URL, file: OutgoingFile) -> None:
         if not is_slack_url(url, self._client.api_url):
-            raise SurfaceRefused(
-                "Slack returned an upload URL on another host", code="foreign_host"
-            )
+            raise SurfaceRefused("Slack returned an upload URL on another host", code="foreign_host")
         broken: list[Exception] = []
         try:
             async with self._client.session.post(
                 url,
                 data=_checked_chunks(file, broken),
-                headers={
-                    "Content-Length": str(file.size_bytes),
-                    "Content-Type": "application/octet-stream",
-                },
+                headers={"Content-Length": str(file.size_bytes), "Content-Type": "application/octet-stream"},
                 proxy=self._client.proxy,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=120),

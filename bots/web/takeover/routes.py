@@ -168,10 +168,7 @@ async def send_asset(request: web.Request) -> web.Response:
 
 
 async def _forward_input(
-    socket: web.WebSocketResponse,
-    hands: BrowserTakeover,
-    sessions: TakeoverSessions,
-    session: TakeoverSession,
+    socket: web.WebSocketResponse, hands: BrowserTakeover, sessions: TakeoverSessions, session: TakeoverSession
 ) -> None:
     async for message in socket:
         if message.type != WSMsgType.TEXT:

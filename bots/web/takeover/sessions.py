@@ -142,12 +142,7 @@ class TakeoverSessions:
         address, dedupe_key = snapshot.thread.address, f"takeover:{link_key}"
         if ask is not None and link_key in ask.text:
             answer = AskAnswered(
-                address=address,
-                dedupe_key=dedupe_key,
-                ask_id=ask.ask_id,
-                value=text,
-                person=person,
-                sent_at=now,
+                address=address, dedupe_key=dedupe_key, ask_id=ask.ask_id, value=text, person=person, sent_at=now
             )
             await self._deps.receive(answer)
             return

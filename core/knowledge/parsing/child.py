@@ -132,9 +132,7 @@ def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
 
 
 def _reason_of(error: Exception) -> Reason:
-    has_no_memory = (
-        type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
-    )
+    has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
     if isinstance(error, MemoryError) or has_no_memory:
         return "memory"
     return "nested" if isinstance(error, RecursionError) else "broken"

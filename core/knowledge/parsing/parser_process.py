@@ -80,9 +80,7 @@ async def run_child(
     Returns its output and exit code.
 
     Raises ChildStopped. The module sets its own limits on memory and CPU time."""
-    starting = spawn(
-        _start([sys.executable, "-m", module, *arguments], stdin), name="start a parser"
-    )
+    starting = spawn(_start([sys.executable, "-m", module, *arguments], stdin), name="start a parser")
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -92,10 +90,7 @@ async def run_child(
     try:
         async with asyncio.timeout(seconds_max):
             output, code = await _output(process, bytes_max), await process.wait()
-            return (
-                output,
-                128 - code if code > 128 else code,
-            )  # bubblewrap reports signals as shells do
+            return (output, 128 - code if code > 128 else code)  # bubblewrap reports signals as shells do
     except TimeoutError as error:
         raise ChildStopped("time") from error
     finally:
@@ -113,9 +108,7 @@ async def _start(command: list[str], stdin: IO[bytes]) -> Process:
             confined = _confine(command, stack)
             command = confined.arguments
             options = {"executable": confined.executable, **confined.options()}
-        return await asyncio.create_subprocess_exec(
-            *command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, **options
-        )
+        return await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, **options)
 
 
 async def _end_started(starting: asyncio.Task[Process]) -> None:
@@ -209,9 +202,7 @@ async def spool_to_file(
         yield SpooledFile(file=file, content_hash=digest.hexdigest(), size_bytes=size)
 
 
-async def parse_document(
-    file: IO[bytes], *, name: str, limits: ParseLimits | None = None
-) -> Document:
+async def parse_document(file: IO[bytes], *, name: str, limits: ParseLimits | None = None) -> Document:
     """Parses an open file from its current position. `name` only distinguishes text formats.
 
     Raises DocumentError with a message for people. The child process has ended by the time the call returns or raises.
@@ -273,12 +264,7 @@ class ChildFailed(Exception):
 
 
 async def run_in_child(
-    module: str,
-    arguments: dict[str, object],
-    content: bytes,
-    limits: ParseLimits,
-    *,
-    bytes_max: int,
+    module: str, arguments: dict[str, object], content: bytes, limits: ParseLimits, *, bytes_max: int
 ) -> bytes:
     """Runs `python -m module ARGUMENTS LIMITS` with the content on stdin and returns its output. Raises ChildFailed."""
     with tempfile.TemporaryFile() as file:

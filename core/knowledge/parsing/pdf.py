@@ -5,14 +5,7 @@ import io
 from pypdf import PageObject, PdfReader
 from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
 
-from core.knowledge.document import (
-    PICTURE_PAGE,
-    UNREADABLE_PAGE,
-    Document,
-    Page,
-    ParseLimits,
-    Unreadable,
-)
+from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Document, Page, ParseLimits, Unreadable
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:

@@ -21,11 +21,7 @@ def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -
     if len(parts) > limits.pages_max:
         raise Unreadable("pages", str(len(parts)))
     is_paged = sum(bool(part.strip()) for part in parts) > 1
-    pages = [
-        Page(number if is_paged else None, "", part)
-        for number, part in enumerate(parts, start=1)
-        if part.strip()
-    ]
+    pages = [Page(number if is_paged else None, "", part) for number, part in enumerate(parts, start=1) if part.strip()]
     return Document(title="", kind=kind, pages=tuple(pages))
 
 

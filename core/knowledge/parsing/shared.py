@@ -172,9 +172,7 @@ _KINDS: tuple[tuple[str, DocumentKind], ...] = (
     ("xl/workbook", "xlsx"),
 )
 _DECLARATIONS = tuple(
-    mark.encode(encoding)
-    for mark in ("<!DOCTYPE", "<!ENTITY")
-    for encoding in ("utf-8", "utf-16-le", "utf-16-be")
+    mark.encode(encoding) for mark in ("<!DOCTYPE", "<!ENTITY") for encoding in ("utf-8", "utf-16-le", "utf-16-be")
 )
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1

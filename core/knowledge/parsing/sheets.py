@@ -25,11 +25,7 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     charts and pictures are left out."""
     check_package(content, limits)
     book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-    formulas = (
-        openpyxl.load_workbook(io.BytesIO(content), read_only=True)
-        if _has_formulas(content)
-        else None
-    )
+    formulas = openpyxl.load_workbook(io.BytesIO(content), read_only=True) if _has_formulas(content) else None
     pages: list[Page] = []
     for sheet in book.worksheets:
         rows = _rows(sheet, values_only=formulas is None)
@@ -110,10 +106,7 @@ def _add(pages: list[Page], name: str, rows: Iterator[list[str]], limits: ParseL
 def _old_rows(book: xlrd.Book, name: str) -> Iterator[list[str]]:
     sheet = book.sheet_by_name(name)
     for number in range(sheet.nrows):
-        yield [
-            _old_text(cell.ctype, cell.value, book.datemode)
-            for cell in sheet.row(number)[:_COLUMNS_MAX]
-        ]
+        yield [_old_text(cell.ctype, cell.value, book.datemode) for cell in sheet.row(number)[:_COLUMNS_MAX]]
 
 
 def _old_text(kind: int, value: object, datemode: int) -> str:

@@ -30,9 +30,7 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
         raise Unreadable("pages", str(len(opened.slides)))
     pages = [_page(number, slide) for number, slide in enumerate(opened.slides, start=1)]
     return Document(
-        title=opened.core_properties.title or "",
-        kind="pptx",
-        pages=tuple(page for page in pages if page.text.strip()),
+        title=opened.core_properties.title or "", kind="pptx", pages=tuple(page for page in pages if page.text.strip())
     )
 
 
@@ -44,10 +42,7 @@ def _page(number: int, slide: Slide) -> Page:
     heading = " ".join(office_text(title.element).split()) if title is not None else ""
     blocks = [f"# {heading}"] if heading else []
     blocks += [
-        text
-        for shape in slide.shapes
-        if title is None or shape.element is not title.element
-        for text in _texts(shape)
+        text for shape in slide.shapes if title is None or shape.element is not title.element for text in _texts(shape)
     ]
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         blocks.append(slide.notes_slide.notes_text_frame.text)
@@ -91,9 +86,7 @@ def _chart_table(frame: GraphicFrame) -> str:
 
 def _plot_table(plot: Any) -> str:
     columns: list[list[object]] = [list(one.values) for one in plot.series]
-    names = list(map(str, plot.categories)) or [
-        str(at) for at in range(1, 1 + max(map(len, columns)))
-    ]
+    names = list(map(str, plot.categories)) or [str(at) for at in range(1, 1 + max(map(len, columns)))]
     rows = [["", *(one.name or "" for one in plot.series)]]
     for at, name in enumerate(names):
         held = (values[at] if at < len(values) else None for values in columns)

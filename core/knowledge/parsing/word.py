@@ -43,9 +43,7 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
             *_notes(content),
         )
     )
-    return Document(
-        title=opened.core_properties.title or "", kind="docx", pages=split_at_headings(text)
-    )
+    return Document(title=opened.core_properties.title or "", kind="docx", pages=split_at_headings(text))
 
 
 def _flat(root: Any) -> Any:
@@ -70,9 +68,7 @@ def _blocks(container: Any, styles: Mapping[str, str], cells_max: int) -> Iterat
 
 
 _NOTES = ("footnotes", "endnotes", "comments")
-_MARGINS = [
-    first + place for place in ("header", "footer") for first in ("", "first_page_", "even_page_")
-]
+_MARGINS = [first + place for place in ("header", "footer") for first in ("", "first_page_", "even_page_")]
 
 
 def _margins(section: Section) -> Iterator[str]:

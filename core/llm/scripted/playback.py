@@ -99,9 +99,7 @@ def match_step(scenario: Scenario, sent: ChatRequest) -> MatchedStep:
     if number >= len(conversation.steps):
         raise UnexpectedRequest(f"{conversation.name} has no step {number + 1}")
     step = conversation.steps[number]
-    play = MatchedStep(
-        conversation=conversation, number=number, step=step, values=_captured(conversation, since)
-    )
+    play = MatchedStep(conversation=conversation, number=number, step=step, values=_captured(conversation, since))
     for mismatch in expectation_failures(step.expect, sent):
         raise UnexpectedRequest(f"{play.title}: {mismatch}")
     return play
@@ -265,11 +263,7 @@ def usage(play: MatchedStep, *, input_characters: int, output_characters: int) -
     told = play.step.usage
     if told is None:
         tokens_in, tokens_out = input_characters // 4 + 1, output_characters // 4 + 1
-        return {
-            "prompt_tokens": tokens_in,
-            "completion_tokens": tokens_out,
-            "total_tokens": tokens_in + tokens_out,
-        }
+        return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
     counted: JsonObject = {
         "prompt_tokens": told.input_tokens,
         "completion_tokens": told.output_tokens,

@@ -67,9 +67,7 @@ class ScriptedServer:
 
     async def models(self, _request: web.Request) -> web.Response:
         """Handles `GET /v1/models`."""
-        return web.json_response(
-            {"object": "list", "data": [{"id": MODEL_NAME, "object": "model"}]}
-        )
+        return web.json_response({"object": "list", "data": [{"id": MODEL_NAME, "object": "model"}]})
 
     async def embed(self, request: web.Request) -> web.Response:
         """Handles `POST /v1/embeddings`. Texts that share words get similar vectors."""
@@ -84,9 +82,7 @@ class ScriptedServer:
         ]
         counted = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
         model = str(asked.get("model") or MODEL_NAME)
-        return web.json_response(
-            {"object": "list", "model": model, "data": vectors, "usage": counted}
-        )
+        return web.json_response({"object": "list", "model": model, "data": vectors, "usage": counted})
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Handles `POST /v1/chat/completions`."""
@@ -107,9 +103,7 @@ class ScriptedServer:
         fault = play.step.fault if play.step.fault and played < play.step.fault.times else None
         await asyncio.sleep(play.step.delay_seconds)
         if fault is not None and fault.kind == "status":
-            return _error(
-                fault.status, fault.message, code=fault.code, retry_after=fault.retry_after_seconds
-            )
+            return _error(fault.status, fault.message, code=fault.code, retry_after=fault.retry_after_seconds)
         answer = _Answer(play, pieces, fault, is_native=bool(sent.tools), body=body)
         if body.get("stream"):
             return await answer.stream(request)
@@ -120,13 +114,7 @@ class _Answer:
     """Sends one response, either streamed or as a whole."""
 
     def __init__(
-        self,
-        play: MatchedStep,
-        pieces: Sequence[JsonObject],
-        fault: Fault | None,
-        *,
-        is_native: bool,
-        body: JsonObject,
+        self, play: MatchedStep, pieces: Sequence[JsonObject], fault: Fault | None, *, is_native: bool, body: JsonObject
     ) -> None:
         self._play = play
         self._pieces = pieces
@@ -145,14 +133,8 @@ class _Answer:
         """Sends the response as one JSON object. A fault breaks the connection."""
         if self._fault is not None:
             await self._break(request)
-        choice = {
-            "index": 0,
-            "message": whole_message(list(self._pieces)),
-            "finish_reason": self._reason,
-        }
-        return web.json_response(
-            {**self._envelope("chat.completion"), "choices": [choice], "usage": self._usage}
-        )
+        choice = {"index": 0, "message": whole_message(list(self._pieces)), "finish_reason": self._reason}
+        return web.json_response({**self._envelope("chat.completion"), "choices": [choice], "usage": self._usage})
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Sends server-sent events: one per delta, then the finish reason, the usage and [DONE]."""
@@ -177,9 +159,7 @@ class _Answer:
         await response.write_eof()
         return response
 
-    async def _fail(
-        self, request: web.Request, response: web.StreamResponse, fault: Fault
-    ) -> web.StreamResponse:
+    async def _fail(self, request: web.Request, response: web.StreamResponse, fault: Fault) -> web.StreamResponse:
         if fault.kind == "garbage":
             await _send(response, '{"choices": [{"delta": {"content": "hal')
         elif fault.kind == "error":
@@ -197,9 +177,7 @@ class _Answer:
             request.transport.abort()
         raise ConnectionResetError
 
-    async def _send_delta(
-        self, response: web.StreamResponse, delta: JsonObject, reason: str | None = None
-    ) -> None:
+    async def _send_delta(self, response: web.StreamResponse, delta: JsonObject, reason: str | None = None) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
         told = {**self._envelope("chat.completion.chunk"), "choices": [choice]}
         await _send(response, json.dumps(told, ensure_ascii=False))

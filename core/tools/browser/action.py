@@ -55,11 +55,7 @@ def browser_tool(
 
 
 async def perform_action(
-    context: ToolContext,
-    action: str,
-    *,
-    within_seconds: float = ACTION_SECONDS,
-    **arguments: object,
+    context: ToolContext, action: str, *, within_seconds: float = ACTION_SECONDS, **arguments: object
 ) -> BrowserResult:
     """Performs a browser action. Raises ToolError if the browser has no page to show."""
     browser = (await context.sandbox()).browser
@@ -70,9 +66,7 @@ async def perform_action(
     return seen
 
 
-def page_output(
-    seen: BrowserResult, context: ToolContext, *, message: str | None = None
-) -> ToolOutput:
+def page_output(seen: BrowserResult, context: ToolContext, *, message: str | None = None) -> ToolOutput:
     """Returns the tool output for a browser result.
 
     The page state, with its screenshot, is attached as a separate message.
@@ -123,9 +117,5 @@ def _state_message(state: PageState, context: ToolContext) -> Message:
     if state.picture:
         content["screenshot"] = base64.b64encode(state.picture).decode("ascii")
     return Message(
-        type="browser_state",
-        content=content,
-        is_llm_message=False,
-        thread_id=context.thread_id,
-        run_id=context.run_id,
+        type="browser_state", content=content, is_llm_message=False, thread_id=context.thread_id, run_id=context.run_id
     )

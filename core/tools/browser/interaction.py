@@ -122,10 +122,7 @@ browser_input_text = browser_tool(
     announcement="Typing into",
 )
 browser_send_keys = browser_tool(
-    "send_keys",
-    SendKeysParams,
-    lambda params: f"Pressing {clean_line(params.keys, 40)}",
-    example={"keys": "Enter"},
+    "send_keys", SendKeysParams, lambda params: f"Pressing {clean_line(params.keys, 40)}", example={"keys": "Enter"}
 )
 browser_get_dropdown_options = browser_tool(
     "get_dropdown_options",

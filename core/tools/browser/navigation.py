@@ -121,9 +121,7 @@ browser_navigate_to = replace(
     ),
     content_parameter="url",
 )
-browser_go_back = browser_tool(
-    "go_back", BackParams, lambda params: "Going back a page", example={}
-)
+browser_go_back = browser_tool("go_back", BackParams, lambda params: "Going back a page", example={})
 browser_wait = browser_tool(
     "wait",
     WaitParams,
@@ -145,9 +143,7 @@ browser_close_tab = browser_tool(
 browser_scroll_down = browser_tool(
     "scroll_down", ScrollDownParams, lambda params: "Scrolling down", example={"amount": 600}
 )
-browser_scroll_up = browser_tool(
-    "scroll_up", ScrollUpParams, lambda params: "Scrolling up", example={"amount": 600}
-)
+browser_scroll_up = browser_tool("scroll_up", ScrollUpParams, lambda params: "Scrolling up", example={"amount": 600})
 browser_scroll_to_text = browser_tool(
     "scroll_to_text",
     ScrollToTextParams,

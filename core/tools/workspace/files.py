@@ -72,9 +72,7 @@ def decode_text(content: bytes, path: str) -> tuple[str, TextEncoding]:
 
     Raises ToolError if the file is binary or too large, or if its bytes would not come out as they were."""
     if len(content) > EDIT_BYTES_MAX:
-        raise ToolError(
-            f"{path} is larger than {EDIT_BYTES_MAX} bytes; edit it with a command such as sed."
-        )
+        raise ToolError(f"{path} is larger than {EDIT_BYTES_MAX} bytes; edit it with a command such as sed.")
     encoding = find_encoding(content, path)
     text = content[len(encoding.mark) :].decode(encoding.name, "surrogateescape")
     try:
@@ -146,18 +144,14 @@ EXACT_CHARACTERS_MAX = 2000
 CLOCK_DIFFERENCE = timedelta(seconds=2)
 """How much the clock of a sandbox may be ahead of this machine's."""
 
-USES_FILE = frozenset(
-    ("create_file", "full_file_rewrite", "str_replace", "read_file", "str_replace_editor")
-)
+USES_FILE = frozenset(("create_file", "full_file_rewrite", "str_replace", "read_file", "str_replace_editor"))
 _CRLF = re.compile("\r\n")
 _LOOKALIKES = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u00b4\u0060", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
-        **dict.fromkeys(
-            "\t\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000", " "
-        ),
+        **dict.fromkeys("\t\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000", " "),
     }
 )
 """Characters that models write in place of others that look like them. Each becomes one character, so that places stay
@@ -169,9 +163,7 @@ class CreateParams(FilePathParams):
     str_replace for that."""
 
     file_contents: str = Field(description="The whole contents.")
-    permissions: str = Field(
-        default="644", pattern="^[0-7]{3,4}$", description="Octal permissions."
-    )
+    permissions: str = Field(default="644", pattern="^[0-7]{3,4}$", description="Octal permissions.")
 
 
 async def run_create(params: CreateParams, context: ToolContext) -> str:
@@ -193,9 +185,7 @@ class RewriteParams(FilePathParams):
 
     file_contents: str = Field(description="The whole new contents.")
     permissions: str | None = Field(
-        default=None,
-        pattern="^[0-7]{3,4}$",
-        description="Octal permissions. Without them, a file keeps what it has.",
+        default=None, pattern="^[0-7]{3,4}$", description="Octal permissions. Without them, a file keeps what it has."
     )
 
 
@@ -214,9 +204,7 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
         with suppress(FileChanged):
             size = await write_bytes(context, path, content, mode=mode, expected=found)
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
-    why = (
-        "you have not read it yet" if known is None else "it has changed since you read or wrote it"
-    )
+    why = "you have not read it yet" if known is None else "it has changed since you read or wrote it"
     beside = await _write_beside(path, content, mode, context)
     raise ToolError(
         f"{path} exists and was left as it is, because {why}. Your text is in {beside}. Read {path}; if nothing of it"
@@ -281,9 +269,7 @@ class ReplaceParams(FilePathParams):
 
 async def run_replace(params: ReplaceParams, context: ToolContext) -> str:
     edit = await edit_text(context, params.file_path, lambda text: replace_once(text, params))
-    return (
-        f"Edited {params.file_path} at line {edit.line}.{preview_note(params.file_path, context)}"
-    )
+    return f"Edited {params.file_path} at line {edit.line}.{preview_note(params.file_path, context)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,9 +305,7 @@ async def edit_text(
             new = await asyncio.to_thread(encoding.encode, after, path)
             await write_bytes(context, path, new, mode=None, expected=file_version(content))
             return Edit(before=content, after=after, line=line)
-    raise ToolError(
-        f"{path} was not edited, because a program keeps changing it. Stop the program first."
-    )
+    raise ToolError(f"{path} was not edited, because a program keeps changing it. Stop the program first.")
 
 
 def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
@@ -414,9 +398,7 @@ def _listed(entry: FileEntry) -> str:
     path = escape_line_breaks(entry.path)
     if entry.kind == "folder":
         return f"{path}/"
-    return (
-        f"{path} ({entry.size_bytes} bytes)" if entry.kind == "file" else f"{path} ({entry.kind})"
-    )
+    return f"{path} ({entry.size_bytes} bytes)" if entry.kind == "file" else f"{path} ({entry.kind})"
 
 
 async def write_bytes(

@@ -15,22 +15,11 @@ from core.context.tokens import count_text, first_tokens
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
 from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits
-from core.knowledge.parsing.parser_process import (
-    ChildFailed,
-    parse_document,
-    run_in_child,
-    spool_to_file,
-)
+from core.knowledge.parsing.parser_process import ChildFailed, parse_document, run_in_child, spool_to_file
 from core.ports import Files, file_version
 from core.tools.pictures import image_context_message
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.files import (
-    EDIT_BYTES_MAX,
-    HEAD_BYTES,
-    find_encoding,
-    in_one_piece,
-    read_editable_bytes,
-)
+from core.tools.workspace.files import EDIT_BYTES_MAX, HEAD_BYTES, find_encoding, in_one_piece, read_editable_bytes
 from core.tools.workspace.paths import FilePathParams, file_subject, with_path_in_error
 from core.web_access.pictures import prepare_for_model
 
@@ -76,9 +65,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
             except _Scanned:
                 return await _shown_pages(params, files, context)
             text = await asyncio.to_thread(_document_pages, params, document)
-            return (
-                await _shown_pages(params, files, context, text) if PICTURE_PAGE in text else text
-            )
+            return await _shown_pages(params, files, context, text) if PICTURE_PAGE in text else text
         pieces = files.read(path)
         if len(content) <= EDIT_BYTES_MAX:
             context.known_versions[path] = file_version(content)
@@ -117,9 +104,7 @@ class _Scanned(Exception):
     """Raised for a PDF file all of whose pages are pictures."""
 
 
-async def _shown_pages(
-    params: ReadParams, files: Files, context: ToolContext, text: str = ""
-) -> ToolOutput:
+async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, text: str = "") -> ToolOutput:
     """Shows the pictures of the first pages without text, from the requested page on. `text` is that of the others."""
     path, limits = params.file_path, ParseLimits()
     content = b"".join([one async for one in files.read(path, length=limits.file_bytes_max)])
@@ -143,11 +128,7 @@ async def _shown_pages(
             continue
         messages.append(
             image_context_message(
-                prepared,
-                place=place,
-                original_size=len(picture),
-                thread_id=context.thread_id,
-                run_id=context.run_id,
+                prepared, place=place, original_size=len(picture), thread_id=context.thread_id, run_id=context.run_id
             )
         )
     shown = ", ".join(str(page) for page in pictures if str(page) not in unread)
@@ -191,9 +172,7 @@ def _page_lines(params: ReadParams, page: Page, where: str) -> str:
 
 async def _numbered(params: ReadParams, path: str, pieces: AsyncIterator[bytes]) -> str:
     reading = _Reading(params)
-    lines = read_numbered_lines(
-        pieces, path, start_line=params.start_line, line_characters_max=READ_CHARACTERS_MAX
-    )
+    lines = read_numbered_lines(pieces, path, start_line=params.start_line, line_characters_max=READ_CHARACTERS_MAX)
     async with aclosing(lines):
         async for number, text in lines:
             if not reading.takes(number, text):
@@ -265,9 +244,7 @@ class _Reading:
             self._room -= tokens
             return True
         if is_new_line and self._wanted:
-            self._note = (
-                f"[cut before line {number}; read on with start_line={number}{self._where}]"
-            )
+            self._note = f"[cut before line {number}; read on with start_line={number}{self._where}]"
         else:
             self._wanted.append(first_tokens(shown[:READ_CHARACTERS_MAX], self._room) + "\n")
             self._note = (

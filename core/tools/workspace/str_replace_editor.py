@@ -130,15 +130,12 @@ class EditorParams(BaseModel):
     path: str = Field(min_length=1, max_length=4096, description=PATH_DESCRIPTION)
     file_text: str | None = Field(default=None, description="For create: the whole contents.")
     old_str: str | None = Field(default=None, description="For str_replace: the text to replace.")
-    new_str: str | None = Field(
-        default=None, description="For str_replace and insert: the text to put there."
-    )
+    new_str: str | None = Field(default=None, description="For str_replace and insert: the text to put there.")
     insert_line: int | None = Field(
         default=None, ge=0, description="For insert: the line after which; 0 is the beginning."
     )
     view_range: list[int] | None = Field(
-        default=None,
-        description="For view: first and last line, such as [11, 20]; -1 as the last is the end.",
+        default=None, description="For view: first and last line, such as [11, 20]; -1 as the last is the end."
     )
 
     _relative = field_validator("path")(validated_workspace_path)
@@ -207,10 +204,7 @@ async def _ranged(params: EditorParams, files: Files) -> str:
     shown: list[str] = []
     room = READ_CHARACTERS_MAX
     lines = read_numbered_lines(
-        files.read(params.path),
-        params.path,
-        start_line=first,
-        line_characters_max=READ_CHARACTERS_MAX,
+        files.read(params.path), params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
     )
     async with aclosing(lines):
         async for number, text in lines:
@@ -241,9 +235,7 @@ def _range(asked: list[int] | None, count: int) -> tuple[int, int]:
     if not 1 <= first <= count:
         raise ToolError(f"view_range begins at {first}, but the file has the lines 1 to {count}.")
     if not first <= last <= count:
-        raise ToolError(
-            f"view_range ends at {last}; give {first} to {count}, or -1 for the end of the file."
-        )
+        raise ToolError(f"view_range ends at {last}; give {first} to {count}, or -1 for the end of the file.")
     return first, last
 
 
@@ -307,9 +299,7 @@ async def _insert(params: EditorParams, context: ToolContext, files: Files) -> s
 
     known = context.known_versions.get(params.path)
     if known is None and at:
-        raise ToolError(
-            "View the file first: insert_line is the number of a line that you have seen."
-        )
+        raise ToolError("View the file first: insert_line is the number of a line that you have seen.")
     edit = await edit_text(context, params.path, insert, known=known if known and at else "")
     await save_undo_step(files, params.path, edit.before)
     shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
@@ -337,11 +327,6 @@ str_replace_editor = Tool(
     run=run_editor,
     subject=lambda params: file_subject(params.path),
     title=lambda params: f"{_WORDS[params.command]} {params.path}",
-    example={
-        "command": "str_replace",
-        "path": "src/main.py",
-        "old_str": "hello",
-        "new_str": "good morning",
-    },
+    example={"command": "str_replace", "path": "src/main.py", "old_str": "hello", "new_str": "good morning"},
     requires=("sandbox",),
 )

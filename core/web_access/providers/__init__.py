@@ -93,17 +93,12 @@ def _plain(name: str, value: JsonValue) -> str | int | float | bool:
     if isinstance(value, list | dict) or value is None:
         raise ToolError(f"{name} is a single value, not a list or an object. Nothing was asked.")
     if isinstance(value, str) and len(value) > _VALUE_CHARACTERS_MAX:
-        raise ToolError(
-            f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked."
-        )
+        raise ToolError(f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked.")
     return value
 
 
 def _request(endpoint: Endpoint, payload: dict[str, str | int | float | bool]) -> Request:
     if endpoint.method == "POST":
         return Request(method="POST", path=endpoint.path, body={**payload})
-    query = {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in payload.items()
-    }
+    query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in payload.items()}
     return Request(method="GET", path=endpoint.path, query=query)

@@ -41,9 +41,7 @@ async def navigate_to(context: ActionContext) -> str:
         with contextlib.suppress(TimeoutError):  # then the tab stays open
             await stuck.close()
     try:
-        answer = await context.tab.page.goto(
-            url, wait_until="domcontentloaded", timeout=NAVIGATION_MS
-        )
+        answer = await context.tab.page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATION_MS)
     except PlaywrightTimeout:
         raise ActionRefused(
             f"{url} did not answer within {NAVIGATION_MS // 1000} s. Try again, or another page."
@@ -85,9 +83,7 @@ async def click_element(context: ActionContext) -> str:
     if tag == "INPUT" and kind == "file":
         raise ActionRefused(f"[{number}] takes a file: use browser_upload_file.")
     if disabled == "true":
-        raise ActionRefused(
-            f"[{number}] is disabled; something else on the page has to be done first."
-        )
+        raise ActionRefused(f"[{number}] is disabled; something else on the page has to be done first.")
     context.tab.file_chooser = None
     how = ""
     try:
@@ -104,9 +100,7 @@ async def click_element(context: ActionContext) -> str:
 async def click_coordinates(context: ActionContext) -> str:
     x, y = context.number("x"), context.number("y")
     if not (0 <= x < WIDTH and 0 <= y < HEIGHT):
-        raise ActionRefused(
-            f"({x}, {y}) is outside the picture of {WIDTH} x {HEIGHT} pixels; scroll first."
-        )
+        raise ActionRefused(f"({x}, {y}) is outside the picture of {WIDTH} x {HEIGHT} pixels; scroll first.")
     await context.tab.page.mouse.click(x, y)
     return f"Clicked at ({x}, {y})."
 
@@ -117,9 +111,7 @@ async def input_text(context: ActionContext) -> str:
     try:
         await element.fill(text, timeout=CLICK_MS)
     except PlaywrightTimeout:
-        raise ActionRefused(
-            f"[{number}] accepts no text now: it is hidden, disabled or read-only."
-        ) from None
+        raise ActionRefused(f"[{number}] accepts no text now: it is hidden, disabled or read-only.") from None
     except Error as error:
         if "Cannot type text" in error.message:
             raise ActionRefused(f"[{number}] accepts only numbers.") from error
@@ -179,9 +171,7 @@ async def get_dropdown_options(context: ActionContext) -> str:
 
 
 async def select_dropdown_option(context: ActionContext) -> str:
-    return await page.select_option(
-        await context.element(), context.number("index"), context.text("text")
-    )
+    return await page.select_option(await context.element(), context.number("index"), context.text("text"))
 
 
 async def drag_drop(context: ActionContext) -> str:
@@ -199,24 +189,18 @@ async def screenshot(context: ActionContext) -> str:
     try:
         path = screenshot_path(context)
         is_whole = context.arguments.get("full_page") is True
-        return await transfers.screenshot(
-            context.tab, path, context.text("file_path"), is_whole=is_whole
-        )
+        return await transfers.screenshot(context.tab, path, context.text("file_path"), is_whole=is_whole)
     except OSError as error:
         raise ActionRefused(f"The picture cannot be saved there: {error.strerror}.") from error
 
 
 async def upload_file(context: ActionContext) -> str:
-    return await transfers.upload(
-        context.tab, await context.element(), context.number("index"), upload_path(context)
-    )
+    return await transfers.upload(context.tab, await context.element(), context.number("index"), upload_path(context))
 
 
 async def download(context: ActionContext) -> str:
     if context.arguments.get("index") is not None:
-        return await transfers.download_by_click(
-            context.chromium, context.tab, await context.element()
-        )
+        return await transfers.download_by_click(context.chromium, context.tab, await context.element())
     url = resolve_address(context.text("url"), context.chromium.settings.root)
     if urlsplit(url).scheme == "file":
         raise ActionRefused("This file is in the workspace already.")

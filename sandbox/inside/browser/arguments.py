@@ -75,9 +75,7 @@ async def _find_element(context: ActionContext, named: str) -> ElementHandle:
     except Error:
         found = None
     if found is None:
-        raise ActionRefused(
-            f"{named!r} is neither the number of an element nor a CSS selector that fits one."
-        )
+        raise ActionRefused(f"{named!r} is neither the number of an element nor a CSS selector that fits one.")
     return found
 
 
@@ -88,9 +86,7 @@ def upload_path(context: ActionContext) -> str:
     if not path.startswith(root + "/"):
         raise ActionRefused("The path leads out of /workspace.")
     if not os.path.isfile(path):
-        raise ActionRefused(
-            f"There is no file {context.text('file_path')}. list_files shows what there is."
-        )
+        raise ActionRefused(f"There is no file {context.text('file_path')}. list_files shows what there is.")
     return path
 
 
@@ -125,9 +121,7 @@ def describe_navigation_error(url: str, error: Error) -> str:
 
 
 ADDRESS_CHARACTERS_MAX = 8192
-LOCAL = re.compile(
-    r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(:\d+)?([/?#]|$)", re.IGNORECASE
-)
+LOCAL = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0)(:\d+)?([/?#]|$)", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(?!\d+([/?#]|$))", re.IGNORECASE)
 
 
@@ -135,9 +129,7 @@ def resolve_address(written: str, root: str) -> str:
     """Returns the address as a URL. Raises ActionRefused if it must not be opened."""
     text = written.strip()
     if not text or len(text) > ADDRESS_CHARACTERS_MAX:
-        raise ActionRefused(
-            "Give an address, such as https://example.org/ or /workspace/page.html."
-        )
+        raise ActionRefused("Give an address, such as https://example.org/ or /workspace/page.html.")
     if text == "about:blank":
         return text
     if text.startswith("/"):
@@ -149,9 +141,7 @@ def resolve_address(written: str, root: str) -> str:
         return _page(unquote(urlsplit(text).path), root)
     if scheme[1].lower() in ("http", "https"):
         return text
-    raise ActionRefused(
-        f"{scheme[1]}: addresses are not opened here; use http, https or /workspace/..."
-    )
+    raise ActionRefused(f"{scheme[1]}: addresses are not opened here; use http, https or /workspace/...")
 
 
 def is_outside_workspace(url: str, root: str) -> bool:

@@ -9,15 +9,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from playwright.async_api import (
-    BrowserContext,
-    Dialog,
-    Download,
-    Error,
-    Page,
-    Playwright,
-    async_playwright,
-)
+from playwright.async_api import BrowserContext, Dialog, Download, Error, Page, Playwright, async_playwright
 
 from sandbox.inside.browser.protocol import HEIGHT, WIDTH, ActionRefused, BrowserSettings
 from sandbox.inside.browser.tab import DIALOGS_MAX, Tab
@@ -156,9 +148,7 @@ class Chromium:
                 accept_downloads=True,
                 downloads_path=settings.scratch,
                 args=[*FLAGS, f"--disk-cache-dir={settings.scratch}/cache"],
-                proxy={"server": settings.proxy, "bypass": "127.0.0.1,localhost"}
-                if settings.proxy
-                else None,
+                proxy={"server": settings.proxy, "bypass": "127.0.0.1,localhost"} if settings.proxy else None,
                 timeout=30_000,
             )
         except Error as error:
@@ -255,11 +245,7 @@ def free_path(folder: str, wanted: str) -> str:
     name = kept.strip(" ._")[-120:] or "download"
     stem, dot, ending = name.rpartition(".")
     for number in range(1, 1000):
-        tab_by_id = (
-            name
-            if number == 1
-            else f"{stem or ending}-{number}{dot if stem else ''}{ending if stem else ''}"
-        )
+        tab_by_id = name if number == 1 else f"{stem or ending}-{number}{dot if stem else ''}{ending if stem else ''}"
         if not os.path.lexists(f"{folder}/{tab_by_id}"):
             return f"{folder}/{tab_by_id}"
     raise OSError("too many files of that name")

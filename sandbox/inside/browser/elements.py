@@ -74,9 +74,7 @@ class ElementIndex:
                 listing.above, listing.below = look["above"], look["below"]
             listing.left_out += look["left_out"]
             await self._number(frame, look["lines"])
-            self._name_by_number.update(
-                {line["number"]: str(line.get("name", "")) for line in look["lines"]}
-            )
+            self._name_by_number.update({line["number"]: str(line.get("name", "")) for line in look["lines"]})
             where = "" if frame == page.main_frame else frame.url
             listing.elements += [{**line, "frame": where} for line in look["lines"]]
         return listing
@@ -87,9 +85,7 @@ class ElementIndex:
         if handle is None and 0 <= number < self._next:
             raise _element_gone(number)
         if handle is None:
-            raise ActionRefused(
-                f"There is no element [{number}] on this page. Use a number of the newest list."
-            )
+            raise ActionRefused(f"There is no element [{number}] on this page. Use a number of the newest list.")
         try:
             found = await asyncio.wait_for(handle.evaluate_handle(FIND, number), FRAME_SECONDS)
         except (Error, TimeoutError):
@@ -119,10 +115,7 @@ class ElementIndex:
         """Checks the answer of a page, which may have manipulated built-in objects. Raises ValueError."""
         lines = look["lines"]
         for line in lines:
-            if (
-                line["number"] is not None
-                and self._handle_by_number.get(line["number"]) is not handle
-            ):
+            if line["number"] is not None and self._handle_by_number.get(line["number"]) is not handle:
                 raise ValueError("an unknown number")
         counts = {name: int(look[name]) for name in ("left_out", "above", "below")}
         return {**counts, "lines": [dict(line) for line in lines[:ELEMENTS_MAX]]}
@@ -142,20 +135,12 @@ class ElementIndex:
             self._forget(handle)  # then the elements count as gone
 
     def _forget(self, handle: JSHandle) -> None:
-        self._handle_by_frame = {
-            frame: kept for frame, kept in self._handle_by_frame.items() if kept != handle
-        }
-        self._handle_by_number = {
-            number: kept for number, kept in self._handle_by_number.items() if kept != handle
-        }
+        self._handle_by_frame = {frame: kept for frame, kept in self._handle_by_frame.items() if kept != handle}
+        self._handle_by_number = {number: kept for number, kept in self._handle_by_number.items() if kept != handle}
         self._name_by_number = {
-            number: name
-            for number, name in self._name_by_number.items()
-            if number in self._handle_by_number
+            number: name for number, name in self._name_by_number.items() if number in self._handle_by_number
         }
 
 
 def _element_gone(number: int) -> ActionRefused:
-    return ActionRefused(
-        f"Element [{number}] is gone: the page has changed. Use a number of the newest list."
-    )
+    return ActionRefused(f"Element [{number}] is gone: the page has changed. Use a number of the newest list.")

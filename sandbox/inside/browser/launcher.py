@@ -26,9 +26,7 @@ START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.bro
 class BrowserLauncher:
     """`settings` names `python`, `chromium` and, optionally, `proxy`; None means that there is no browser."""
 
-    def __init__(
-        self, loop: EventLoop, root: str, state_folder: str, settings: dict[str, Any] | None
-    ) -> None:
+    def __init__(self, loop: EventLoop, root: str, state_folder: str, settings: dict[str, Any] | None) -> None:
         self._loop = loop
         self._root = root
         self._folder = f"{state_folder}-browser"
@@ -78,10 +76,7 @@ class BrowserLauncher:
             "root": self._root,
             "scratch": f"{self._folder}/scratch",
             "chromium": settings["chromium"],
-            "proxy": settings.get("proxy")
-            or environment.get("http_proxy")
-            or environment.get("HTTP_PROXY")
-            or "",
+            "proxy": settings.get("proxy") or environment.get("http_proxy") or environment.get("HTTP_PROXY") or "",
         }
         package = os.path.abspath(f"{os.path.dirname(__file__)}/../../..")
         with open(f"{self._folder}/said", "wb") as stderr_file:

@@ -70,9 +70,7 @@ async def scroll_to_text(tab: Tab, text: str) -> str:
 async def list_options(element: ElementHandle, number: int) -> str:
     found: list[dict[str, Any]] = await element.evaluate(OPTIONS)
     if not found:
-        raise ActionRefused(
-            f"[{number}] has no options. If it opens a list when clicked, click it."
-        )
+        raise ActionRefused(f"[{number}] has no options. If it opens a list when clicked, click it.")
     lines = [
         json.dumps(single_line(str(one["text"]), 200), ensure_ascii=False)
         + (" (selected)" if one["selected"] else "")
@@ -86,17 +84,13 @@ async def list_options(element: ElementHandle, number: int) -> str:
 
 async def select_option(element: ElementHandle, number: int, text: str) -> str:
     if await element.evaluate("element => element.tagName") != "SELECT":
-        raise ActionRefused(
-            f"[{number}] is not a native dropdown: click it, then click the option in its list."
-        )
+        raise ActionRefused(f"[{number}] is not a native dropdown: click it, then click the option in its list.")
     found: list[dict[str, Any]] = await element.evaluate(OPTIONS)
     wanted = " ".join(text.split())
     places = [n for n, one in enumerate(found) if " ".join(str(one["text"]).split()) == wanted]
     places = places or [n for n, one in enumerate(found) if one["value"] == text]
     if not places:
-        raise ActionRefused(
-            f"[{number}] has no option {text!r}. browser_get_dropdown_options lists them."
-        )
+        raise ActionRefused(f"[{number}] has no option {text!r}. browser_get_dropdown_options lists them.")
     if found[places[0]]["disabled"]:
         raise ActionRefused(f"The option {text!r} of [{number}] is disabled.")
     await element.select_option(index=places[0], timeout=3000)
@@ -113,9 +107,7 @@ async def read_text(tab: Tab) -> str:
         except (Error, TimeoutError):
             continue
         if text:
-            parts.append(
-                text if frame == tab.page.main_frame else f"[frame {frame.url[:200]}]\n{text}"
-            )
+            parts.append(text if frame == tab.page.main_frame else f"[frame {frame.url[:200]}]\n{text}")
     return "\n\n".join(parts)[:TEXT_CHARACTERS_MAX]
 
 

@@ -30,11 +30,7 @@ ARIA = ("aria-expanded", "aria-checked", "aria-selected", "aria-disabled")
 async def read_page_state(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any], bytes]:
     """Returns the state and a JPEG, which is empty if no screenshot could be taken."""
     listing, picture, title, html, tabs = await asyncio.gather(
-        tab.element_index.list(tab.page),
-        _screenshot(tab),
-        tab.title(),
-        _page_html(tab),
-        _tab_facts(chromium, tab),
+        tab.element_index.list(tab.page), _screenshot(tab), tab.title(), _page_html(tab), _tab_facts(chromium, tab)
     )
     tab.is_silent = listing.is_silent
     facts: dict[str, Any] = {
@@ -115,9 +111,7 @@ async def _screenshot(tab: Tab) -> bytes:
     try:
         session = await asyncio.wait_for(tab.session(), PICTURE_SECONDS)
         wanted = {"format": "jpeg", "quality": JPEG_QUALITY, "optimizeForSpeed": True}
-        shot = await asyncio.wait_for(
-            cdp.send_cdp_command(session, "Page.captureScreenshot", wanted), PICTURE_SECONDS
-        )
+        shot = await asyncio.wait_for(cdp.send_cdp_command(session, "Page.captureScreenshot", wanted), PICTURE_SECONDS)
         return base64.b64decode(shot["data"])
     except (Error, TimeoutError, KeyError, binascii.Error):
         return b""

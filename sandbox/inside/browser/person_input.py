@@ -82,13 +82,7 @@ class PersonInput:
         await self._move(message, page)
         await page.mouse.up(button=_button(message), click_count=_clicks(message))
         active = await self._active(page)
-        self._send(
-            {
-                "t": "focus",
-                "text": active.get("takes_text") is True,
-                "kind": str(active.get("kind", ""))[:20],
-            }
-        )
+        self._send({"t": "focus", "text": active.get("takes_text") is True, "kind": str(active.get("kind", ""))[:20]})
 
     async def _move(self, message: dict[str, Any], page: Page) -> None:
         x, y = float(message["x"]), float(message["y"])
@@ -202,10 +196,7 @@ class PersonInput:
         for frame in frames_of(page)[:20]:
             try:
                 has_focus = await asyncio.wait_for(
-                    frame.evaluate(
-                        "document.hasFocus() && !/^I?FRAME$/.test(document.activeElement?.tagName)"
-                    ),
-                    1,
+                    frame.evaluate("document.hasFocus() && !/^I?FRAME$/.test(document.activeElement?.tagName)"), 1
                 )
                 if has_focus:
                     found: dict[str, Any] = await asyncio.wait_for(frame.evaluate(ACTIVE), 1)

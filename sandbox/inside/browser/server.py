@@ -32,9 +32,7 @@ TAKEN = (
     "A person has taken over the browser. Do not use it until they hand it back; they say so in the thread. Ask them,"
     " or do something else meanwhile."
 )
-CRASHED = (
-    "The browser has crashed; a fresh one with the same profile has started. Open the page again."
-)
+CRASHED = "The browser has crashed; a fresh one with the same profile has started. Open the page again."
 TAB_CLOSED = "The tab was closed. Continue in the tab that is shown now."
 PAGE_CRASHED = "The page has crashed and its tab is closed. Open the page again, or another one."
 
@@ -105,9 +103,7 @@ class Server:
         tab = await chromium.tab()
         chromium.happened.clear()
         tab.dialogs = 0
-        if (
-            chromium.consume_crash_flag() and name != "navigate_to"
-        ):  # the page of the action no longer exists
+        if chromium.consume_crash_flag() and name != "navigate_to":  # the page of the action no longer exists
             return await self._with_state({"error": CRASHED})
         answer: dict[str, Any] = {}
         try:

@@ -18,9 +18,7 @@ async def send_cdp_command(session: CDPSession, method: str, message: Message) -
     return await cast(Any, session).send(method, message)
 
 
-def listen_for_cdp_event(
-    session: CDPSession, event: str, listener: Callable[[Message], None]
-) -> None:
+def listen_for_cdp_event(session: CDPSession, event: str, listener: Callable[[Message], None]) -> None:
     cast(Any, session).on(event, listener)
 
 
@@ -89,9 +87,7 @@ class Tab:
         """Returns the title, or an empty string if neither page nor browser responds."""
         with suppress(Error, TimeoutError):
             return await asyncio.wait_for(self.page.title(), TITLE_SECONDS)
-        with suppress(
-            Error, TimeoutError, KeyError
-        ):  # the browser knows the last title of a busy page
+        with suppress(Error, TimeoutError, KeyError):  # the browser knows the last title of a busy page
             session = await asyncio.wait_for(self.session(), TITLE_SECONDS)
             info = await asyncio.wait_for(send_cdp_command(session, "Target.getTargetInfo", {}), 1)
             return str(info["targetInfo"]["title"])

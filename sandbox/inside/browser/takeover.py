@@ -94,9 +94,7 @@ class Takeover:
     """Lasts as long as its connection. Meanwhile the server refuses the agent's actions. Once it `is_ending`, actions
     wait until the browser has its usual window size again."""
 
-    def __init__(
-        self, chromium: Chromium, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, chromium: Chromium, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._chromium = chromium
         self._reader = reader
         self._writer = writer
@@ -117,9 +115,7 @@ class Takeover:
 
     async def run(self) -> None:
         """Returns when the person's side closes the connection, and raises any other error."""
-        tasks = [
-            asyncio.ensure_future(handle()) for handle in (self._listen, self._watch, self._work)
-        ]
+        tasks = [asyncio.ensure_future(handle()) for handle in (self._listen, self._watch, self._work)]
         self._chromium.dialog_handler = self._show_dialog
         try:
             ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -188,9 +184,7 @@ class Takeover:
                 width, height = self._size
                 size = tab.page.viewport_size
                 if size is not None and (size["width"], size["height"]) != (width, height):
-                    await asyncio.wait_for(
-                        tab.page.set_viewport_size({"width": width, "height": height}), 3
-                    )
+                    await asyncio.wait_for(tab.page.set_viewport_size({"width": width, "height": height}), 3)
                 await self._send_state(tab)
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -258,9 +252,7 @@ class Takeover:
             return
         number = self._unacknowledged.pop(0)
         with contextlib.suppress(Error):
-            await cdp.send_cdp_command(
-                self._session, "Page.screencastFrameAck", {"sessionId": number}
-            )
+            await cdp.send_cdp_command(self._session, "Page.screencastFrameAck", {"sessionId": number})
 
     def _show_dialog(self, tab: Tab, dialog: Dialog) -> bool:
         """Shows the dialog. Returns whether the person will answer it."""

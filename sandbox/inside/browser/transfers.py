@@ -37,9 +37,7 @@ async def upload(tab: Tab, element: ElementHandle, number: int, path: str) -> st
                 await element.click(timeout=CHOOSER_MS)
             await (await expected.value).set_files(path)
         except PlaywrightTimeout:
-            raise ActionRefused(
-                f"[{number}] neither accepts a file nor asks for one when clicked."
-            ) from None
+            raise ActionRefused(f"[{number}] neither accepts a file nor asks for one when clicked.") from None
     return f"Gave {os.path.basename(path)} to [{number}]."
 
 
@@ -53,10 +51,7 @@ async def screenshot(tab: Tab, path: str, display_path: str, *, is_whole: bool) 
         if all_of_it > high:
             more = f" The page is {all_of_it} pixels high; the picture ends before."
     content = await tab.page.screenshot(
-        type="png" if path.lower().endswith(".png") else "jpeg",
-        full_page=is_whole,
-        clip=clip,
-        timeout=PICTURE_MS,
+        type="png" if path.lower().endswith(".png") else "jpeg", full_page=is_whole, clip=clip, timeout=PICTURE_MS
     )
     await asyncio.to_thread(_replace, path, content)
     return f"Saved a picture of the page as {display_path} ({len(content)} bytes).{more}"
@@ -92,9 +87,7 @@ async def download_address(chromium: Chromium, tab: Tab, url: str) -> str:
         raise ActionRefused(f"{url} did not answer within {START_SECONDS:g} s.") from None
     except Error as error:
         if "Download is starting" not in error.message:
-            raise ActionRefused(
-                f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}"
-            ) from error
+            raise ActionRefused(f"{url} cannot be downloaded: {error.message.splitlines()[0][:200]}") from error
         # the download event follows the navigation that became a download
         try:
             await asyncio.wait_for(has_started.wait(), START_SECONDS)
@@ -138,6 +131,4 @@ def _save_page(chromium: Chromium, url: str, content: bytes) -> None:
     path = free_path(folder, name)
     with open(path, "wb") as file:
         file.write(content)
-    chromium.happened.append(
-        f"Downloaded downloads/{os.path.basename(path)} ({len(content)} bytes)."
-    )
+    chromium.happened.append(f"Downloaded downloads/{os.path.basename(path)} ({len(content)} bytes).")

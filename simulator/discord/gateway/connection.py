@@ -125,9 +125,7 @@ class Gateway:
             raise Closed(4013, "Invalid intent(s).")
         if intents & self._world.settings.refused_intents:
             raise Closed(4014, "Disallowed intent(s).")
-        session = Session(
-            session_id=secrets.token_hex(16), intents=intents, shard=shard_of(body.get("shard"))
-        )
+        session = Session(session_id=secrets.token_hex(16), intents=intents, shard=shard_of(body.get("shard")))
         self._sessions[session.session_id] = session
         connection.session, session.connection = session, connection
         ready = ready_json(self._world, session.session_id, session.shard)
@@ -173,8 +171,7 @@ class Gateway:
         chosen = [
             user
             for user in (world.bot, *guild.people.values())
-            if user.user_id in map(str, wanted)
-            or (isinstance(query, str) and user.name.startswith(query))
+            if user.user_id in map(str, wanted) or (isinstance(query, str) and user.name.startswith(query))
         ]
         limit = int_of(body, "limit")
         known = {user.user_id for user in chosen}

@@ -48,9 +48,7 @@ def tell_bulk_deleted(world: World, channel: Channel, message_ids: list[str]) ->
     _tell(world, channel, "MESSAGE_DELETE_BULK", body, _MESSAGES)
 
 
-def tell_reaction(
-    world: World, message: Message, user: User, emoji: str, *, is_removed: bool
-) -> None:
+def tell_reaction(world: World, message: Message, user: User, emoji: str, *, is_removed: bool) -> None:
     world.touch()
     channel = world.channels[message.channel_id]
     body: Json = {
@@ -71,11 +69,7 @@ def tell_reaction(
 
 def tell_typing(world: World, channel: Channel, user: User) -> None:
     world.touch()
-    body: Json = {
-        "channel_id": channel.channel_id,
-        "user_id": user.user_id,
-        "timestamp": int(time.time()),
-    }
+    body: Json = {"channel_id": channel.channel_id, "user_id": user.user_id, "timestamp": int(time.time())}
     if (guild := world.guild_of(channel)) is not None:
         body["member"] = member_json(guild, user)
     _tell(world, channel, "TYPING_START", body, _TYPING)
@@ -98,9 +92,7 @@ def tell_thread_deleted(world: World, thread: Channel) -> None:
         "parent_id": thread.parent_id,
         "type": thread.kind,
     }
-    world.publish(
-        Event(name="THREAD_DELETE", payload=body, intent=GUILDS, guild_id=thread.guild_id)
-    )
+    world.publish(Event(name="THREAD_DELETE", payload=body, intent=GUILDS, guild_id=thread.guild_id))
 
 
 def tell_thread_members(
@@ -109,26 +101,16 @@ def tell_thread_members(
     """Without the members intent Discord tells an application about itself alone."""
     world.touch()
     about_bot = world.bot in (added, removed)
-    body: Json = {
-        "id": thread.channel_id,
-        "guild_id": thread.guild_id,
-        "member_count": min(len(thread.members), 50),
-    }
+    body: Json = {"id": thread.channel_id, "guild_id": thread.guild_id, "member_count": min(len(thread.members), 50)}
     guild = world.guilds[thread.guild_id]
     if added is not None:
         body["added_members"] = [
-            {
-                **thread_member_json(thread, added.user_id),
-                "member": member_json(guild, added),
-                "presence": None,
-            }
+            {**thread_member_json(thread, added.user_id), "member": member_json(guild, added), "presence": None}
         ]
     if removed is not None:
         body["removed_member_ids"] = [removed.user_id]
     intent = GUILDS if about_bot else 1 << 1
-    world.publish(
-        Event(name="THREAD_MEMBERS_UPDATE", payload=body, intent=intent, guild_id=thread.guild_id)
-    )
+    world.publish(Event(name="THREAD_MEMBERS_UPDATE", payload=body, intent=intent, guild_id=thread.guild_id))
 
 
 def tell_interaction(world: World, body: Json) -> None:
@@ -136,17 +118,9 @@ def tell_interaction(world: World, body: Json) -> None:
     world.publish(Event(name="INTERACTION_CREATE", payload=body, guild_id=guild_id))
 
 
-def _tell(
-    world: World, channel: Channel, name: str, body: Json, bit: int, blanked: Json | None = None
-) -> None:
+def _tell(world: World, channel: Channel, name: str, body: Json, bit: int, blanked: Json | None = None) -> None:
     if channel.guild_id:
         body["guild_id"] = channel.guild_id
     world.publish(
-        Event(
-            name=name,
-            payload=body,
-            intent=_intent(channel, bit),
-            blanked=blanked,
-            guild_id=channel.guild_id,
-        )
+        Event(name=name, payload=body, intent=_intent(channel, bit), blanked=blanked, guild_id=channel.guild_id)
     )

@@ -34,9 +34,7 @@ class Session:
     intents: int
     shard: tuple[int, int]
     sequence: int = 0
-    sent: deque[tuple[int, str]] = field(
-        default_factory=lambda: deque[tuple[int, str]](maxlen=_REPLAY_EVENTS_MAX)
-    )
+    sent: deque[tuple[int, str]] = field(default_factory=lambda: deque[tuple[int, str]](maxlen=_REPLAY_EVENTS_MAX))
     connection: "Connection | None" = None
     left_at: float = 0.0
 
@@ -55,9 +53,7 @@ class Connection:
     outbox: asyncio.Queue[str] = field(default_factory=asyncio.Queue[str])
     session: Session | None = None
     heard_at: float = field(default_factory=time.monotonic)
-    commands: deque[float] = field(
-        default_factory=lambda: deque[float](maxlen=_COMMANDS_PER_MINUTE)
-    )
+    commands: deque[float] = field(default_factory=lambda: deque[float](maxlen=_COMMANDS_PER_MINUTE))
 
     def send(self, op: int, payload: object) -> None:
         self.outbox.put_nowait(encode({"op": op, "d": payload, "s": None, "t": None}))

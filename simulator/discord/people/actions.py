@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from simulator.discord.gateway.events import tell_channel, tell_message
 from simulator.discord.json_reading import Json, objects_of, snowflake, text_of, timestamp
 from simulator.discord.payloads import member_json, message_json, snapshot_json, user_json
-from simulator.discord.people.interactions import (
-    COMMAND,
-    COMPONENT,
-    MODAL_SUBMIT,
-    start_interaction,
-    wait_for_answer,
-)
+from simulator.discord.people.interactions import COMMAND, COMPONENT, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rest.errors import Refused
 from simulator.discord.rest.messages import remove, remove_all, unarchive
 from simulator.discord.rest.reactions import is_emoji, react, unreact
@@ -109,9 +103,7 @@ def say(
     return message
 
 
-def post_poll(
-    world: World, person: User, place: Channel, question: str, votes: dict[str, int]
-) -> Message:
+def post_poll(world: World, person: User, place: Channel, question: str, votes: dict[str, int]) -> Message:
     """A poll that runs for a day; `votes` are those that each answer has already."""
     if not 0 < len(question) <= 300 or not 0 < len(votes) <= 10:
         raise ValueError("a poll has a question of at most 300 characters and 1 to 10 answers")
@@ -120,18 +112,14 @@ def post_poll(
     message = Message(message_id=snowflake(), channel_id=place.channel_id, author=person)
     message.poll = {
         "question": {"text": question},
-        "answers": [
-            {"answer_id": number, "poll_media": {"text": answer}}
-            for number, answer in enumerate(votes, 1)
-        ],
+        "answers": [{"answer_id": number, "poll_media": {"text": answer}} for number, answer in enumerate(votes, 1)],
         "expiry": timestamp(message.sent_at + 86_400),
         "allow_multiselect": False,
         "layout_type": 1,
         "results": {
             "is_finalized": False,
             "answer_counts": [
-                {"id": number, "count": count, "me_voted": False}
-                for number, count in enumerate(votes.values(), 1)
+                {"id": number, "count": count, "me_voted": False} for number, count in enumerate(votes.values(), 1)
             ],
         },
     }
@@ -159,14 +147,10 @@ async def use_shortcut(world: World, person: User, name: str, message: Message) 
     return interaction.interaction_id
 
 
-def post_as_app(
-    world: World, place: Channel, name: str, text: str, embeds: Sequence[Json]
-) -> Message:
+def post_as_app(world: World, place: Channel, name: str, text: str, embeds: Sequence[Json]) -> Message:
     """Another bot writes, as alerts do: mostly in embeds."""
     bot = world.apps.setdefault(name, User(user_id=snowflake(), name=name, is_bot=True))
-    message = Message(
-        message_id=snowflake(), channel_id=place.channel_id, author=bot, embeds=list(embeds)
-    )
+    message = Message(message_id=snowflake(), channel_id=place.channel_id, author=bot, embeds=list(embeds))
     _write(world, message, text)
     world.add(message)
     tell_message(world, "MESSAGE_CREATE", message)
@@ -180,10 +164,7 @@ def attach(world: World, place: Channel, files: Sequence[SentFile]) -> list[Atta
         if len(file.content) > world.settings.file_bytes_max:
             mib = world.settings.file_bytes_max // 1024 // 1024
             raise ValueError(f"{file.name} is larger than {mib} MiB, the limit of this server")
-    return [
-        world.add_attachment(place.channel_id, file.name, file.content, file.mime_type)
-        for file in files
-    ]
+    return [world.add_attachment(place.channel_id, file.name, file.content, file.mime_type) for file in files]
 
 
 def _write(world: World, message: Message, text: str) -> None:
@@ -252,9 +233,7 @@ def purge(world: World, channel: Channel, message_ids: Sequence[str]) -> None:
     remove_all(world, channel, list(message_ids))
 
 
-def set_reaction(
-    world: World, message: Message, person: User, emoji: str, *, is_removed: bool
-) -> None:
+def set_reaction(world: World, message: Message, person: User, emoji: str, *, is_removed: bool) -> None:
     if not is_emoji(emoji):
         raise ValueError(f"{emoji!r} is no emoji")
     if message.visible_to is not None:
@@ -271,11 +250,7 @@ async def press(world: World, message: Message, person: User, control_id: str, v
         raise ValueError("this control is gone")
     if component.get("disabled"):
         raise ValueError("this control is disabled")
-    payload: Json = {
-        "custom_id": control_id,
-        "component_type": component.get("type"),
-        "id": component.get("id"),
-    }
+    payload: Json = {"custom_id": control_id, "component_type": component.get("type"), "id": component.get("id")}
     if component.get("type") in SELECTS:
         payload |= _chosen(world, world.channels[message.channel_id], component, value)
     elif component.get("type") != BUTTON or component.get("style") == _LINK_STYLE:
@@ -303,9 +278,7 @@ def _chosen(world: World, channel: Channel, select: Json, value: str) -> Json:
         raise ValueError("there is no such person")
     resolved: Json = {"users": {user.user_id: user_json(user) for user in users}}
     if (guild := world.guild_of(channel)) is not None:
-        resolved["members"] = {
-            user.user_id: member_json(guild, user, with_user=False) for user in users
-        }
+        resolved["members"] = {user.user_id: member_json(guild, user, with_user=False) for user in users}
     return {"values": values, "resolved": resolved}
 
 
@@ -315,20 +288,11 @@ async def submit(world: World, person: User, form_id: str, values: dict[str, str
     if form is None or form.person is not person:
         raise ValueError("this form is gone")
     refuse_unfit(form.components, values)
-    payload: Json = {
-        "custom_id": form.custom_id,
-        "components": submitted(form.components, values),
-    }
+    payload: Json = {"custom_id": form.custom_id, "components": submitted(form.components, values)}
     channel = world.channels[form.channel_id]
     opened_by = form.opened_by
     interaction = start_interaction(
-        world,
-        MODAL_SUBMIT,
-        person,
-        channel,
-        payload,
-        source=opened_by.source,
-        opened_by=opened_by,
+        world, MODAL_SUBMIT, person, channel, payload, source=opened_by.source, opened_by=opened_by
     )
     await wait_for_answer(world, interaction)
     if world.forms.pop(form_id, None) is not None:

@@ -6,13 +6,7 @@ import time
 
 from simulator.discord.gateway.events import tell_interaction
 from simulator.discord.json_reading import Json, snowflake
-from simulator.discord.payloads import (
-    ALL_PERMISSIONS,
-    channel_json,
-    member_json,
-    message_json,
-    user_json,
-)
+from simulator.discord.payloads import ALL_PERMISSIONS, channel_json, member_json, message_json, user_json
 from simulator.discord.rules.permissions import bot_permissions
 from simulator.discord.world import Channel, Interaction, Message, User, World
 
@@ -70,9 +64,7 @@ def metadata(world: World, interaction: Interaction) -> Json:
         "id": interaction.interaction_id,
         "type": interaction.kind,
         "user": user_json(interaction.user),
-        "authorizing_integration_owners": {
-            "0": world.channels[interaction.channel_id].guild_id or "0"
-        },
+        "authorizing_integration_owners": {"0": world.channels[interaction.channel_id].guild_id or "0"},
     }
     if interaction.kind == COMPONENT and interaction.source is not None:
         body["interacted_message_id"] = interaction.source.message_id
@@ -81,9 +73,7 @@ def metadata(world: World, interaction: Interaction) -> Json:
     return body
 
 
-def _interaction_json(
-    world: World, interaction: Interaction, channel: Channel, payload: Json
-) -> Json:
+def _interaction_json(world: World, interaction: Interaction, channel: Channel, payload: Json) -> Json:
     guild = world.guild_of(channel)
     body: Json = {
         "id": interaction.interaction_id,

@@ -43,9 +43,7 @@ def elements_of(world: World, message: Message) -> tuple[Element, ...]:
 
 def _poll(poll: Json) -> str:
     results = object_of(poll, "results")
-    counts = {
-        int_of(one, "id"): int_of(one, "count") for one in objects_of(results, "answer_counts")
-    }
+    counts = {int_of(one, "id"): int_of(one, "count") for one in objects_of(results, "answer_counts")}
     lines = [
         f"- {text_of(object_of(answer, 'poll_media'), 'text')}: {counts.get(int_of(answer, 'answer_id'), 0)}"
         for answer in objects_of(poll, "answers")
@@ -163,11 +161,7 @@ def _select(world: World, message: Message, select: Json) -> Select:
             SelectOption(value=user.user_id, label=user.name)
             for user in world.everybody(world.channels[message.channel_id])
         )
-    return Select(
-        control_id=text_of(select, "custom_id"),
-        placeholder=text_of(select, "placeholder"),
-        options=options,
-    )
+    return Select(control_id=text_of(select, "custom_id"), placeholder=text_of(select, "placeholder"), options=options)
 
 
 _DRAW: dict[int, Callable[[World, Message, Json], list[Element]]] = {

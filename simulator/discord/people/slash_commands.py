@@ -7,21 +7,8 @@ from typing import cast
 from simulator.discord.json_reading import Json, object_of, objects_of, text_of
 from simulator.discord.payloads import attachment_json, member_json, user_json
 from simulator.discord.people.actions import attach
-from simulator.discord.people.interactions import (
-    AUTOCOMPLETE,
-    COMMAND,
-    start_interaction,
-    wait_for_answer,
-)
-from simulator.discord.rules.commands import (
-    ATTACHMENT,
-    BOOLEAN,
-    GROUP,
-    INTEGER,
-    NUMBER,
-    SUBCOMMAND,
-    USER,
-)
+from simulator.discord.people.interactions import AUTOCOMPLETE, COMMAND, start_interaction, wait_for_answer
+from simulator.discord.rules.commands import ATTACHMENT, BOOLEAN, GROUP, INTEGER, NUMBER, SUBCOMMAND, USER
 from simulator.discord.world import Channel, User, World
 from simulator.view import SelectOption, SentFile
 
@@ -69,12 +56,7 @@ def _leaves(command: Json, path: tuple[Json, ...]) -> Iterator[SlashCommand]:
 
 
 async def call_command(
-    world: World,
-    person: User,
-    place: Channel,
-    name: str,
-    options: dict[str, str],
-    files: dict[str, SentFile],
+    world: World, person: User, place: Channel, name: str, options: dict[str, str], files: dict[str, SentFile]
 ) -> str:
     """The interaction's id. Raises ValueError for a call that Discord's own box would not send."""
     found = _find(world, place, name)
@@ -97,16 +79,12 @@ async def suggest_values(
     if known.get(focused, {}).get("autocomplete") is not True:
         raise ValueError(f"the option {focused!r} suggests nothing")
     told: list[Json] = [
-        {"name": key, "type": known[key].get("type"), "value": text}
-        | ({"focused": True} if key == focused else {})
+        {"name": key, "type": known[key].get("type"), "value": text} | ({"focused": True} if key == focused else {})
         for key, text in {focused: "", **options}.items()
     ]
     interaction = start_interaction(world, AUTOCOMPLETE, person, place, _payload(found, told))
     await wait_for_answer(world, interaction)
-    return tuple(
-        SelectOption(value=text_of(one, "value"), label=text_of(one, "name"))
-        for one in interaction.choices
-    )
+    return tuple(SelectOption(value=text_of(one, "value"), label=text_of(one, "name")) for one in interaction.choices)
 
 
 def _find(world: World, place: Channel, name: str) -> SlashCommand:
@@ -124,12 +102,7 @@ def _find(world: World, place: Channel, name: str) -> SlashCommand:
 def _payload(found: SlashCommand, told: list[Json]) -> Json:
     for part in reversed(found.path):
         told = [{"name": part.get("name"), "type": part.get("type"), "options": told}]
-    payload: Json = {
-        "id": found.command.get("id"),
-        "name": found.command.get("name"),
-        "type": 1,
-        "options": told,
-    }
+    payload: Json = {"id": found.command.get("id"), "name": found.command.get("name"), "type": 1, "options": told}
     if found.command.get("guild_id"):
         payload["guild_id"] = found.command.get("guild_id")
     return payload
@@ -175,9 +148,7 @@ def _options(
     return told
 
 
-def _value(
-    world: World, place: Channel, option: Json, text: str, resolved: dict[str, Json]
-) -> object:
+def _value(world: World, place: Channel, option: Json, text: str, resolved: dict[str, Json]) -> object:
     choices = objects_of(option, "choices")
     if choices:
         for choice in choices:

@@ -9,15 +9,7 @@ from simulator.discord.people.slash_commands import SlashCommand, localized, sla
 from simulator.discord.rules.commands import ATTACHMENT, BOOLEAN
 from simulator.discord.rules.component_tree import named_attachment, walk
 from simulator.discord.rules.modals import fields_of, is_required
-from simulator.discord.world import (
-    COMPONENTS_V2,
-    DIRECT_CHANNEL,
-    Attachment,
-    Channel,
-    Form,
-    Message,
-    World,
-)
+from simulator.discord.world import COMPONENTS_V2, DIRECT_CHANNEL, Attachment, Channel, Form, Message, World
 from simulator.view import (
     CommandOption,
     FormField,
@@ -41,11 +33,7 @@ def view_of(world: World, *, is_bot_connected: bool) -> PlatformView:
     threads: dict[str, list[SeenThread]] = {}
     for channel in world.channels.values():
         if channel.is_thread and channel.parent_id is not None:
-            seen = SeenThread(
-                thread_id=channel.channel_id,
-                title=channel.name,
-                messages=_messages(world, channel),
-            )
+            seen = SeenThread(thread_id=channel.channel_id, title=channel.name, messages=_messages(world, channel))
             threads.setdefault(channel.parent_id, []).append(seen)
     return PlatformView(
         platform="discord",
@@ -111,8 +99,7 @@ def _message(world: World, message: Message) -> SeenMessage:
         elements=elements_of(world, message),
         edits=message.edits,
         reactions=tuple(
-            SeenReaction(emoji=emoji, people=_names(world, users))
-            for emoji, users in message.reactions.items()
+            SeenReaction(emoji=emoji, people=_names(world, users)) for emoji, users in message.reactions.items()
         ),
         files=tuple(_file(world, file) for file in _shown_files(message)),
         thread_id=message.channel_id if is_in_thread else None,

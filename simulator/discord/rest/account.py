@@ -4,20 +4,12 @@ from simulator.discord.gateway.guild_payloads import application_json, guild_jso
 from simulator.discord.json_reading import Json
 from simulator.discord.payloads import channel_json, member_json, user_json
 from simulator.discord.rest.call import Call, Reply
-from simulator.discord.rest.errors import (
-    CANNOT_MESSAGE_USER,
-    UNKNOWN_GUILD,
-    UNKNOWN_MEMBER,
-    UNKNOWN_USER,
-    Refused,
-)
+from simulator.discord.rest.errors import CANNOT_MESSAGE_USER, UNKNOWN_GUILD, UNKNOWN_MEMBER, UNKNOWN_USER, Refused
 from simulator.discord.world import Guild, World
 
 
 def me(world: World, call: Call) -> Reply:
-    return Reply(
-        body={**user_json(world.bot), "verified": True, "mfa_enabled": True, "locale": "en-US"}
-    )
+    return Reply(body={**user_json(world.bot), "verified": True, "mfa_enabled": True, "locale": "en-US"})
 
 
 def application(world: World, call: Call) -> Reply:

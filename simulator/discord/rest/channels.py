@@ -8,13 +8,7 @@ from simulator.discord.json_reading import Json
 from simulator.discord.payloads import channel_json
 from simulator.discord.rest.call import Call, Reply
 from simulator.discord.rest.errors import WRONG_CHANNEL_TYPE, FormErrors, Refused
-from simulator.discord.rules.permissions import (
-    MANAGE_CHANNELS,
-    MANAGE_THREADS,
-    SEND_IN_THREADS,
-    VIEW,
-    require,
-)
+from simulator.discord.rules.permissions import MANAGE_CHANNELS, MANAGE_THREADS, SEND_IN_THREADS, VIEW, require
 from simulator.discord.world import Channel, World
 
 ARCHIVE_MINUTES = (60, 1440, 4320, 10080)

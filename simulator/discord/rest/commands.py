@@ -119,9 +119,7 @@ def _kind(body: Json) -> object:
 
 def _same(commands: dict[str, Json], body: Json) -> Json | None:
     wanted = (_kind(body), body.get("name"))
-    return next(
-        (item for item in commands.values() if (_kind(item), item.get("name")) == wanted), None
-    )
+    return next((item for item in commands.values() if (_kind(item), item.get("name")) == wanted), None)
 
 
 def _made(world: World, call: Call, body: Json, old: Json | None) -> Json:

@@ -21,14 +21,7 @@ from simulator.recording import record
 API_PATH = "/api/v10"
 _CALLS_KEPT = 5000
 _SUMMARY_CHARACTERS_MAX = 300
-_FAULTS: tuple[FaultKind, ...] = (
-    "rate_limit",
-    "server_error",
-    "timeout",
-    "slow",
-    "error_after",
-    "timeout_after",
-)
+_FAULTS: tuple[FaultKind, ...] = ("rate_limit", "server_error", "timeout", "slow", "error_after", "timeout_after")
 _MAJOR = ("channel", "guild", "token", "application")
 _BROKEN: Json = {"message": "500: Internal Server Error", "code": 0}
 
@@ -55,13 +48,7 @@ class RestHandler:
             response = await self._serve(request, f"{request.method} {path}", summary)
             status = response.status
         finally:
-            record = CallRecord(
-                method=request.method,
-                path=path,
-                arguments="".join(summary),
-                status=status,
-                at=at,
-            )
+            record = CallRecord(method=request.method, path=path, arguments="".join(summary), status=status, at=at)
             self.calls.append(record)
         return response
 
@@ -115,12 +102,7 @@ class RestHandler:
         return _json(reply.body, reply.status, headers)
 
     async def _act(
-        self,
-        request: web.Request,
-        route: Route,
-        arguments: dict[str, str],
-        name: str,
-        summary: list[str],
+        self, request: web.Request, route: Route, arguments: dict[str, str], name: str, summary: list[str]
     ) -> Reply:
         body, uploads = await read_body(request, self._world.settings.file_bytes_max)
         call = Call(
@@ -134,9 +116,7 @@ class RestHandler:
         told: dict[str, object] = {**call.query, **(as_object(call.body) or {})}
         if call.uploads:
             told["files"] = [upload.filename for upload in call.uploads]
-        summary.append(
-            json.dumps(told, ensure_ascii=False)[:_SUMMARY_CHARACTERS_MAX] if told else ""
-        )
+        summary.append(json.dumps(told, ensure_ascii=False)[:_SUMMARY_CHARACTERS_MAX] if told else "")
         for glob in self._world.settings.missing_permissions:
             if fnmatch.fnmatchcase(name, glob):
                 raise Refused(MISSING_PERMISSIONS)
@@ -148,9 +128,7 @@ class RestHandler:
             record(f"{called}: answer", reply.body)
         return reply
 
-    def _limit(
-        self, route: Route, arguments: dict[str, str], headers: dict[str, str]
-    ) -> tuple[float, bool]:
+    def _limit(self, route: Route, arguments: dict[str, str], headers: dict[str, str]) -> tuple[float, bool]:
         """Answers to interactions do not count against the global limit."""
         scale = self._world.settings.rate_limit_scale
         if scale <= 0:
@@ -168,14 +146,10 @@ class RestHandler:
 def _json(body: object, status: int, headers: dict[str, str] | None = None) -> web.Response:
     """The content type has no charset: clients compare the header as a whole."""
     raw = json.dumps(body, separators=(",", ":")).encode()
-    return web.Response(
-        body=raw, status=status, headers={"Content-Type": "application/json", **(headers or {})}
-    )
+    return web.Response(body=raw, status=status, headers={"Content-Type": "application/json", **(headers or {})})
 
 
-def _limited(
-    wait: float, *, is_global: bool, headers: dict[str, str] | None = None
-) -> web.Response:
+def _limited(wait: float, *, is_global: bool, headers: dict[str, str] | None = None) -> web.Response:
     body: Json = {
         "message": "You are being rate limited.",
         "retry_after": round(wait, 3),

@@ -3,21 +3,9 @@
 from simulator.discord.gateway.events import tell_message
 from simulator.discord.json_reading import Json, int_of, object_of, objects_of, snowflake, text_of
 from simulator.discord.payloads import message_json
-from simulator.discord.people.interactions import (
-    COMMAND,
-    COMPONENT,
-    MODAL_SUBMIT,
-    is_answerable,
-    metadata,
-)
+from simulator.discord.people.interactions import COMMAND, COMPONENT, MODAL_SUBMIT, is_answerable, metadata
 from simulator.discord.rest.call import Call, Reply
-from simulator.discord.rest.errors import (
-    ALREADY_ANSWERED,
-    UNKNOWN_INTERACTION,
-    UNKNOWN_MESSAGE,
-    FormErrors,
-    Refused,
-)
+from simulator.discord.rest.errors import ALREADY_ANSWERED, UNKNOWN_INTERACTION, UNKNOWN_MESSAGE, FormErrors, Refused
 from simulator.discord.rules.commands import check_choices
 from simulator.discord.rules.component_tree import complete
 from simulator.discord.rules.message_drafts import Scope, draft, revise
@@ -47,9 +35,7 @@ def answer(world: World, call: Call) -> Reply:
     except Refused as refused:
         if refused.errors is None:
             raise
-        raise Refused(
-            (refused.status, refused.code, refused.message), {"data": refused.errors}
-        ) from None
+        raise Refused((refused.status, refused.code, refused.message), {"data": refused.errors}) from None
     interaction.answered.set_result(None)
     world.touch()
     if call.query.get("with_response") not in ("1", "true"):
@@ -68,9 +54,7 @@ def _allowed(interaction: Interaction) -> tuple[object, ...]:
     return (CHOICES,)
 
 
-def _carry_out(
-    world: World, call: Call, interaction: Interaction, kind: int, fields: Json
-) -> Message | None:
+def _carry_out(world: World, call: Call, interaction: Interaction, kind: int, fields: Json) -> Message | None:
     if kind == CHOICES:
         errors = FormErrors()
         check_choices(errors, ("choices",), fields.get("choices"), is_text=True)
@@ -84,12 +68,7 @@ def _carry_out(
         return _update_source(world, call, interaction, kind, fields)
     if kind == DEFERRED:
         flags = int_of(fields, "flags") & EPHEMERAL | LOADING
-        message = Message(
-            message_id=snowflake(),
-            channel_id=interaction.channel_id,
-            author=world.bot,
-            flags=flags,
-        )
+        message = Message(message_id=snowflake(), channel_id=interaction.channel_id, author=world.bot, flags=flags)
     else:
         scope = Scope(channel_id=interaction.channel_id, is_interaction=True)
         message = draft(world, call, fields, scope)
@@ -109,9 +88,7 @@ def place(world: World, interaction: Interaction, message: Message) -> None:
     tell_message(world, "MESSAGE_CREATE", message)
 
 
-def _update_source(
-    world: World, call: Call, interaction: Interaction, kind: int, fields: Json
-) -> Message:
+def _update_source(world: World, call: Call, interaction: Interaction, kind: int, fields: Json) -> Message:
     source = interaction.source
     if source is None or source.message_id not in world.channels[source.channel_id].messages:
         raise Refused(UNKNOWN_MESSAGE)

@@ -2,12 +2,7 @@
 
 import time
 
-from simulator.discord.gateway.events import (
-    tell_bulk_deleted,
-    tell_channel,
-    tell_deleted,
-    tell_message,
-)
+from simulator.discord.gateway.events import tell_bulk_deleted, tell_channel, tell_deleted, tell_message
 from simulator.discord.json_reading import Json, is_snowflake, list_of
 from simulator.discord.payloads import blank, is_readable_without_intent, message_json
 from simulator.discord.rest.call import Call, Reply

@@ -65,8 +65,4 @@ class RateLimits:
 
 def refusal_headers(wait: float, scope: str) -> dict[str, str]:
     """Discord's own 429 carries `Via`; one without it comes from its shield and means a ban."""
-    return {
-        "Via": "1.1 google",
-        "Retry-After": str(math.ceil(wait)),
-        "X-RateLimit-Scope": scope,
-    }
+    return {"Via": "1.1 google", "Retry-After": str(math.ceil(wait)), "X-RateLimit-Scope": scope}

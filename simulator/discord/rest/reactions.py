@@ -7,21 +7,9 @@ import unicodedata
 from simulator.discord.gateway.events import tell_reaction, tell_typing
 from simulator.discord.payloads import user_json
 from simulator.discord.rest.call import Call, Reply
-from simulator.discord.rest.errors import (
-    MISSING_PERMISSIONS,
-    TOO_MANY_REACTIONS,
-    UNKNOWN_EMOJI,
-    UNKNOWN_USER,
-    Refused,
-)
+from simulator.discord.rest.errors import MISSING_PERMISSIONS, TOO_MANY_REACTIONS, UNKNOWN_EMOJI, UNKNOWN_USER, Refused
 from simulator.discord.rest.messages import refuse_archived
-from simulator.discord.rules.permissions import (
-    ADD_REACTIONS,
-    MANAGE_MESSAGES,
-    READ_HISTORY,
-    require,
-    require_writing,
-)
+from simulator.discord.rules.permissions import ADD_REACTIONS, MANAGE_MESSAGES, READ_HISTORY, require, require_writing
 from simulator.discord.world import TYPING_SECONDS, Channel, Message, User, World
 
 _REACTIONS_MAX = 20
@@ -100,9 +88,9 @@ def is_emoji(text: str) -> bool:
     """A character that is drawn as an emoji: a symbol, a flag, a keycap; no letter and no word."""
     if not 0 < len(text) <= _EMOJI_CHARACTERS_MAX or text.isascii():
         return False
-    return any(
-        unicodedata.category(character) in ("So", "Sk", "Sm", "Me", "Po") for character in text
-    ) and not any(character.isalpha() for character in text)
+    return any(unicodedata.category(character) in ("So", "Sk", "Sm", "Me", "Po") for character in text) and not any(
+        character.isalpha() for character in text
+    )
 
 
 def _emoji(call: Call) -> str:

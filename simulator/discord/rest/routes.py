@@ -3,16 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from simulator.discord.rest import (
-    account,
-    channels,
-    commands,
-    interactions,
-    messages,
-    reactions,
-    threads,
-    webhooks,
-)
+from simulator.discord.rest import account, channels, commands, interactions, messages, reactions, threads, webhooks
 from simulator.discord.rest.call import Act
 from simulator.discord.rest.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Refused
 from simulator.discord.rest.rate_limits import Limit

@@ -19,12 +19,7 @@ from simulator.discord.rest.errors import (
     FormErrors,
     Refused,
 )
-from simulator.discord.rules.permissions import (
-    CREATE_PRIVATE_THREADS,
-    CREATE_THREADS,
-    require,
-    require_writing,
-)
+from simulator.discord.rules.permissions import CREATE_PRIVATE_THREADS, CREATE_THREADS, require, require_writing
 from simulator.discord.world import (
     ANNOUNCEMENT_THREAD,
     ANNOUNCEMENTS,
@@ -123,11 +118,7 @@ def active_threads(world: World, call: Call) -> Reply:
 def archived_threads(world: World, call: Call) -> Reply:
     channel = world.channel(call.arguments["channel"])
     limit = call.number("limit", 50, 1, 100)
-    threads = [
-        item
-        for item in world.channels.values()
-        if item.parent_id == channel.channel_id and item.is_archived
-    ]
+    threads = [item for item in world.channels.values() if item.parent_id == channel.channel_id and item.is_archived]
     threads.sort(key=lambda thread: thread.archived_at, reverse=True)
     body = _listed(world, threads[:limit])
     return Reply(body={**body, "has_more": len(threads) > limit})
@@ -158,9 +149,7 @@ def _start(world: World, channel: Channel, body: Json, thread_id: str) -> Channe
         raise Refused(TOO_MANY_THREADS)
     thread = Channel(
         channel_id=thread_id,
-        kind=ANNOUNCEMENT_THREAD
-        if channel.kind == ANNOUNCEMENTS
-        else int_of(body, "type") or THREAD,
+        kind=ANNOUNCEMENT_THREAD if channel.kind == ANNOUNCEMENTS else int_of(body, "type") or THREAD,
         name=text_of(body, "name"),
         guild_id=channel.guild_id,
         parent_id=channel.channel_id,
@@ -188,12 +177,7 @@ def _say(
     if referred is not None:
         reference["message_id"] = referred.message_id
     message = Message(
-        message_id=snowflake(),
-        channel_id=channel_id,
-        author=author,
-        kind=kind,
-        content=content,
-        reference=reference,
+        message_id=snowflake(), channel_id=channel_id, author=author, kind=kind, content=content, reference=reference
     )
     world.add(message)
     tell_message(world, "MESSAGE_CREATE", message)
@@ -229,11 +213,7 @@ def _thread(world: World, call: Call) -> Channel:
 def _user(world: World, call: Call) -> User:
     named = call.arguments.get("user", "@me")
     present = world.everybody(world.channel(call.arguments["channel"]))
-    user = (
-        world.bot
-        if named == "@me"
-        else next((one for one in present if one.user_id == named), None)
-    )
+    user = world.bot if named == "@me" else next((one for one in present if one.user_id == named), None)
     if user is None:
         raise Refused(UNKNOWN_USER)
     return user

@@ -4,12 +4,7 @@ from simulator.discord.gateway.events import tell_message
 from simulator.discord.payloads import message_json
 from simulator.discord.people.interactions import is_token_alive
 from simulator.discord.rest.call import Call, Reply
-from simulator.discord.rest.errors import (
-    INVALID_WEBHOOK_TOKEN,
-    UNKNOWN_MESSAGE,
-    UNKNOWN_WEBHOOK,
-    Refused,
-)
+from simulator.discord.rest.errors import INVALID_WEBHOOK_TOKEN, UNKNOWN_MESSAGE, UNKNOWN_WEBHOOK, Refused
 from simulator.discord.rest.interactions import place
 from simulator.discord.rest.messages import remove
 from simulator.discord.rules.message_drafts import Scope, draft, revise

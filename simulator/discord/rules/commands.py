@@ -19,9 +19,7 @@ _LOCALES = (
 LOCALES = frozenset(_LOCALES.split())
 
 
-def _check_localizations(
-    errors: FormErrors, path: Path, item: Json, key: str, maximum: int, *, is_name: bool
-) -> None:
+def _check_localizations(errors: FormErrors, path: Path, item: Json, key: str, maximum: int, *, is_name: bool) -> None:
     path = (*path, key)
     for locale, text in object_of(item, key).items():
         where = (*path, locale)
@@ -111,9 +109,7 @@ def _check_options(errors: FormErrors, path: Path, item: Json, *, depth: int) ->
 def _check_unique(errors: FormErrors, path: Path, options: list[Json]) -> None:
     """Names differ in every language that has translations."""
     for locale in LOCALES:
-        names = [
-            object_of(one, "name_localizations").get(locale) or one.get("name") for one in options
-        ]
+        names = [object_of(one, "name_localizations").get(locale) or one.get("name") for one in options]
         if len(set(names)) < len(names):
             message = f"Option names must be unique, also in {locale}"
             errors.add(path, "APPLICATION_COMMAND_OPTIONS_NAME_DUPLICATE", message)
@@ -165,16 +161,10 @@ def check_choices(errors: FormErrors, path: Path, choices: object, *, is_text: b
 
 def _characters(item: Json) -> int:
     own = sum(
-        max(
-            map(
-                len,
-                (text_of(item, key), *map(str, object_of(item, f"{key}_localizations").values())),
-            )
-        )
+        max(map(len, (text_of(item, key), *map(str, object_of(item, f"{key}_localizations").values()))))
         for key in ("name", "description")
     )
     choices = sum(
-        len(text_of(choice, "name")) + len(str(choice.get("value") or ""))
-        for choice in objects_of(item, "choices")
+        len(text_of(choice, "name")) + len(str(choice.get("value") or "")) for choice in objects_of(item, "choices")
     )
     return own + choices + sum(_characters(option) for option in objects_of(item, "options"))

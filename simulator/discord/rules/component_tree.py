@@ -40,9 +40,7 @@ def complete(world: World, components: list[Json], attachments: list[Attachment]
     return [_complete(world, component, named, unused) for component in components]
 
 
-def _complete(
-    world: World, component: Json, named: dict[str, Attachment], unused: Iterator[int]
-) -> Json:
+def _complete(world: World, component: Json, named: dict[str, Attachment], unused: Iterator[int]) -> Json:
     done = {**_REQUIRED.get(component.get("type"), {}), **component}
     if not done.get("id"):
         done["id"] = next(unused)
@@ -62,9 +60,7 @@ def _complete(
 def _with_media(world: World, component: Json, named: dict[str, Attachment]) -> Json:
     if "items" in component:
         items = objects_of(component, "items")
-        component["items"] = [
-            _resolve(world, {**_REQUIRED_OF_ITEM, **item}, "media", named) for item in items
-        ]
+        component["items"] = [_resolve(world, {**_REQUIRED_OF_ITEM, **item}, "media", named) for item in items]
     for name in ("media", "file"):
         if name in component:
             component = _resolve(world, component, name, named)

@@ -26,9 +26,7 @@ class Check:
     count: int = 0
     characters: int = 0
 
-    def members(
-        self, path: Path, value: object, kinds: tuple[int, ...]
-    ) -> Iterator[tuple[Path, Json]]:
+    def members(self, path: Path, value: object, kinds: tuple[int, ...]) -> Iterator[tuple[Path, Json]]:
         """The components of a list that are of an allowed kind; the others are refused."""
         for index, item in enumerate(as_list(value) or ()):
             component = as_object(item)
@@ -50,9 +48,7 @@ class Check:
         component_id = component.get("id")
         if isinstance(component_id, int) and component_id:
             if component_id in self.component_ids:
-                self.errors.add(
-                    (*path, "id"), "COMPONENT_ID_DUPLICATED", "Component id cannot be duplicated"
-                )
+                self.errors.add((*path, "id"), "COMPONENT_ID_DUPLICATED", "Component id cannot be duplicated")
             self.component_ids.add(component_id)
         kind = component.get("type")
         # True and 1.0 equal 1 to Python; to Discord they are no kinds
@@ -81,20 +77,14 @@ class Check:
         elif url.startswith("attachment://"):
             if url.removeprefix("attachment://") not in self.filenames:
                 message = "The referenced attachment was not found"
-                self.errors.add(
-                    path, "UNFURLED_MEDIA_ITEM_REFERENCED_ATTACHMENT_NOT_FOUND", message
-                )
+                self.errors.add(path, "UNFURLED_MEDIA_ITEM_REFERENCED_ATTACHMENT_NOT_FOUND", message)
         elif attachment_only or not url.startswith(("http://", "https://")):
             schemes = "('attachment',)" if attachment_only else "('http', 'https', 'attachment')"
-            message = (
-                f'Scheme "{url.partition(":")[0]}" is not supported. It must be one of {schemes}.'
-            )
+            message = f'Scheme "{url.partition(":")[0]}" is not supported. It must be one of {schemes}.'
             self.errors.add(path, "URL_TYPE_INVALID_SCHEME", message)
 
 
-def check_components(
-    errors: FormErrors, components: object, *, is_v2: bool, filenames: frozenset[str]
-) -> None:
+def check_components(errors: FormErrors, components: object, *, is_v2: bool, filenames: frozenset[str]) -> None:
     """Legacy messages hold up to 5 rows; v2 holds 40 components, nested ones counted, and 4,000 characters."""
     path: Path = ("components",)
     items = as_list(components)
@@ -184,9 +174,7 @@ def check_select(check: Check, path: Path, select: Json, *, is_in_modal: bool = 
             errors.add((*path, "max_values"), "SELECT_COMPONENT_MAX_VALUES_TOO_MANY", message)
 
 
-def check_options(
-    check: Check, path: Path, component: Json, maximum: int, minimum: int = 1
-) -> None:
+def check_options(check: Check, path: Path, component: Json, maximum: int, minimum: int = 1) -> None:
     errors, path = check.errors, (*path, "options")
     if not errors.size(path, component.get("options"), maximum, minimum):
         return

@@ -4,15 +4,7 @@ import time
 from dataclasses import dataclass
 
 from simulator.discord.files import FILES_MAX, Upload
-from simulator.discord.json_reading import (
-    Json,
-    as_list,
-    as_object,
-    int_of,
-    objects_of,
-    snowflake,
-    text_of,
-)
+from simulator.discord.json_reading import Json, as_list, as_object, int_of, objects_of, snowflake, text_of
 from simulator.discord.rest.call import Call
 from simulator.discord.rest.errors import EMPTY_MESSAGE, FormErrors, Refused, invalid
 from simulator.discord.rules.component_tree import complete
@@ -109,9 +101,7 @@ def revise(world: World, call: Call, body: Json, message: Message) -> None:
         apply_mentions(world, message, body.get("allowed_mentions"))
 
 
-def _revised(
-    world: World, call: Call, body: Json, message: Message, kept: list[Attachment]
-) -> Message:
+def _revised(world: World, call: Call, body: Json, message: Message, kept: list[Attachment]) -> Message:
     new = _attach(world, message.channel_id, body, call.uploads)
     revised = Message(
         message_id=message.message_id,
@@ -128,9 +118,7 @@ def _revised(
     return revised
 
 
-def _check(
-    errors: FormErrors, body: Json, uploads: list[Upload], kept: list[Attachment], *, is_v2: bool
-) -> None:
+def _check(errors: FormErrors, body: Json, uploads: list[Upload], kept: list[Attachment], *, is_v2: bool) -> None:
     if body.get("content") is not None:
         errors.length(("content",), body.get("content"), CONTENT_MAX)
     if body.get("embeds") is not None:
@@ -144,9 +132,7 @@ def _check(
         check_components(errors, components, is_v2=is_v2, filenames=frozenset(names))
 
 
-def _check_attachments(
-    errors: FormErrors, body: Json, uploads: list[Upload], kept: list[Attachment]
-) -> None:
+def _check_attachments(errors: FormErrors, body: Json, uploads: list[Upload], kept: list[Attachment]) -> None:
     """Each entry names an upload by its index, or an attachment that the message has already."""
     path, value = ("attachments",), body.get("attachments")
     if len(uploads) + len(kept) > FILES_MAX:
@@ -195,9 +181,7 @@ def _name(upload: Upload, body: Json) -> str:
 def _attach(world: World, channel_id: str, body: Json, uploads: list[Upload]) -> list[Attachment]:
     attachments: list[Attachment] = []
     for upload in sorted(uploads, key=lambda upload: upload.index):
-        attachment = world.add_attachment(
-            channel_id, _name(upload, body), upload.content, upload.content_type
-        )
+        attachment = world.add_attachment(channel_id, _name(upload, body), upload.content, upload.content_type)
         told = _told(upload, body)
         attachment.description = text_of(told, "description") or None
         attachment.title = text_of(told, "title") or attachment.title

@@ -7,13 +7,7 @@ Sources: docs.discord.com, Permissions (the order of roles and overwrites, the i
 from typing import cast
 
 from simulator.discord.json_reading import text_of
-from simulator.discord.rest.errors import (
-    ARCHIVED,
-    LOCKED,
-    MISSING_ACCESS,
-    MISSING_PERMISSIONS,
-    Refused,
-)
+from simulator.discord.rest.errors import ARCHIVED, LOCKED, MISSING_ACCESS, MISSING_PERMISSIONS, Refused
 from simulator.discord.settings import EVERYTHING
 from simulator.discord.world import Channel, World
 
@@ -36,9 +30,7 @@ def bot_permissions(world: World, channel: Channel) -> int:
     for owner in (channel.guild_id, world.bot.user_id):
         for one in overwrites:
             if text_of(one, "id") == owner:
-                held = held & ~int(cast(str, one.get("deny", 0))) | int(
-                    cast(str, one.get("allow", 0))
-                )
+                held = held & ~int(cast(str, one.get("deny", 0))) | int(cast(str, one.get("allow", 0)))
     return held
 
 

@@ -42,10 +42,7 @@ def _rich_text_part(value: object) -> None:
         raise Flaw("missing required field: text")
 
 
-_RICH_PARTS = (
-    *("text", "link", "emoji", "user", "usergroup", "channel"),
-    *("team", "date", "broadcast", "color"),
-)
+_RICH_PARTS = (*("text", "link", "emoji", "user", "usergroup", "channel"), *("team", "date", "broadcast", "color"))
 _PARTS = array(_rich_text_part, most=5000, least=0)
 _SECTION_PART = table({"type": TYPE, "elements": _PARTS}, "elements")
 _BORDER = integer(0, 1)
@@ -54,8 +51,7 @@ _RICH_ELEMENT = by_type(
         "rich_text_section": _SECTION_PART,
         "rich_text_quote": table({"type": TYPE, "elements": _PARTS, "border": _BORDER}, "elements"),
         "rich_text_preformatted": table(
-            {"type": TYPE, "elements": _PARTS, "border": _BORDER, "language": string(50)},
-            "elements",
+            {"type": TYPE, "elements": _PARTS, "border": _BORDER, "language": string(50)}, "elements"
         ),
         "rich_text_list": table(
             {
@@ -64,9 +60,7 @@ _RICH_ELEMENT = by_type(
                 "indent": integer(0, 8),
                 "offset": integer(0, 10_000),
                 "border": _BORDER,
-                "elements": array(
-                    by_type({"rich_text_section": _SECTION_PART}), most=5000, least=0
-                ),
+                "elements": array(by_type({"rich_text_section": _SECTION_PART}), most=5000, least=0),
             },
             "style",
             "elements",
@@ -90,12 +84,7 @@ _TASK_CARD = _block(
 )
 _IMAGE = both(
     _block(
-        {
-            "image_url": address(),
-            "slack_file": anything,
-            "alt_text": string(2000),
-            "title": plain_text(2000),
-        },
+        {"image_url": address(), "slack_file": anything, "alt_text": string(2000), "title": plain_text(2000)},
         "alt_text",
     ),
     any_key_of("image_url", "slack_file", is_exclusive=True),
@@ -117,9 +106,7 @@ _CARD = both(
 _CELL = by_type(
     {
         "raw_text": table({"type": TYPE, "text": string(10_000)}, "text"),
-        "raw_number": table(
-            {"type": TYPE, "value": number(), "text": string(1000)}, "value", "text"
-        ),
+        "raw_number": table({"type": TYPE, "value": number(), "text": string(1000)}, "value", "text"),
         "rich_text": _RICH_TEXT,
     }
 )
@@ -139,13 +126,8 @@ _LABEL = string(20)
 _POINT = table({"label": _LABEL, "value": number()}, "label", "value")
 _SEGMENT = table({"label": _LABEL, "value": number(is_positive=True)}, "label", "value")
 _SERIES = table({"name": _LABEL, "data": array(_POINT, most=20)}, "name", "data")
-_AXES = table(
-    {"categories": array(_LABEL, most=20), "x_label": string(50), "y_label": string(50)},
-    "categories",
-)
-_XY = table(
-    {"type": TYPE, "series": array(_SERIES, most=6), "axis_config": _AXES}, "series", "axis_config"
-)
+_AXES = table({"categories": array(_LABEL, most=20), "x_label": string(50), "y_label": string(50)}, "categories")
+_XY = table({"type": TYPE, "series": array(_SERIES, most=6), "axis_config": _AXES}, "series", "axis_config")
 
 
 def _series(value: object) -> None:
@@ -185,13 +167,7 @@ _COMMON: dict[str, Check] = {
     "context": _block(
         {
             "elements": array(
-                by_type(
-                    {
-                        "image": elements.IMAGE_ELEMENT,
-                        "mrkdwn": mrkdwn(3000),
-                        "plain_text": plain_text(3000),
-                    }
-                ),
+                by_type({"image": elements.IMAGE_ELEMENT, "mrkdwn": mrkdwn(3000), "plain_text": plain_text(3000)}),
                 most=10,
             )
         },
@@ -231,11 +207,7 @@ _CONTENT: dict[str, Check] = {
     **_COMMON,
     "markdown": _block({"text": string(MARKDOWN_CHARS_MAX)}, "text"),
     "table": _block(
-        {
-            "rows": array(array(_CELL, most=20), most=100),
-            "column_settings": array(_COLUMN, most=20, least=0),
-        },
-        "rows",
+        {"rows": array(array(_CELL, most=20), most=100), "column_settings": array(_COLUMN, most=20, least=0)}, "rows"
     ),
     "data_table": both(
         _block(
@@ -251,25 +223,13 @@ _CONTENT: dict[str, Check] = {
         _data_table,
     ),
     "data_visualization": _block({"title": string(50), "chart": _CHART}, "title", "chart"),
-    "alert": _block(
-        {
-            "text": any_text(200),
-            "level": one_of("default", "info", "warning", "error", "success"),
-        },
-        "text",
-    ),
+    "alert": _block({"text": any_text(200), "level": one_of("default", "info", "warning", "error", "success")}, "text"),
     "card": _CARD,
     "carousel": _block({"elements": array(by_type({"card": _CARD}), most=10)}, "elements"),
-    "context_actions": _block(
-        {"elements": array(by_type(elements.CONTEXT_ACTIONS), most=5)}, "elements"
-    ),
+    "context_actions": _block({"elements": array(by_type(elements.CONTEXT_ACTIONS), most=5)}, "elements"),
     "task_card": _TASK_CARD,
     "plan": _block(
-        {
-            "title": string(1000),
-            "tasks": array(by_type({"task_card": _TASK_CARD}), most=50, least=0),
-        },
-        "title",
+        {"title": string(1000), "tasks": array(by_type({"task_card": _TASK_CARD}), most=50, least=0)}, "title"
     ),
 }
 _MESSAGE: dict[str, Check] = {

@@ -69,9 +69,7 @@ _CHOICE = _option(plain_text(75))
 _RICH_CHOICE = _option(any_text(75))
 _MENU_CHOICE = _option(plain_text(75), url=address())
 _GROUP = table({"label": plain_text(75), "options": array(_CHOICE, most=100)}, "label", "options")
-_FILE_REFERENCE = both(
-    table({"id": string(100), "url": address()}), any_key_of("id", "url", is_exclusive=True)
-)
+_FILE_REFERENCE = both(table({"id": string(100), "url": address()}), any_key_of("id", "url", is_exclusive=True))
 
 
 def _element(fields: dict[str, Check], *required: str) -> Check:
@@ -92,9 +90,7 @@ def _input(fields: dict[str, Check]) -> Check:
 
 def _with_choices(fields: dict[str, Check]) -> Check:
     choices = {"options": array(_CHOICE, most=100), "option_groups": array(_GROUP, most=100)}
-    return both(
-        _picker({**choices, **fields}), any_key_of("options", "option_groups", is_exclusive=True)
-    )
+    return both(_picker({**choices, **fields}), any_key_of("options", "option_groups", is_exclusive=True))
 
 
 _MOST = integer(1, 1000)
@@ -114,22 +110,10 @@ _BUTTON = _element(
     "text",
 )
 IMAGE_ELEMENT = both(
-    table(
-        {
-            "type": TYPE,
-            "image_url": address(),
-            "alt_text": string(2000),
-            "slack_file": _FILE_REFERENCE,
-        },
-        "alt_text",
-    ),
+    table({"type": TYPE, "image_url": address(), "alt_text": string(2000), "slack_file": _FILE_REFERENCE}, "alt_text"),
     any_key_of("image_url", "slack_file", is_exclusive=True),
 )
-_FEEDBACK = table(
-    {"text": plain_text(75), "value": string(2000), "accessibility_label": string(75)},
-    "text",
-    "value",
-)
+_FEEDBACK = table({"text": plain_text(75), "value": string(2000), "accessibility_label": string(75)}, "text", "value")
 _CONVERSATIONS = {
     "filter": table(
         {
@@ -144,16 +128,10 @@ _CONVERSATIONS = {
 PICKERS: dict[str, Check] = {
     "button": _BUTTON,
     "static_select": _with_choices({"initial_option": _CHOICE}),
-    "multi_static_select": _with_choices(
-        {"initial_options": array(_CHOICE, most=100), "max_selected_items": _MOST}
-    ),
+    "multi_static_select": _with_choices({"initial_options": array(_CHOICE, most=100), "max_selected_items": _MOST}),
     "external_select": _picker({"initial_option": _CHOICE, "min_query_length": integer(0, 100)}),
     "multi_external_select": _picker(
-        {
-            "initial_options": array(_CHOICE, most=100),
-            "min_query_length": integer(0, 100),
-            "max_selected_items": _MOST,
-        }
+        {"initial_options": array(_CHOICE, most=100), "min_query_length": integer(0, 100), "max_selected_items": _MOST}
     ),
     "users_select": _picker({"initial_user": string(50)}),
     "multi_users_select": _picker({"initial_users": _IDS, "max_selected_items": _MOST}),
@@ -170,22 +148,11 @@ PICKERS: dict[str, Check] = {
     "timepicker": _picker({"initial_time": string(5), "timezone": string(100)}),
     "datetimepicker": _picker({"initial_date_time": integer(1_000_000_000, 9_999_999_999)}),
     "checkboxes": _picker(
-        {
-            "options": array(_RICH_CHOICE, most=10),
-            "initial_options": array(_RICH_CHOICE, most=10),
-        },
-        "options",
+        {"options": array(_RICH_CHOICE, most=10), "initial_options": array(_RICH_CHOICE, most=10)}, "options"
     ),
-    "radio_buttons": _picker(
-        {"options": array(_RICH_CHOICE, most=10), "initial_option": _RICH_CHOICE}, "options"
-    ),
+    "radio_buttons": _picker({"options": array(_RICH_CHOICE, most=10), "initial_option": _RICH_CHOICE}, "options"),
     "workflow_button": _element(
-        {
-            "text": plain_text(75),
-            "workflow": anything,
-            "style": _BUTTON_STYLE,
-            "accessibility_label": string(75),
-        },
+        {"text": plain_text(75), "workflow": anything, "style": _BUTTON_STYLE, "accessibility_label": string(75)},
         "text",
         "workflow",
     ),
@@ -215,9 +182,7 @@ INPUTS: dict[str, Check] = {
 }
 CONTEXT_ACTIONS: dict[str, Check] = {
     "feedback_buttons": _element(
-        {"positive_button": _FEEDBACK, "negative_button": _FEEDBACK},
-        "positive_button",
-        "negative_button",
+        {"positive_button": _FEEDBACK, "negative_button": _FEEDBACK}, "positive_button", "negative_button"
     ),
     "icon_button": _element(
         {

@@ -61,9 +61,7 @@ class HttpEvents:
         given = _answer(answer)
         return status == 200 and (text == challenge or (given or {}).get("challenge") == challenge)
 
-    async def _post(
-        self, body: bytes, headers: dict[str, str], seconds: float
-    ) -> tuple[int, dict[str, str], bytes]:
+    async def _post(self, body: bytes, headers: dict[str, str], seconds: float) -> tuple[int, dict[str, str], bytes]:
         timestamp = str(int(time.time() + self.skew_seconds))
         headers["X-Slack-Request-Timestamp"] = timestamp
         headers["X-Slack-Signature"] = sign(self.signing_secret, timestamp, body)
@@ -73,9 +71,7 @@ class HttpEvents:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._session.post(
-                    self.url, data=body, headers=headers, allow_redirects=False
-                ) as response,
+                self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response,
             ):
                 return response.status, dict(response.headers), await response.read()
         except TimeoutError:

@@ -4,12 +4,7 @@ from simulator.slack.events.payloads import Payload
 from simulator.slack.shapes import message_form
 from simulator.slack.world import Channel, Message, Workspace
 
-_SUBSCRIPTION = {
-    "channel": "message.channels",
-    "group": "message.groups",
-    "im": "message.im",
-    "mpim": "message.mpim",
-}
+_SUBSCRIPTION = {"channel": "message.channels", "group": "message.groups", "im": "message.im", "mpim": "message.mpim"}
 
 
 def subscription_of(channel: Channel) -> str:
@@ -32,11 +27,7 @@ def tell_posted(workspace: Workspace, message: Message) -> None:
 def posted_event(workspace: Workspace, channel: Channel, message: Message) -> Payload:
     """The `message` event of a new message."""
     event = message_form(workspace, message, has_metadata=True)
-    event |= {
-        "channel": channel.channel_id,
-        "event_ts": message.ts,
-        "channel_type": channel.kind,
-    }
+    event |= {"channel": channel.channel_id, "event_ts": message.ts, "channel_type": channel.kind}
     return event
 
 
@@ -87,9 +78,7 @@ def tell_deleted(workspace: Workspace, message: Message, previous: Payload) -> N
     )
 
 
-def tell_reaction(
-    workspace: Workspace, message: Message, *, user_id: str, name: str, is_removed: bool
-) -> None:
+def tell_reaction(workspace: Workspace, message: Message, *, user_id: str, name: str, is_removed: bool) -> None:
     """A reaction that came or went."""
     channel = workspace.channels[message.channel_id]
     if not is_bot_in(workspace, channel):

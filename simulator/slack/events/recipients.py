@@ -67,8 +67,4 @@ def organisation_callback(organisation: Organisation, app_id: str, event: Payloa
 
 
 def _stamp() -> Payload:
-    return {
-        "type": "event_callback",
-        "event_id": f"Ev{secrets.token_hex(6).upper()}",
-        "event_time": int(time.time()),
-    }
+    return {"type": "event_callback", "event_id": f"Ev{secrets.token_hex(6).upper()}", "event_time": int(time.time())}

@@ -181,9 +181,7 @@ class SocketMode:
 
 async def _close_with_reason(connection: Connection, reason: str, seconds: float) -> None:
     try:
-        await connection.socket.send_json(
-            {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink"}}
-        )
+        await connection.socket.send_json({"type": "disconnect", "reason": reason, "debug_info": {"host": "applink"}})
         await asyncio.sleep(seconds)
         await connection.socket.close()
     except ConnectionError:

@@ -53,13 +53,7 @@ class People:
         return message
 
     async def say(
-        self,
-        person: str,
-        channel_id: str,
-        text: str,
-        *,
-        thread_id: str | None = None,
-        files: Sequence[SentFile] = (),
+        self, person: str, channel_id: str, text: str, *, thread_id: str | None = None, files: Sequence[SentFile] = ()
     ) -> str:
         """See SimulatedPlatform.say."""
         member = self.member(person)
@@ -109,12 +103,7 @@ class People:
         if user_id:
             own = {"id": app["bot_id"], "app_id": app_id, "name": name, "user_id": user_id}
             profile = bot_form(self.workspace) | own
-            app = {
-                "bot_id": app["bot_id"],
-                "app_id": app_id,
-                "user": user_id,
-                "bot_profile": profile,
-            }
+            app = {"bot_id": app["bot_id"], "app_id": app_id, "user": user_id, "bot_profile": profile}
         message = Message(
             ts=self.workspace.new_ts(),
             channel_id=channel.channel_id,
@@ -185,22 +174,12 @@ class People:
             raise ValueError("a table needs a row")
         table = {
             "type": "table",
-            "rows": [
-                [rich_text(self.workspace, encode(self.workspace, cell))[0] for cell in row]
-                for row in rows
-            ],
+            "rows": [[rich_text(self.workspace, encode(self.workspace, cell))[0] for cell in row] for row in rows],
         }
         attachment: Payload = {"id": 1, "blocks": [table], "fallback": "[no preview available]"}
         return self._attach(member, channel, text, attachment, thread_id)
 
-    def _attach(
-        self,
-        member: Member,
-        channel: Channel,
-        text: str,
-        attachment: Payload,
-        thread_id: str | None,
-    ) -> str:
+    def _attach(self, member: Member, channel: Channel, text: str, attachment: Payload, thread_id: str | None) -> str:
         spoken = encode(self.workspace, text)
         message = Message(
             ts=self.workspace.new_ts(),
@@ -307,6 +286,4 @@ class People:
         else:
             message.reactions.setdefault(name, []).append(member.user_id)
         self.workspace.changed(message)
-        message_events.tell_reaction(
-            self.workspace, message, user_id=member.user_id, name=name, is_removed=is_removed
-        )
+        message_events.tell_reaction(self.workspace, message, user_id=member.user_id, name=name, is_removed=is_removed)

@@ -7,16 +7,7 @@ from typing import Final, Literal
 from simulator.slack.events.payloads import Payload, as_payload, as_payloads
 from simulator.slack.shapes import page_url
 from simulator.slack.world import Message, Workspace
-from simulator.view import (
-    Button,
-    Divider,
-    Element,
-    Markdown,
-    Picture,
-    Select,
-    SelectOption,
-    TaskCard,
-)
+from simulator.view import Button, Divider, Element, Markdown, Picture, Select, SelectOption, TaskCard
 
 _MARKS = {"code": "`", "strike": "~", "italic": "_", "bold": "*"}
 _USER: Final = re.compile(r"<@(\w+)(?:\|[^>]*)?>")
@@ -172,9 +163,7 @@ def _task(workspace: Workspace, task: Payload) -> TaskCard:
 def _chart_table(chart: Payload) -> str:
     """The figures of a chart as a table, with a column for each series."""
     if chart["type"] == "pie":
-        return _as_table(
-            [["pie", ""], *([one["label"], str(one["value"])] for one in chart["segments"])]
-        )
+        return _as_table([["pie", ""], *([one["label"], str(one["value"])] for one in chart["segments"])])
     rows = [[chart["type"], *(one["name"] for one in chart["series"])]]
     for at, category in enumerate(chart["axis_config"]["categories"]):
         rows.append([category, *(str(one["data"][at]["value"]) for one in chart["series"])])
@@ -192,9 +181,7 @@ def _as_table(rows: list[list[str]]) -> str:
 
 
 def _cell(cell: Payload) -> str:
-    text = (
-        plain_of(cell) if cell["type"] == "rich_text" else str(cell.get("text", cell.get("value")))
-    )
+    text = plain_of(cell) if cell["type"] == "rich_text" else str(cell.get("text", cell.get("value")))
     return text.replace("|", "\\|").replace("\n", " ")
 
 
@@ -278,11 +265,7 @@ def draw_control(workspace: Workspace, block_id: str, element: Payload) -> Itera
             yield Picture(url=str(element.get("image_url", "")), alt=element["alt_text"])
         case _:
             placeholder = as_payload(element.get("placeholder")) or {"text": ""}
-            yield Select(
-                control_id=control_id,
-                placeholder=placeholder["text"],
-                options=_choices(workspace, element),
-            )
+            yield Select(control_id=control_id, placeholder=placeholder["text"], options=_choices(workspace, element))
 
 
 def _choices(workspace: Workspace, element: Payload) -> tuple[SelectOption, ...]:
@@ -293,10 +276,7 @@ def _choices(workspace: Workspace, element: Payload) -> tuple[SelectOption, ...]
     if kind.endswith(("channels_select", "conversations_select")):
         channels = workspace.channels.values()
         return tuple(SelectOption(value=kept.channel_id, label=kept.name) for kept in channels)
-    return tuple(
-        SelectOption(value=option["value"], label=option["text"]["text"])
-        for option in options_of(element)
-    )
+    return tuple(SelectOption(value=option["value"], label=option["text"]["text"]) for option in options_of(element))
 
 
 def options_of(element: Payload) -> list[Payload]:

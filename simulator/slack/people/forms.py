@@ -11,9 +11,7 @@ def open_forms(workspace: Workspace) -> tuple[SeenForm, ...]:
     """The modals that people see: of a stack only the one on top."""
     views = workspace.views.values()
     covered = {view.previous_view_id for view in views}
-    return tuple(
-        _form(workspace, view) for view in views if not view.is_home and view.view_id not in covered
-    )
+    return tuple(_form(workspace, view) for view in views if not view.is_home and view.view_id not in covered)
 
 
 def _form(workspace: Workspace, view: OpenView) -> SeenForm:
@@ -44,8 +42,7 @@ def _field(block: Payload) -> FormField:
         is_long=bool(element.get("multiline")),
         is_required=not block.get("optional", False),
         options=tuple(
-            SelectOption(value=option["value"], label=option["text"]["text"])
-            for option in options_of(element)
+            SelectOption(value=option["value"], label=option["text"]["text"]) for option in options_of(element)
         ),
     )
 

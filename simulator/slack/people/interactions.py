@@ -27,9 +27,7 @@ class BusyPeople(People):
         is_connected = self.outbox.transport.is_connected()
         return platform_view(self.workspace, is_connected=is_connected)
 
-    async def press(
-        self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = ""
-    ) -> None:
+    async def press(self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = "") -> None:
         """See SimulatedPlatform.press."""
         member = self.member(person)
         channel = self._entered(member, channel_id)
@@ -84,9 +82,7 @@ class BusyPeople(People):
             **installation_form(workspace),
         }
 
-    def _response_url(
-        self, member: Member, channel: Channel, message: Message | None = None
-    ) -> str:
+    def _response_url(self, member: Member, channel: Channel, message: Message | None = None) -> str:
         response = ResponseUrl(
             channel_id=channel.channel_id,
             user_id=member.user_id,
@@ -178,9 +174,7 @@ class BusyPeople(People):
                 raise ValueError(f"the app's answer was refused: {refusal.code}") from refusal
         return str(body["trigger_id"])
 
-    async def use_shortcut(
-        self, person: str, name: str, channel_id: str = "", message_id: str = ""
-    ) -> str:
+    async def use_shortcut(self, person: str, name: str, channel_id: str = "", message_id: str = "") -> str:
         """See SimulatedPlatform.use_shortcut."""
         member, workspace = self.member(person), self.workspace
         found = [one for one in workspace.settings.shortcuts if one.name == name]
@@ -204,9 +198,7 @@ class BusyPeople(People):
         await self.outbox.ask(Delivery(kind="interactive", payload=body), name="interactive")
         return str(body["trigger_id"])
 
-    def _called(
-        self, member: Member, channel: Channel, command: str, options: dict[str, str]
-    ) -> Payload:
+    def _called(self, member: Member, channel: Channel, command: str, options: dict[str, str]) -> Payload:
         workspace = self.workspace
         is_expired = self.faults.take("slash_commands", "expire_trigger") is not None
         return {
@@ -236,9 +228,7 @@ class BusyPeople(People):
             raise ValueError("the app offers no stop button")
         root = channel.messages[thread_id]
         streaming = [
-            ts
-            for ts in root.replies
-            if (stream := channel.messages[ts].stream) is not None and stream.is_open
+            ts for ts in root.replies if (stream := channel.messages[ts].stream) is not None and stream.is_open
         ]
         self.workspace.emit(
             "agent_session_stopped",
@@ -266,9 +256,7 @@ class BusyPeople(People):
             "event_ts": self.workspace.new_ts(),
         }
         views = self.workspace.views.values()
-        home = next(
-            (view for view in views if view.is_home and view.user_id == member.user_id), None
-        )
+        home = next((view for view in views if view.is_home and view.user_id == member.user_id), None)
         if tab == "home" and home is not None:
             event["view"] = view_form(self.workspace, home)
         self.workspace.emit("app_home_opened", event)

@@ -40,8 +40,7 @@ def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
             for command in workspace.settings.commands
         ),
         shortcuts=tuple(
-            SeenShortcut(name=one.name, is_for_messages=one.kind == "message")
-            for one in workspace.settings.shortcuts
+            SeenShortcut(name=one.name, is_for_messages=one.kind == "message") for one in workspace.settings.shortcuts
         ),
         has_home=workspace.settings.has_home,
         homes=tuple(
@@ -62,9 +61,7 @@ def _channel(workspace: Workspace, channel: Channel) -> SeenChannel:
         name=channel.name,
         is_direct=channel.kind == "im",
         messages=tuple(seen_message(workspace, message) for message in channel.top.values()),
-        threads=tuple(
-            _thread(workspace, channel, root) for root in channel.top.values() if root.replies
-        ),
+        threads=tuple(_thread(workspace, channel, root) for root in channel.top.values() if root.replies),
         typing=tuple(f"{workspace.bot.name} {status}" for status in channel.statuses.values()),
     )
 

@@ -1,15 +1,6 @@
 """The methods of Slack's Web API that the simulator knows."""
 
-from simulator.slack.web_api import (
-    agents,
-    conversations,
-    directory,
-    files,
-    messages,
-    reactions,
-    streams,
-    views,
-)
+from simulator.slack.web_api import agents, conversations, directory, files, messages, reactions, streams, views
 from simulator.slack.web_api.call import Call, Method
 
 METHODS: dict[str, Method] = {

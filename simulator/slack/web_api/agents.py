@@ -23,9 +23,7 @@ def set_status(call: Call) -> Payload:
     channel, thread_ts = _thread(call)
     loading = call.arguments.get("loading_messages")
     if loading is not None and not 1 <= len(as_texts(loading)) <= _LOADING_MAX:
-        raise invalid_argument(
-            f"1 to {_LOADING_MAX} items allowed [json-pointer:/loading_messages]"
-        )
+        raise invalid_argument(f"1 to {_LOADING_MAX} items allowed [json-pointer:/loading_messages]")
     status = call.text("status")
     if status:
         channel.statuses[thread_ts] = status
@@ -55,9 +53,7 @@ def set_prompts(call: Call) -> Payload:
     for index, prompt in enumerate(prompts):
         for key in ("title", "message"):
             if not prompt.get(key):
-                raise invalid_argument(
-                    f"missing required field: {key} [json-pointer:/prompts/{index}]"
-                )
+                raise invalid_argument(f"missing required field: {key} [json-pointer:/prompts/{index}]")
     return {}
 
 
@@ -68,9 +64,7 @@ def set_session_status(call: Call) -> Payload:
     if status not in _STATUSES:
         raise invalid_argument(f"must be one of: {', '.join(_STATUSES)} [json-pointer:/status]")
     if len(title) > _TITLE_MAX:
-        raise invalid_argument(
-            f"must be less than {_TITLE_MAX + 1} characters [json-pointer:/title]"
-        )
+        raise invalid_argument(f"must be less than {_TITLE_MAX + 1} characters [json-pointer:/title]")
     key = channel.channel_id, thread_ts
     session = call.workspace.sessions.setdefault(key, AgentSession(status=status))
     session.status = status
@@ -95,9 +89,7 @@ def rename_session(call: Call) -> Payload:
         raise Refused("session_not_found")
     title = call.text("title")
     if len(title) > _TITLE_MAX:
-        raise invalid_argument(
-            f"must be less than {_TITLE_MAX + 1} characters [json-pointer:/title]"
-        )
+        raise invalid_argument(f"must be less than {_TITLE_MAX + 1} characters [json-pointer:/title]")
     session.title = title
     call.workspace.changed()
     return {}
@@ -114,24 +106,15 @@ METHODS = {
         run=rename_session, tier="t3", scopes=_WRITES, required=("channel_id", "thread_ts", "title")
     ),
     "agents.sessions.setStatus": Method(
-        run=set_session_status,
-        tier="t3",
-        scopes=_WRITES,
-        required=("channel_id", "thread_ts", "status"),
+        run=set_session_status, tier="t3", scopes=_WRITES, required=("channel_id", "thread_ts", "status")
     ),
     "assistant.threads.setStatus": Method(
         run=set_status, tier="special", scopes=_WRITES, required=("channel_id", "thread_ts")
     ),
     "assistant.threads.setSuggestedPrompts": Method(
-        run=set_prompts,
-        tier="t4",
-        scopes=("assistant:write",),
-        required=("channel_id", "prompts"),
+        run=set_prompts, tier="t4", scopes=("assistant:write",), required=("channel_id", "prompts")
     ),
     "assistant.threads.setTitle": Method(
-        run=set_title,
-        tier="t4",
-        scopes=("assistant:write",),
-        required=("channel_id", "thread_ts", "title"),
+        run=set_title, tier="t4", scopes=("assistant:write",), required=("channel_id", "thread_ts", "title")
     ),
 }

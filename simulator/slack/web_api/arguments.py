@@ -25,10 +25,7 @@ async def read_arguments(request: web.Request) -> Payload:
     if request.method == "POST" and request.can_read_body:
         if request.content_type == "application/json":
             found |= _read_json(await request.text())
-        elif request.content_type in (
-            "application/x-www-form-urlencoded",
-            "multipart/form-data",
-        ):
+        elif request.content_type in ("application/x-www-form-urlencoded", "multipart/form-data"):
             form = await request.post()
             found |= {key: value for key, value in form.items() if isinstance(value, str)}
         elif await request.read():

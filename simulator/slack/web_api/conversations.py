@@ -53,8 +53,7 @@ def _listing(call: Call, messages: list[Message], limit: int) -> Payload:
     has_metadata = call.flag("include_all_metadata")
     body: Payload = {
         "messages": [
-            message_form(call.workspace, message, has_metadata=has_metadata, is_listed=True)
-            for message in page
+            message_form(call.workspace, message, has_metadata=has_metadata, is_listed=True) for message in page
         ],
         "has_more": bool(cursor),
     }

@@ -88,9 +88,7 @@ METHODS = {
     "auth.test": Method(run=test_auth, tier="special"),
     "bots.info": Method(run=bot_info, tier="t3", scopes=("users:read",)),
     "team.info": Method(run=team_info, tier="t3", scopes=("team:read",)),
-    "usergroups.users.list": Method(
-        run=list_group, tier="t2", scopes=("usergroups:read",), required=("usergroup",)
-    ),
+    "usergroups.users.list": Method(run=list_group, tier="t2", scopes=("usergroups:read",), required=("usergroup",)),
     "users.info": Method(run=user_info, tier="t4", scopes=("users:read",), required=("user",)),
     "users.list": Method(run=list_users, tier="t2", scopes=("users:read",)),
 }

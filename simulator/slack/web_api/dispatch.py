@@ -22,13 +22,7 @@ from simulator.slack.world import Workspace
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_STATUS = {
-    "rate_limit": 429,
-    "server_error": 500,
-    "error_after": 500,
-    "timeout": 0,
-    "timeout_after": 0,
-}
+_STATUS = {"rate_limit": 429, "server_error": 500, "error_after": 500, "timeout": 0, "timeout_after": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +97,9 @@ class WebApi:
 
         return disturbed
 
-    def _note(
-        self, method: str, arguments: Payload, status: int, error: str, at: float, team_id: str
-    ) -> None:
+    def _note(self, method: str, arguments: Payload, status: int, error: str, at: float, team_id: str) -> None:
         kept = {key: value for key, value in arguments.items() if key != "token"}
-        self.calls.append(
-            ApiCall(
-                method=method, arguments=kept, status=status, error=error, at=at, team_id=team_id
-            )
-        )
+        self.calls.append(ApiCall(method=method, arguments=kept, status=status, error=error, at=at, team_id=team_id))
 
     async def _misbehave(self, fault: Fault) -> web.Response | None:
         match fault.kind:
@@ -127,9 +115,7 @@ class WebApi:
                 await self.closing.wait()
                 return web.Response(status=500)
 
-    def _authorise(
-        self, request: web.Request, method: str, arguments: Payload
-    ) -> Workspace | Organisation:
+    def _authorise(self, request: web.Request, method: str, arguments: Payload) -> Workspace | Organisation:
         header = request.headers.get("Authorization", "")
         token = header.removeprefix("Bearer ").strip() or str(arguments.get("token", ""))
         if not token:
@@ -180,8 +166,7 @@ class WebApi:
         missing = [name for name in known.required if arguments.get(name) in (None, "")]
         if missing:
             raise Refused(
-                "invalid_arguments",
-                messages=tuple(f"[ERROR] missing required field: {name}" for name in missing),
+                "invalid_arguments", messages=tuple(f"[ERROR] missing required field: {name}" for name in missing)
             )
 
     def _answer(self, method: str, body: Payload) -> web.Response:
@@ -205,6 +190,4 @@ def _record(method: str, arguments: Payload, body: Payload) -> None:
 
 
 def _rate_limited(seconds: int) -> web.Response:
-    return web.json_response(
-        {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(seconds)}
-    )
+    return web.json_response({"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(seconds)})

@@ -110,10 +110,7 @@ def _known(call: Call) -> StoredFile:
 
 def get_file_info(call: Call) -> Payload:
     stored = _known(call)
-    shares = {
-        channel_id: [{"ts": ts} for ts in timestamps]
-        for channel_id, timestamps in stored.shares.items()
-    }
+    shares = {channel_id: [{"ts": ts} for ts in timestamps] for channel_id, timestamps in stored.shares.items()}
     form = file_form(call.workspace, stored)
     form |= {"channels": list(stored.shares), "shares": {"public": shares}}
     return {"file": form, "comments": [], "response_metadata": {"next_cursor": ""}}

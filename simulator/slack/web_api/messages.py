@@ -154,12 +154,7 @@ def update_message(call: Call) -> Payload:
     _replace_content(call, message)
     mark_edited(call, message, previous)
     form = message_form(call.workspace, message, has_metadata=True)
-    return {
-        "channel": channel.channel_id,
-        "ts": message.ts,
-        "text": message.text,
-        "message": form,
-    }
+    return {"channel": channel.channel_id, "ts": message.ts, "text": message.text, "message": form}
 
 
 def _replace_content(call: Call, message: Message) -> None:
@@ -226,19 +221,9 @@ def get_url_for_sockets(call: Call) -> Payload:
 
 METHODS = {
     "apps.connections.open": Method(run=get_url_for_sockets, tier="t1", is_for_app_token=True),
-    "chat.delete": Method(
-        run=delete_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")
-    ),
-    "chat.getPermalink": Method(
-        run=get_permalink, tier="special", required=("channel", "message_ts")
-    ),
-    "chat.postEphemeral": Method(
-        run=post_ephemeral, tier="t4", scopes=("chat:write",), required=("channel", "user")
-    ),
-    "chat.postMessage": Method(
-        run=post_message, tier="post", scopes=("chat:write",), required=("channel",)
-    ),
-    "chat.update": Method(
-        run=update_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")
-    ),
+    "chat.delete": Method(run=delete_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")),
+    "chat.getPermalink": Method(run=get_permalink, tier="special", required=("channel", "message_ts")),
+    "chat.postEphemeral": Method(run=post_ephemeral, tier="t4", scopes=("chat:write",), required=("channel", "user")),
+    "chat.postMessage": Method(run=post_message, tier="post", scopes=("chat:write",), required=("channel",)),
+    "chat.update": Method(run=update_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")),
 }

@@ -24,10 +24,7 @@ def _test(tenants: Tenants, organisation: Organisation, arguments: Payload) -> P
 
 
 def _list_teams(tenants: Tenants, organisation: Organisation, arguments: Payload) -> Payload:
-    teams = [
-        {"id": one.team_id, "name": one.settings.workspace_name}
-        for one in tenants.reached(organisation)
-    ]
+    teams = [{"id": one.team_id, "name": one.settings.workspace_name} for one in tenants.reached(organisation)]
     return {"teams": teams, "response_metadata": {"next_cursor": ""}}
 
 
@@ -38,8 +35,4 @@ def _revoke(tenants: Tenants, organisation: Organisation, arguments: Payload) ->
     return {"revoked": not is_trial}
 
 
-ORGANISATION_METHODS: dict[str, Answer] = {
-    "auth.revoke": _revoke,
-    "auth.teams.list": _list_teams,
-    "auth.test": _test,
-}
+ORGANISATION_METHODS: dict[str, Answer] = {"auth.revoke": _revoke, "auth.teams.list": _list_teams, "auth.test": _test}

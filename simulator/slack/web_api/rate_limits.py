@@ -4,16 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 # calls a minute of the tiers that the platform documents; a minute's worth may come in one burst
-TIERS = {
-    "t1": 1,
-    "t2": 20,
-    "t3": 50,
-    "t4": 100,
-    "special": 600,
-    "post": 300,
-    "append": 100,
-    "scarce": 1,
-}
+TIERS = {"t1": 1, "t2": 20, "t3": 50, "t4": 100, "special": 600, "post": 300, "append": 100, "scarce": 1}
 _POSTS_PER_SECOND = 1.0
 _POST_BURST = 5.0
 # A bot under test connects again and again; the platform documents no burst for this tier.

@@ -38,9 +38,7 @@ def add_reaction(call: Call) -> Payload:
         raise Refused("too_many_reactions")
     message.reactions.setdefault(name, []).append(bot_id)
     call.workspace.changed(message)
-    message_events.tell_reaction(
-        call.workspace, message, user_id=bot_id, name=name, is_removed=False
-    )
+    message_events.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=False)
     return {}
 
 
@@ -53,9 +51,7 @@ def remove_reaction(call: Call) -> Payload:
     if not users:
         del message.reactions[name]
     call.workspace.changed(message)
-    message_events.tell_reaction(
-        call.workspace, message, user_id=bot_id, name=name, is_removed=True
-    )
+    message_events.tell_reaction(call.workspace, message, user_id=bot_id, name=name, is_removed=True)
     return {}
 
 
@@ -67,18 +63,12 @@ def get_reactions(call: Call) -> Payload:
 
 METHODS = {
     "reactions.add": Method(
-        run=add_reaction,
-        tier="t3",
-        scopes=("reactions:write",),
-        required=("channel", "name", "timestamp"),
+        run=add_reaction, tier="t3", scopes=("reactions:write",), required=("channel", "name", "timestamp")
     ),
     "reactions.get": Method(
         run=get_reactions, tier="t3", scopes=("reactions:read",), required=("channel", "timestamp")
     ),
     "reactions.remove": Method(
-        run=remove_reaction,
-        tier="t2",
-        scopes=("reactions:write",),
-        required=("channel", "name", "timestamp"),
+        run=remove_reaction, tier="t2", scopes=("reactions:write",), required=("channel", "name", "timestamp")
     ),
 }

@@ -150,13 +150,7 @@ def _task(task: Payload) -> Payload:
 
 
 METHODS = {
-    "chat.appendStream": Method(
-        run=append_stream, tier="append", scopes=("chat:write",), required=("channel", "ts")
-    ),
-    "chat.startStream": Method(
-        run=start_stream, tier="t2", scopes=("chat:write",), required=("channel", "thread_ts")
-    ),
-    "chat.stopStream": Method(
-        run=stop_stream, tier="t2", scopes=("chat:write",), required=("channel", "ts")
-    ),
+    "chat.appendStream": Method(run=append_stream, tier="append", scopes=("chat:write",), required=("channel", "ts")),
+    "chat.startStream": Method(run=start_stream, tier="t2", scopes=("chat:write",), required=("channel", "thread_ts")),
+    "chat.stopStream": Method(run=stop_stream, tier="t2", scopes=("chat:write",), required=("channel", "ts")),
 }

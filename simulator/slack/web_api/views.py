@@ -65,9 +65,7 @@ def _trigger(call: Call) -> Trigger:
     return trigger
 
 
-def show_view(
-    workspace: Workspace, user_id: str, content: Payload, *, previous: OpenView | None = None
-) -> OpenView:
+def show_view(workspace: Workspace, user_id: str, content: Payload, *, previous: OpenView | None = None) -> OpenView:
     """Opens a modal for a person, on top of another one where it is pushed."""
     view_id = workspace.new_id("V")
     view = OpenView(
@@ -116,11 +114,7 @@ def close_views(workspace: Workspace, user_id: str) -> None:
 def push_view(call: Call) -> Payload:
     content = checked_view(call.arguments.get("view"), "modal")
     trigger = _trigger(call)
-    stack = [
-        view
-        for view in call.workspace.views.values()
-        if view.user_id == trigger.user_id and not view.is_home
-    ]
+    stack = [view for view in call.workspace.views.values() if view.user_id == trigger.user_id and not view.is_home]
     if not stack:
         raise Refused("not_found")
     if len(stack) >= _STACK_MAX:
@@ -147,9 +141,7 @@ def _named_view(call: Call) -> OpenView:
     if not view_id and not external_id:
         raise invalid_argument("missing required field: view_id")
     for view in call.workspace.views.values():
-        if view.view_id == view_id or (
-            external_id and view.content.get("external_id") == external_id
-        ):
+        if view.view_id == view_id or (external_id and view.content.get("external_id") == external_id):
             return view
     raise Refused("not_found")
 

@@ -42,17 +42,13 @@ class SqlAgentVersions:
         return known or await self._database.write(_RECORD, lambda c: _recorded(c, definition))
 
     async def version(self, agent_version_id: str) -> AgentVersion | None:
-        statement = select(agent_versions).where(
-            agent_versions.c.agent_version_id == agent_version_id
-        )
+        statement = select(agent_versions).where(agent_versions.c.agent_version_id == agent_version_id)
         row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
         return _version_of(row) if row else None
 
     async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
         statement = (
-            select(agent_versions)
-            .where(agent_versions.c.agent_id == agent_id)
-            .order_by(agent_versions.c.number)
+            select(agent_versions).where(agent_versions.c.agent_id == agent_id).order_by(agent_versions.c.number)
         )
         rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
         return _readable(rows)
@@ -69,12 +65,8 @@ class SqlAgentVersions:
     async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
         return await self._database.write(_SAVE, lambda c: _reset(c, agent_id, at, by))
 
-    async def choose(
-        self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
-    ) -> None:
-        await self._database.write(
-            _CHOOSE, lambda c: _choose(c, address, agent_id, by, begins_with)
-        )
+    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = "") -> None:
+        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by, begins_with))
 
 
 _SAVED = (
@@ -92,9 +84,7 @@ def _readable(rows: Sequence[RowMapping]) -> tuple[AgentVersion, ...]:
     return tuple(found)
 
 
-def _save(
-    connection: Connection, definition: AgentDefinition, at: Address | None, by: Person | None
-) -> AgentVersion:
+def _save(connection: Connection, definition: AgentDefinition, at: Address | None, by: Person | None) -> AgentVersion:
     version = _recorded(connection, definition)
     values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
     insert_or_replace(connection, saved_agents, values)
@@ -116,8 +106,7 @@ def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion 
     statement = (
         select(agent_versions)
         .where(
-            agent_versions.c.agent_id == definition.agent_id,
-            agent_versions.c.content_hash == definition.content_hash,
+            agent_versions.c.agent_id == definition.agent_id, agent_versions.c.content_hash == definition.content_hash
         )
         .order_by(agent_versions.c.number)
         .limit(1)
@@ -147,25 +136,15 @@ def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersi
         insert_or_skip(connection, agent_versions, [values])
 
 
-def _choose(
-    connection: Connection, address: Address, agent_id: str, by: Person | None, begins_with: str
-) -> None:
-    thread = lock_thread_at(connection, address) or insert_thread(
-        connection, address, begins_with=begins_with
-    )
-    connection.execute(
-        update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id)
-    )
+def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None, begins_with: str) -> None:
+    thread = lock_thread_at(connection, address) or insert_thread(connection, address, begins_with=begins_with)
+    connection.execute(update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id))
     record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
 
 
 def set_run_agent(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
     """Assigns the agent version to the run of the lease, whose row is locked."""
-    signed = {
-        "run": lease.run_id,
-        "agent": agent.definition.agent_id,
-        "version": agent.agent_version_id,
-    }
+    signed = {"run": lease.run_id, "agent": agent.definition.agent_id, "version": agent.agent_version_id}
     _SIGN.execute(connection, signed)
 
 
@@ -191,12 +170,7 @@ class SqlPlans:
         self._database = database
 
     async def change(
-        self,
-        thread_id: str,
-        how: Callable[[Plans], Plans],
-        *,
-        lease: Lease | None = None,
-        key: str = "",
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
     ) -> Plans:
         def work(connection: Connection) -> Plans:
             is_done = key and not claim_key(connection, f"{key}:done")
@@ -208,9 +182,7 @@ class SqlPlans:
         return await self._database.read(lambda c: tuple(_plan(row) for row in _rows(c, thread_id)))
 
 
-def _changed(
-    connection: Connection, thread_id: str, how: Callable[[Plans], Plans], lease: Lease | None
-) -> Plans:
+def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plans], lease: Lease | None) -> Plans:
     if lock_thread(connection, thread_id) is None:
         return ()
     if lease is not None:

@@ -74,22 +74,14 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
     _ADD_ENTRY.execute(connection, values)
 
 
-def record_act(
-    connection: Connection, action: AuditAction, at: Address, by: Person, **others: str
-) -> None:
+def record_act(connection: Connection, action: AuditAction, at: Address, by: Person, **others: str) -> None:
     """Records an act of now. `others` are the remaining fields of the entry."""
     now = datetime.now(UTC)
-    insert_entry(
-        connection, AuditEntry(action=action, actor=by, address=at, happened_at=now, **others)
-    )
+    insert_entry(connection, AuditEntry(action=action, actor=by, address=at, happened_at=now, **others))
 
 
 def record_in_thread(
-    connection: Connection,
-    action: AuditAction,
-    thread: Thread,
-    by: Person | None,
-    **others: str,
+    connection: Connection, action: AuditAction, thread: Thread, by: Person | None, **others: str
 ) -> None:
     """Records an act in a conversation. Without `by` it is the program's own act and is not recorded."""
     if by is not None:

@@ -4,36 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    Select,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    tuple_,
-    union,
-    update,
-)
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, func, literal_column, select, tuple_, union, update
 
 from core.context.request_tail import PICTURES_MAX
 from core.domain.approval import always_granted
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.threads import (
-    Address,
-    Ask,
-    ChatMessage,
-    Person,
-    Run,
-    Thread,
-    ThreadInput,
-    ThreadSnapshot,
-    Usage,
-)
+from core.domain.threads import Address, Ask, ChatMessage, Person, Run, Thread, ThreadInput, ThreadSnapshot, Usage
 from core.failpoints import Failpoint
 from core.stores import ErasedCounts, LoadedRun
 from storage.sql.database import Database, read_all
@@ -51,23 +29,9 @@ from storage.sql.rows import (
 )
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
-from storage.sql.stores.erasure import (
-    erase_messages,
-    erase_rows,
-    erase_thread,
-    erasure_place,
-    unbind_inactive,
-)
+from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
 from storage.sql.stores.talk import read_heard
-from storage.sql.tables import (
-    messages,
-    pending_asks,
-    run_events,
-    runs,
-    thread_inputs,
-    threads,
-    usages,
-)
+from storage.sql.tables import messages, pending_asks, run_events, runs, thread_inputs, threads, usages
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
 _NEWEST = CompiledStatement(
@@ -92,15 +56,8 @@ _SENT = CompiledStatement(
 
 def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
     """See `core.stores.Conversations.recent`. Messages that a summary replaces are not read."""
-    newest = {
-        str(kind): int(last)
-        for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})
-    }
-    after = (
-        _last_summarized_sequence(connection, thread_id, newest["summary"])
-        if "summary" in newest
-        else 0
-    )
+    newest = {str(kind): int(last) for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})}
+    after = _last_summarized_sequence(connection, thread_id, newest["summary"]) if "summary" in newest else 0
     sent = _SENT.fetch_rows(connection, {"thread": thread_id, "after": after})
     found = {message.sequence: message for message in map(message_from_row, sent)}
     if newest:
@@ -120,10 +77,7 @@ def _last_summarized_sequence(connection: Connection, thread_id: str, sequence: 
     """Returns the sequence of the last message that the summary replaces, or 0 if it names none."""
     of_summary = and_(messages.c.thread_id == thread_id, messages.c.sequence == sequence)
     details = connection.execute(select(messages.c.metadata).where(of_summary)).scalar_one()
-    last = and_(
-        messages.c.thread_id == thread_id,
-        messages.c.message_id == str(details.get("replaces_up_to")),
-    )
+    last = and_(messages.c.thread_id == thread_id, messages.c.message_id == str(details.get("replaces_up_to")))
     return connection.execute(select(messages.c.sequence).where(last)).scalar() or 0
 
 
@@ -140,24 +94,17 @@ _BOUND_TO = select(threads).where(
     threads.c.unbound_at.is_(None),
 )
 _OF_RUN = select(threads).where(
-    threads.c.thread_id
-    == select(runs.c.thread_id).where(runs.c.run_id == bindparam("run")).scalar_subquery()
+    threads.c.thread_id == select(runs.c.thread_id).where(runs.c.run_id == bindparam("run")).scalar_subquery()
 )
 _READ, _READ_BOUND = CompiledStatement(_WITH_ID), CompiledStatement(_BOUND_TO)
 _LOCK, _LOCK_BOUND, _LOCK_OF_RUN = (
-    CompiledStatement(statement.with_for_update(key_share=True))
-    for statement in (_WITH_ID, _BOUND_TO, _OF_RUN)
+    CompiledStatement(statement.with_for_update(key_share=True)) for statement in (_WITH_ID, _BOUND_TO, _OF_RUN)
 )
 _NEWEST_RUN = CompiledStatement(
-    select(runs)
-    .where(runs.c.thread_id == bindparam("thread"))
-    .order_by(runs.c.number.desc())
-    .limit(1)
+    select(runs).where(runs.c.thread_id == bindparam("thread")).order_by(runs.c.number.desc()).limit(1)
 )
 _OPEN_ASK = CompiledStatement(
-    select(pending_asks).where(
-        pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "open"
-    )
+    select(pending_asks).where(pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "open")
 )
 _ADD_THREAD = CompiledStatement(threads.insert())
 _NEXT_INPUT = CompiledStatement(
@@ -168,9 +115,7 @@ _NEXT_INPUT = CompiledStatement(
 )
 
 
-def insert_thread(
-    connection: Connection, address: Address, *, title: str = "", begins_with: str = ""
-) -> Thread:
+def insert_thread(connection: Connection, address: Address, *, title: str = "", begins_with: str = "") -> Thread:
     """`begins_with` is the id of its first message. If that is also the key of the chat thread, nobody has written in
     it before."""
     now = datetime.now(UTC)
@@ -274,9 +219,7 @@ def _refs_shown_by() -> Select[tuple[str]]:
     message. Those that a run read although they may be meant for other people are left out."""
     this = select(runs.c.thread_id, runs.c.number).where(runs.c.run_id == bindparam("of_run"))
     run, other = this.cte(), runs.alias()
-    requested = select(other.c.request_ref.label("ref"), other.c.number).join(
-        run, run.c.thread_id == other.c.thread_id
-    )
+    requested = select(other.c.request_ref.label("ref"), other.c.number).join(run, run.c.thread_id == other.c.thread_id)
     read = (
         select(thread_inputs.c.message_ref, other.c.number)
         .join(run, run.c.thread_id == thread_inputs.c.thread_id)
@@ -299,9 +242,7 @@ _IS_AFTER = (
     tuple_(run_events.c.attempt, run_events.c.n)
     > tuple_(bindparam("attempt", type_=Integer()), bindparam("n", type_=Integer())),
 )
-_EVENTS = CompiledStatement(
-    select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n)
-)
+_EVENTS = CompiledStatement(select(run_events).where(*_IS_AFTER).order_by(run_events.c.attempt, run_events.c.n))
 _EVENT_MESSAGES = CompiledStatement(
     select(messages)
     .join(run_events, run_events.c.message_id == messages.c.message_id)
@@ -322,9 +263,7 @@ class SqlConversations:
 
         return await self._database.read(work)
 
-    async def thread_ids(
-        self, address: Address, *, begun_by: datetime | None = None
-    ) -> tuple[str, ...]:
+    async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
         place = [threads.c[name] == value for name, value in asdict(address).items()]
         if begun_by is not None:
             place.append(threads.c.thread_id.not_in(_begun_after(begun_by)))
@@ -347,18 +286,12 @@ class SqlConversations:
 
         return await self._database.write(_CREATE, work)
 
-    async def unbind(
-        self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None
-    ) -> bool:
+    async def unbind(self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None) -> bool:
         # here, because that module imports this one
         from storage.sql.stores.run_transitions import withdraw_open_ask
 
         def work(connection: Connection) -> bool:
-            thread = (
-                lock_thread(connection, place)
-                if isinstance(place, str)
-                else lock_thread_at(connection, place)
-            )
+            thread = lock_thread(connection, place) if isinstance(place, str) else lock_thread_at(connection, place)
             if begun_by is not None and thread is not None:
                 is_newer = _begun_after(begun_by).where(runs.c.thread_id == thread.thread_id)
                 thread = None if connection.execute(is_newer).first() else thread
@@ -445,9 +378,7 @@ class SqlConversations:
         return await self._database.read(lambda c: recent_messages(c, thread_id))
 
     async def message(self, thread_id: str, message_id: str) -> Message | None:
-        statement = select(messages).where(
-            messages.c.message_id == message_id, messages.c.thread_id == thread_id
-        )
+        statement = select(messages).where(messages.c.message_id == message_id, messages.c.thread_id == thread_id)
         row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
         return message_from_row(row) if row else None
 
@@ -465,9 +396,7 @@ class SqlConversations:
         rows = await self._database.read_statement(_UNREAD, {"of_thread": thread_id})
         return tuple(map(input_from_row, rows))
 
-    async def heard(
-        self, thread_id: str, after: datetime | None, before: datetime
-    ) -> tuple[ChatMessage, ...]:
+    async def heard(self, thread_id: str, after: datetime | None, before: datetime) -> tuple[ChatMessage, ...]:
         return await self._database.read(lambda c: read_heard(c, thread_id, after, before))
 
     async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
@@ -515,9 +444,7 @@ class SqlConversations:
     async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
         return await self._database.read(lambda c: _events(c, run_id, after))
 
-    async def events_so_far(
-        self, run_id: str, *, after: Cursor
-    ) -> tuple[tuple[RunEvent, ...], bool]:
+    async def events_so_far(self, run_id: str, *, after: Cursor) -> tuple[tuple[RunEvent, ...], bool]:
         """Reads the run before its events: if the run is over, all of its events are stored."""
 
         def work(connection: Connection) -> tuple[tuple[RunEvent, ...], bool]:
@@ -552,11 +479,5 @@ def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[
     """Returns the run's events. Events about messages have no stored body; it is built from the message."""
     start = after or Cursor(-1, 0)
     wanted = {"of_run": run_id, "attempt": start.attempt, "n": start.n}
-    found = {
-        row["message_id"]: message_from_row(row)
-        for row in _EVENT_MESSAGES.fetch_rows(connection, wanted)
-    }
-    return tuple(
-        event_from_row(row, found.get(row["message_id"]))
-        for row in _EVENTS.fetch_rows(connection, wanted)
-    )
+    found = {row["message_id"]: message_from_row(row) for row in _EVENT_MESSAGES.fetch_rows(connection, wanted)}
+    return tuple(event_from_row(row, found.get(row["message_id"])) for row in _EVENTS.fetch_rows(connection, wanted))

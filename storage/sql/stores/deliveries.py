@@ -39,10 +39,7 @@ _REOPEN = Failpoint("storage.reopen_rendering")
 
 ADDRESS = tuple(field.name for field in fields(Address))
 _SLOTS = ("status", "stream", "answer", "ask", "file", "notice")
-_ORDER = (
-    case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot),
-    deliveries.c.ordinal,
-)
+_ORDER = (case({slot: rank for rank, slot in enumerate(_SLOTS)}, value=deliveries.c.slot), deliveries.c.ordinal)
 _HELD = CompiledStatement(
     select(renderings.c.fence, renderings.c.worker_id)
     .where(renderings.c.run_id == bindparam("of_run"))
@@ -58,21 +55,16 @@ _CLAIMED = CompiledStatement(
     ).where(_OF_RUN)
 )
 _GRANT = CompiledStatement(
-    update(renderings)
-    .where(_OF_RUN)
-    .values(fence=bindparam("new_fence"), worker_id=bindparam("worker"))
+    update(renderings).where(_OF_RUN).values(fence=bindparam("new_fence"), worker_id=bindparam("worker"))
 )
 _SHUT = CompiledStatement(update(renderings).where(_OF_RUN).values(is_open=False, worker_id=None))
 _STATUS = CompiledStatement(select(runs.c.status).where(runs.c.run_id == bindparam("of_run")))
-_OPEN = CompiledStatement(
-    select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id)
-)
+_OPEN = CompiledStatement(select(renderings.c.run_id).where(renderings.c.is_open).order_by(renderings.c.run_id))
 _OPEN_FOR = CompiledStatement(
     select(renderings.c.run_id)
     .where(
         renderings.c.is_open,
-        (renderings.c.worker_id == bindparam("worker"))
-        | not_(is_worker_alive(renderings.c.worker_id)),
+        (renderings.c.worker_id == bindparam("worker")) | not_(is_worker_alive(renderings.c.worker_id)),
     )
     .order_by(renderings.c.run_id)
 )
@@ -99,11 +91,7 @@ _PLANNED = CompiledStatement(select(deliveries).where(_IN_PLAN).order_by(*_ORDER
 _PLANNED_BY = CompiledStatement(
     select(deliveries)
     .join(renderings, renderings.c.run_id == deliveries.c.run_id)
-    .where(
-        _IN_PLAN,
-        renderings.c.fence == bindparam("with_fence"),
-        renderings.c.worker_id == bindparam("worker"),
-    )
+    .where(_IN_PLAN, renderings.c.fence == bindparam("with_fence"), renderings.c.worker_id == bindparam("worker"))
     .order_by(*_ORDER)
 )
 _UNSENT = CompiledStatement(
@@ -126,27 +114,18 @@ _REFUSED = CompiledStatement(
 )
 _RETRY_REFUSED = CompiledStatement(
     update(deliveries)
-    .where(
-        _IN_PLAN,
-        deliveries.c.state == "failed",
-        (deliveries.c.slot != "status") | (deliveries.c.ordinal == 0),
-    )
+    .where(_IN_PLAN, deliveries.c.state == "failed", (deliveries.c.slot != "status") | (deliveries.c.ordinal == 0))
     .values(state="pending", error=None)
 )
-_OPENED = CompiledStatement(
-    update(renderings).where(_OF_RUN, not_(renderings.c.is_open)).values(is_open=True)
-)
+_OPENED = CompiledStatement(update(renderings).where(_OF_RUN, not_(renderings.c.is_open)).values(is_open=True))
 _OF_HOLDER = select(renderings.c.run_id).where(
-    _OF_RUN,
-    renderings.c.fence == bindparam("with_fence"),
-    renderings.c.worker_id == bindparam("worker"),
+    _OF_RUN, renderings.c.fence == bindparam("with_fence"), renderings.c.worker_id == bindparam("worker")
 )
 _STILL_HELD = CompiledStatement(_OF_HOLDER)
 # locks the rendering's row before the delivery's, as all transactions do; if another transaction is changing the
 # delivery, PostgreSQL then sees its newest state
 _THIS = update(deliveries).where(
-    deliveries.c.delivery_id == bindparam("of_delivery"),
-    deliveries.c.run_id.in_(_OF_HOLDER.with_for_update()),
+    deliveries.c.delivery_id == bindparam("of_delivery"), deliveries.c.run_id.in_(_OF_HOLDER.with_for_update())
 )
 _NEW_VALUES: dict[str, BindParameter[Any]] = {
     name: bindparam(f"new_{name}") for name in ("message_ref", "error", "body")
@@ -186,9 +165,7 @@ class SqlDeliveries:
         """A worker may claim a run again, for instance after an error, which invalidates its older lease."""
         return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
 
-    async def plan(
-        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
-    ) -> tuple[Delivery, ...]:
+    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Without drafts, reads the deliveries planned so far without a lock."""
         if not drafts:
             with _PLAN:
@@ -204,9 +181,7 @@ class SqlDeliveries:
 
         return await self._database.write(_PLAN, work)
 
-    async def record(
-        self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None
-    ) -> None:
+    async def record(self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
         """Stores the delivery. If its ask was answered while it was being posted, it is stale and not delivered, even
         if the write is repeated because its reply was lost."""
         values: dict[str, object] = {
@@ -254,11 +229,7 @@ def _hold(connection: Connection, rendering: DeliveryLease) -> None:
 
 
 def _holder(rendering: DeliveryLease) -> dict[str, object]:
-    return {
-        "of_run": rendering.run_id,
-        "with_fence": rendering.fence,
-        "worker": rendering.worker_id,
-    }
+    return {"of_run": rendering.run_id, "with_fence": rendering.fence, "worker": rendering.worker_id}
 
 
 def _lost(rendering: DeliveryLease) -> LeaseLost:

@@ -4,27 +4,10 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    Text,
-    case,
-    cast,
-    delete,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Select, Table, Text, case, cast, delete, select, update
 
 from core.context.background_messages import BACKGROUND_KEY
-from core.domain.approval import (
-    CHOICES,
-    CHOICES_OF_SEVERAL,
-    answerer_name,
-    denial_reason,
-    is_denied,
-)
+from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL, answerer_name, denial_reason, is_denied
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
@@ -60,8 +43,7 @@ _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 def erase_thread(connection: Connection, thread_id: str) -> None:
     """Deletes the thread with all rows that refer to it or its messages, and ends the take-overs of its browser."""
     of_place = (
-        message_versions.c[name]
-        == select(threads.c[name]).where(threads.c.thread_id == thread_id).scalar_subquery()
+        message_versions.c[name] == select(threads.c[name]).where(threads.c.thread_id == thread_id).scalar_subquery()
         for name in ("platform", "workspace_id", "channel_id", "thread_key")
     )
     connection.execute(delete(message_versions).where(*of_place))
@@ -76,9 +58,7 @@ def erasure_place(platform: str, workspace_id: str) -> list[ColumnElement[bool]]
     return place if platform == "discord" else [*place, threads.c.workspace_id == workspace_id]
 
 
-def erase_rows(
-    connection: Connection, platform: str, workspace_id: str, person_id: str
-) -> ErasedCounts:
+def erase_rows(connection: Connection, platform: str, workspace_id: str, person_id: str) -> ErasedCounts:
     """Removes the person from every table except `message`."""
     here = erasure_place(platform, workspace_id)
     thread_ids = select(threads.c.thread_id).where(*here)
@@ -139,9 +119,7 @@ def _erase_denials(connection: Connection, person_id: str, thread_ids: Select[tu
             if (new := _without_denial(content, ask)) != content:
                 change = update(messages).where(messages.c.message_id == message_id)
                 connection.execute(change.values(content=new))
-        events = select(run_events).where(
-            run_events.c.run_id == ask.run_id, run_events.c.body.contains(DENIED_IT)
-        )
+        events = select(run_events).where(run_events.c.run_id == ask.run_id, run_events.c.body.contains(DENIED_IT))
         for event in connection.execute(events).mappings().all():
             place = [run_events.c[key] == event[key] for key in ("run_id", "attempt", "n")]
             new = json.dumps(_without_denial(json.loads(event["body"]), ask))
@@ -155,10 +133,7 @@ def _without_denial(fields: JsonObject, ask: Ask) -> JsonObject:
     def new(text: JsonValue) -> JsonValue:
         if not isinstance(text, str):
             return text
-        for known in (
-            reason,
-            json.dumps(reason, ensure_ascii=False)[1:-1],
-        ):  # also in a result, which is JSON
+        for known in (reason, json.dumps(reason, ensure_ascii=False)[1:-1]):  # also in a result, which is JSON
             text = text.replace(known, DENIED)
         return REMOVED if f"{name}{DENIED_IT}" in text else text
 
@@ -189,9 +164,7 @@ def erase_messages(
     return changed, rows[-1][0] if len(rows) == BATCH_MESSAGES else ""
 
 
-def _without(
-    content: JsonObject, metadata: JsonObject, person_id: str
-) -> tuple[JsonObject, JsonObject] | None:
+def _without(content: JsonObject, metadata: JsonObject, person_id: str) -> tuple[JsonObject, JsonObject] | None:
     """Returns the message without the person's words, or None if there are none in it."""
     if metadata.get("author_id") == person_id:
         return {**content, "content": REMOVED}, {}

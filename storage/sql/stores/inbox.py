@@ -37,12 +37,7 @@ from storage.sql.database import Database
 from storage.sql.rows import arrival_to_row, input_from_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
 from storage.sql.stores.audit import insert_entry, record_arrival
-from storage.sql.stores.conversations import (
-    insert_thread,
-    lock_thread_at,
-    read_next_input,
-    read_snapshot,
-)
+from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_next_input, read_snapshot
 from storage.sql.stores.run_transitions import (
     ask_before_run,
     close_ask,
@@ -84,9 +79,7 @@ _LATER_INPUTS = CompiledStatement(
     .order_by(thread_inputs.c.position.desc())
 )
 _MOVE_INPUT = CompiledStatement(
-    update(thread_inputs)
-    .where(thread_inputs.c.input_id == bindparam("id"))
-    .values(position=bindparam("to"))
+    update(thread_inputs).where(thread_inputs.c.input_id == bindparam("id")).values(position=bindparam("to"))
 )
 
 
@@ -98,9 +91,7 @@ def store_input(
         snapshot.thread
         if snapshot
         else insert_thread(
-            connection,
-            arrival.address,
-            begins_with="" if arrival.is_about_message else arrival.message_ref,
+            connection, arrival.address, begins_with="" if arrival.is_about_message else arrival.message_ref
         )
     )
     active = snapshot.active_run if snapshot else None
@@ -137,9 +128,7 @@ def store_input(
     )
 
 
-def answer_approval(
-    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot
-) -> Receipt:
+def answer_approval(connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot) -> Receipt:
     """Resumes the waiting run with the reply. Unless the reply is a button label, it is also stored as an input."""
     thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
     answer = decision.answer or arrival.text
@@ -155,9 +144,7 @@ def answer_approval(
     )
 
 
-def insert_input(
-    connection: Connection, thread_id: str, arrival: InboxItem, attention: Attention
-) -> None:
+def insert_input(connection: Connection, thread_id: str, arrival: InboxItem, attention: Attention) -> None:
     """Adds an input behind those that were written earlier. The caller must lock the thread, so that positions are
     unique.
 
@@ -223,9 +210,7 @@ def amend_input(
     return replace(receipt, decision=Ignore(reason="an ended run has read it"))
 
 
-def change_unread(
-    connection: Connection, arrival: InboxItem, thread_id: str
-) -> tuple[bool, frozenset[str]]:
+def change_unread(connection: Connection, arrival: InboxItem, thread_id: str) -> tuple[bool, frozenset[str]]:
     """Applies an edit or a deletion to the message's input that no run has read. Returns whether there was one, and the
     runs that have read inputs with the message."""
     untaken, readers = _inputs_with(connection, thread_id, arrival)
@@ -236,20 +221,14 @@ def change_unread(
         connection.execute(delete(thread_inputs).where(this))
         return True, readers
     # a new id, so that a run that has read the old text does not take this one unread
-    changed: dict[str, object] = {
-        "input_id": new_id(),
-        "text": arrival.text,
-        "sent_at": arrival.sent_at,
-    }
+    changed: dict[str, object] = {"input_id": new_id(), "text": arrival.text, "sent_at": arrival.sent_at}
     if arrival.files:
         changed["files"] = arrival_to_row(arrival)["files"]
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
 
 
-def _inputs_with(
-    connection: Connection, thread_id: str, change: InboxItem
-) -> tuple[str | None, frozenset[str]]:
+def _inputs_with(connection: Connection, thread_id: str, change: InboxItem) -> tuple[str | None, frozenset[str]]:
     """Returns the id of the changed message's input that no run has read, if any, and the runs that have read inputs
     with it. A request that somebody else made about the message is left out, because its author may not change that."""
     if not change.message_ref:
@@ -274,9 +253,7 @@ _SWEEP = Failpoint("storage.sweep_keys")
 SWEPT_AT_ONCE_MAX = 1000
 _ADVANCE = CompiledStatement(upsert_if_greater(inbound_cursors, ("platform", "scope"), "cursor"))
 _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
-_CLAIMED = CompiledStatement(
-    select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key"))
-)
+_CLAIMED = CompiledStatement(select(claimed_keys).where(claimed_keys.c.dedupe_key == bindparam("key")))
 
 
 def _stored(dialect: str) -> Select[*tuple[Any, ...]]:
@@ -336,16 +313,12 @@ class SqlInbox:
         rows = await self._database.read(lambda c: c.execute(statement).all())
         return {row.scope: row.cursor for row in rows}
 
-    async def joined(
-        self, platform: str, workspace_id: str, *, limit: int
-    ) -> tuple[JoinedThread, ...]:
+    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
         """Returns the bound threads of a workspace, the most recently active first."""
         newest = (
             select(threads)
             .where(
-                threads.c.platform == platform,
-                threads.c.workspace_id == workspace_id,
-                threads.c.unbound_at.is_(None),
+                threads.c.platform == platform, threads.c.workspace_id == workspace_id, threads.c.unbound_at.is_(None)
             )
             .order_by(threads.c.last_activity_at.desc(), threads.c.thread_id.desc())
             .limit(limit)
@@ -361,12 +334,7 @@ class SqlInbox:
             )
             .join(thread_inputs, thread_inputs.c.thread_id == newest.c.thread_id)
             .where(reference != "")
-            .group_by(
-                newest.c.thread_id,
-                newest.c.channel_id,
-                newest.c.thread_key,
-                newest.c.last_activity_at,
-            )
+            .group_by(newest.c.thread_id, newest.c.channel_id, newest.c.thread_key, newest.c.last_activity_at)
             .order_by(newest.c.last_activity_at.desc(), newest.c.thread_id.desc())
         )
         rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
@@ -433,9 +401,7 @@ def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Recei
     return receipt
 
 
-def _newer_version(
-    connection: Connection, thread: Thread | None, arrival: InboxItem
-) -> Receipt | None:
+def _newer_version(connection: Connection, thread: Thread | None, arrival: InboxItem) -> Receipt | None:
     """Returns the receipt of a message, an edit or a deletion that a later change of the message has overtaken."""
     if arrival.kind in ("edit", "delete"):
         is_newest = keep_version(connection, thread.thread_id if thread else None, arrival)
@@ -489,18 +455,12 @@ def _duplicate(connection: Connection, key: str, message: str | None = None) -> 
         if row is None or row["thread_id"] is None:
             return None
     return Receipt(
-        decision=Ignore(reason="duplicate"),
-        is_duplicate=True,
-        thread_id=row["thread_id"],
-        run_id=row["run_id"],
+        decision=Ignore(reason="duplicate"), is_duplicate=True, thread_id=row["thread_id"], run_id=row["run_id"]
     )
 
 
 def _carry_out(
-    connection: Connection,
-    arrival: InboxItem,
-    decision: Accept | StopRun,
-    snapshot: ThreadSnapshot | None,
+    connection: Connection, arrival: InboxItem, decision: Accept | StopRun, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     match decision:
         case StopRun():

@@ -9,18 +9,7 @@ from heapq import nsmallest
 from itertools import chain, islice, starmap
 from operator import mul
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Delete,
-    and_,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Delete, and_, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from core.domain.errors import ToolError
@@ -91,14 +80,10 @@ class SqlKnowledge:
         await self._database.write(_RENAME, work)
 
     async def remove(self, scope: Scope, entry_id: str) -> bool:
-        statement = delete(knowledge_entries).where(
-            _of(scope), knowledge_entries.c.entry_id == entry_id
-        )
+        statement = delete(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
         return await self._database.write(_REMOVE, lambda c: c.execute(statement).rowcount > 0)
 
-    async def chunks(
-        self, entry_id: str, *, first: int = 0, limit: int | None = None
-    ) -> tuple[Chunk, ...]:
+    async def chunks(self, entry_id: str, *, first: int = 0, limit: int | None = None) -> tuple[Chunk, ...]:
         statement = (
             select(*CHUNK_COLUMNS)
             .where(knowledge_chunks.c.entry_id == entry_id, knowledge_chunks.c.number >= first)
@@ -107,12 +92,8 @@ class SqlKnowledge:
         )
         return await read_all(self._database, statement, _chunk_of)
 
-    async def search(
-        self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
-    ) -> tuple[Hit, ...]:
-        return await self._database.read(
-            lambda c: read_hits(c, rank_chunks(c, terms, entry_ids, limit))
-        )
+    async def search(self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int) -> tuple[Hit, ...]:
+        return await self._database.read(lambda c: read_hits(c, rank_chunks(c, terms, entry_ids, limit)))
 
 
 _ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
@@ -128,9 +109,7 @@ CHUNK_COLUMNS = [column for column in knowledge_chunks.c if column.name != "term
 
 def read_hits(connection: Connection, scored: Sequence[tuple[int, float]]) -> tuple[Hit, ...]:
     """Returns the chunks with these ids, in the given order."""
-    statement = select(*CHUNK_COLUMNS).where(
-        knowledge_chunks.c.chunk_id.in_([chunk_id for chunk_id, _ in scored])
-    )
+    statement = select(*CHUNK_COLUMNS).where(knowledge_chunks.c.chunk_id.in_([chunk_id for chunk_id, _ in scored]))
     rows = {row["chunk_id"]: row for row in connection.execute(statement).mappings()}
     return tuple(
         Hit(rows[chunk_id]["entry_id"], _chunk_of(rows[chunk_id]), score)
@@ -140,16 +119,12 @@ def read_hits(connection: Connection, scored: Sequence[tuple[int, float]]) -> tu
 
 
 def _of(scope: Scope) -> ColumnElement[bool]:
-    return and_(
-        knowledge_entries.c.scope_kind == scope.kind, knowledge_entries.c.owner_id == scope.owner_id
-    )
+    return and_(knowledge_entries.c.scope_kind == scope.kind, knowledge_entries.c.owner_id == scope.owner_id)
 
 
 def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
     table = knowledge_entries.c
-    return delete(knowledge_entries).where(
-        _of(scope), table.name == name, table.entry_id != entry_id, table.is_ready
-    )
+    return delete(knowledge_entries).where(_of(scope), table.name == name, table.entry_id != entry_id, table.is_ready)
 
 
 def _lock(connection: Connection, *which: ColumnElement[bool]) -> None:
@@ -169,9 +144,7 @@ def _with_content(connection: Connection, scope: Scope, content_hash: str) -> Kn
     return next((one for one in entries if one.content_hash == content_hash), None)
 
 
-def _begin(
-    connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
-) -> KnowledgeEntry | None:
+def _begin(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str) -> KnowledgeEntry | None:
     """Inserts the entry as not ready unless its content exists, and deletes entries that were begun long ago and
     never finished."""
     if known := _with_content(connection, scope, draft.content_hash):
@@ -203,9 +176,7 @@ def _begin(
     return None
 
 
-def _finish(
-    connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str
-) -> KnowledgeEntry:
+def _finish(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str) -> KnowledgeEntry:
     """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
     _lock(connection, _of(scope), knowledge_entries.c.name == draft.name)
     mine = knowledge_entries.c.entry_id == entry_id
@@ -230,11 +201,7 @@ def _batches(entry_id: str, chunks: Iterable[Chunk]) -> Iterator[list[RowValues]
     rest = iter(chunks)
     while batch := list(islice(rest, _BATCH)):
         yield [
-            {
-                **to_row(one),
-                "entry_id": entry_id,
-                "terms": " ".join(index_terms(f"{one.place} {one.text}".lstrip())),
-            }
+            {**to_row(one), "entry_id": entry_id, "terms": " ".join(index_terms(f"{one.place} {one.text}".lstrip()))}
             for one in batch
         ]
 
@@ -259,9 +226,7 @@ class SqlKnowledgeVectors:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def insert_missing(
-        self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]
-    ) -> None:
+    async def insert_missing(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
         def work(connection: Connection) -> None:
             statement = (
                 select(knowledge_chunks.c.chunk_id)
@@ -299,11 +264,7 @@ class SqlKnowledgeVectors:
 
 
 def _nearest_signs(
-    connection: Connection,
-    vector: Sequence[float],
-    model: str,
-    entry_ids: Sequence[str],
-    count: int,
+    connection: Connection, vector: Sequence[float], model: str, entry_ids: Sequence[str], count: int
 ) -> list[int]:
     statement = (
         select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)

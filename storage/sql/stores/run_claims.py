@@ -68,9 +68,7 @@ class SqlRunClaims:
 
     async def heartbeat(self, worker_id: str) -> None:
         values = {"worker_id": worker_id}
-        await self._database.write_statement(
-            _HEARTBEAT, _HEART_BEATS, values, is_durable=False, is_urgent=True
-        )
+        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, values, is_durable=False, is_urgent=True)
 
     async def remove_worker(self, worker_id: str) -> None:
         statement = delete(workers).where(workers.c.worker_id == worker_id)
@@ -95,20 +93,12 @@ class SqlStopRequests:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def request_stop(
-        self, run_id: str, *, by: Person | None = None, at: datetime | None = None
-    ) -> bool:
+    async def request_stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> bool:
         until = at or datetime.now(UTC)
         return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by, until))
 
     async def retry(
-        self,
-        run_id: str,
-        dedupe_key: str,
-        *,
-        continues: bool,
-        by: Person | None = None,
-        at: datetime | None = None,
+        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None, at: datetime | None = None
     ) -> str | None:
         """With `continues` the new run gets the input "Continue." from the requester of the old run."""
         sent_at = at or datetime.now(UTC)
@@ -117,9 +107,7 @@ class SqlStopRequests:
         )
 
 
-def _request_stop(
-    connection: Connection, run_id: str, by: Person | None, until: datetime | None
-) -> bool:
+def _request_stop(connection: Connection, run_id: str, by: Person | None, until: datetime | None) -> bool:
     thread = lock_thread_of_run(connection, run_id)
     if thread is None:
         return False
@@ -142,15 +130,10 @@ def has_recent_heartbeat() -> ColumnElement[bool]:
     return func.abs(DatabaseNow() - workers.c.heartbeat_at) <= WORKER_GONE_SECONDS
 
 
-_HEART_BEATS = CompiledStatement(
-    upsert(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()})
-)
+_HEART_BEATS = CompiledStatement(upsert(workers, ("worker_id",), computed={"heartbeat_at": DatabaseNow()}))
 
 
-_IS_CLAIMABLE = or_(
-    runs.c.status == "queued",
-    (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)),
-)
+_IS_CLAIMABLE = or_(runs.c.status == "queued", (runs.c.status == "running") & not_(is_worker_alive(leases.c.worker_id)))
 
 
 def _claimable_runs() -> Select[tuple[str]]:
@@ -179,9 +162,7 @@ def _claimable_runs() -> Select[tuple[str]]:
     of_workspace = (active.c.platform, active.c.workspace_id)
     in_channel = place(*of_workspace, active.c.channel_id)
     by_person = place(*of_workspace, active.c.requester_id)
-    placed = select(
-        active, case((in_channel > by_person, in_channel), else_=by_person).label("place")
-    ).subquery()
+    placed = select(active, case((in_channel > by_person, in_channel), else_=by_person).label("place")).subquery()
     turn = func.row_number().over(
         partition_by=(placed.c.platform, placed.c.workspace_id),
         order_by=(placed.c.is_claimable, placed.c.place, placed.c.run_id),
@@ -277,12 +258,7 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
 
 def _grant(connection: Connection, lease: Lease) -> None:
     _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
-    began = {
-        "run": lease.run_id,
-        "now_attempt": lease.attempt,
-        "now_deaths": lease.deaths,
-        "now": datetime.now(UTC),
-    }
+    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now_deaths": lease.deaths, "now": datetime.now(UTC)}
     _BEGIN.execute(connection, began)
 
 
@@ -291,49 +267,25 @@ def _release(connection: Connection, lease: Lease) -> None:
         return
     freed = connection.execute(
         update(leases)
-        .where(
-            leases.c.thread_id == lease.thread_id,
-            leases.c.run_id == lease.run_id,
-            leases.c.fence == lease.fence,
-        )
+        .where(leases.c.thread_id == lease.thread_id, leases.c.run_id == lease.run_id, leases.c.fence == lease.fence)
         .values(run_id=None, worker_id=None)
     )
     if freed.rowcount:
         connection.execute(
-            update(runs)
-            .where(runs.c.run_id == lease.run_id)
-            .values(status="queued", requeued_at=datetime.now(UTC))
+            update(runs).where(runs.c.run_id == lease.run_id).values(status="queued", requeued_at=datetime.now(UTC))
         )
 
 
 def _retry(
-    connection: Connection,
-    run_id: str,
-    dedupe_key: str,
-    sent_at: datetime,
-    *,
-    continues: bool,
-    by: Person | None,
+    connection: Connection, run_id: str, dedupe_key: str, sent_at: datetime, *, continues: bool, by: Person | None
 ) -> str | None:
     thread = lock_thread_of_run(connection, run_id)
     if thread is None or read_thread_at(connection, thread.address) != thread:
         return None  # `new` or `forget` has let the conversation go: nobody could reach its run
     old = read_newest_run(connection, thread.thread_id)
-    if (
-        old is None
-        or old.run_id != run_id
-        or old.status in UNENDED
-        or not claim_key(connection, dedupe_key)
-    ):
+    if old is None or old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
         return None
-    run = queue_run(
-        connection,
-        thread,
-        old.requester,
-        old.request_ref,
-        agent_id=old.agent_id,
-        requested_at=sent_at,
-    )
+    run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at)
     if continues and old.requester is not None:
         arrival = InboxItem(
             dedupe_key=dedupe_key,
@@ -365,14 +317,10 @@ class SqlBacklogs:
 def _backlog(connection: Connection) -> Backlog:
     since = func.coalesce(runs.c.requeued_at, runs.c.created_at)
     by_status = select(runs.c.status, func.count(), func.min(since))
-    rows = connection.execute(
-        by_status.where(runs.c.status.in_(_UNENDED)).group_by(runs.c.status)
-    ).all()
+    rows = connection.execute(by_status.where(runs.c.status.in_(_UNENDED)).group_by(runs.c.status)).all()
     queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
     age = DatabaseNow() - workers.c.heartbeat_at
-    alive = connection.execute(
-        select(func.count(), func.max(age)).where(has_recent_heartbeat())
-    ).one()
+    alive = connection.execute(select(func.count(), func.max(age)).where(has_recent_heartbeat())).one()
     shown = select(func.count()).where(renderings.c.is_open)
     now = datetime.now(UTC)
     return Backlog(

@@ -17,33 +17,12 @@ from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult, UsageEntry
 from storage.sql.columns import SanitizedText
 from storage.sql.database import Database, ResultT, Work, read_all
-from storage.sql.rows import (
-    RowValues,
-    event_to_row,
-    input_from_row,
-    message_to_row,
-    to_row,
-    tool_call_from_row,
-)
+from storage.sql.rows import RowValues, event_to_row, input_from_row, message_to_row, to_row, tool_call_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
-from storage.sql.stores.run_transitions import (
-    end_run,
-    insert_deliveries,
-    newest_approval,
-    suspend_run,
-)
+from storage.sql.stores.run_transitions import end_run, insert_deliveries, newest_approval, suspend_run
 from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
-from storage.sql.tables import (
-    leases,
-    messages,
-    renderings,
-    run_events,
-    runs,
-    thread_inputs,
-    threads,
-    tool_calls,
-)
+from storage.sql.tables import leases, messages, renderings, run_events, runs, thread_inputs, threads, tool_calls
 
 _WRITE = Failpoint("storage.write")
 _FINISH = Failpoint("storage.finish")
@@ -69,9 +48,7 @@ _HELD = (
 _HELD_UNLOCKED = CompiledStatement(_HELD)
 _HELD_LOCKED = CompiledStatement(_HELD.with_for_update(of=[threads, leases], key_share=True))
 _ADVANCE = CompiledStatement(
-    update(threads)
-    .where(threads.c.thread_id == bindparam("thread"))
-    .values(next_sequence=bindparam("next"))
+    update(threads).where(threads.c.thread_id == bindparam("thread")).values(next_sequence=bindparam("next"))
 )
 _COME_FURTHER = CompiledStatement(
     update(runs).where(runs.c.run_id == bindparam("run")).values(deaths=bindparam("now_deaths"))
@@ -98,16 +75,11 @@ _END_CALLS = CompiledStatement(
     .values(state=bindparam("now"), result=bindparam("outcome"), metadata=bindparam("details"))
 )
 _IS_WAITING = (thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.taken_by.is_(None))
-_WAITING = CompiledStatement(
-    select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position)
-)
+_WAITING = CompiledStatement(select(thread_inputs).where(*_IS_WAITING).order_by(thread_inputs.c.position))
 _WAITING_IDS = CompiledStatement(select(thread_inputs.c.input_id).where(*_IS_WAITING))
 _TAKE = CompiledStatement(
     update(thread_inputs)
-    .where(
-        thread_inputs.c.thread_id == bindparam("thread"),
-        thread_inputs.c.input_id == bindparam("taken"),
-    )
+    .where(thread_inputs.c.thread_id == bindparam("thread"), thread_inputs.c.input_id == bindparam("taken"))
     .values(taken_by=bindparam("taker"))
 )
 
@@ -134,9 +106,7 @@ class SqlRunJournal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def inputs(
-        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
-    ) -> tuple[ThreadInput, ...]:
+    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         is_new = entry != NOTHING_NEW
 
         def work(connection: Connection) -> tuple[ThreadInput, ...]:
@@ -193,14 +163,10 @@ class SqlRunJournal:
         return await self._database.read(lambda c: newest_approval(c, run_id))
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
-        statement = (
-            select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
-        )
+        statement = select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
         return await read_all(self._database, statement, tool_call_from_row)
 
-    async def sweep_events(
-        self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
-    ) -> int:
+    async def sweep_events(self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX) -> int:
         """Deletes the events of some runs that ended that long ago and are shown completely. Returns how many were
         deleted, 0 if none are left."""
         some = (  # in primary key order, which follows time, so that only the start of the index is read
@@ -257,9 +223,7 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         _TAKE.execute(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
 
 
-def _add_usage(
-    connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held
-) -> None:
+def _add_usage(connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held) -> None:
     # model calls outside turns are booked without a turn id
     answered = next((entry.model for entry in reversed(entries) if entry.turn_id), None)
     # before the sums of the day: who erases a person locks the rows in this order, too
@@ -271,29 +235,19 @@ def _add_usage(
 def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
     _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
     finished = [one.event for one in entry.events if isinstance(one.event, TurnFinished)]
-    if lease.deaths and not all(
-        one.is_mended for one in finished
-    ):  # not those of an earlier attempt
+    if lease.deaths and not all(one.is_mended for one in finished):  # not those of an earlier attempt
         _COME_FURTHER.execute(connection, {"run": lease.run_id, "now_deaths": 0})
 
 
 def _add_messages(
-    connection: Connection,
-    lease: Lease,
-    added: Sequence[Message],
-    first: int,
-    sandbox_id: str | None,
+    connection: Connection, lease: Lease, added: Sequence[Message], first: int, sandbox_id: str | None
 ) -> None:
     if added:
         rows = [message_to_row(message, number) for number, message in enumerate(added, first)]
         _ADD_MESSAGES.execute(connection, *rows)
         _ADVANCE.execute(connection, {"thread": lease.thread_id, "next": first + len(added)})
     if sandbox_id is not None:
-        connection.execute(
-            update(threads)
-            .where(threads.c.thread_id == lease.thread_id)
-            .values(sandbox_id=sandbox_id)
-        )
+        connection.execute(update(threads).where(threads.c.thread_id == lease.thread_id).values(sandbox_id=sandbox_id))
 
 
 def _add_calls(connection: Connection, entry: JournalEntry) -> None:

@@ -14,34 +14,13 @@ from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import (
-    STILL_WANTED,
-    Ask,
-    Attention,
-    Lease,
-    Person,
-    Run,
-    Thread,
-    ThreadSnapshot,
-)
+from core.domain.threads import STILL_WANTED, Ask, Attention, Lease, Person, Run, Thread, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunEnd, RunResult
 from storage.sql.database import Database
-from storage.sql.rows import (
-    RowValues,
-    ask_from_row,
-    event_to_row,
-    input_from_row,
-    message_to_row,
-    run_to_row,
-)
+from storage.sql.rows import RowValues, ask_from_row, event_to_row, input_from_row, message_to_row, run_to_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
-from storage.sql.stores.conversations import (
-    lock_thread,
-    read_next_input,
-    read_open_ask,
-    read_thread,
-)
+from storage.sql.stores.conversations import lock_thread, read_next_input, read_open_ask, read_thread
 from storage.sql.tables import (
     deliveries,
     leases,
@@ -59,9 +38,7 @@ Unanswered = Literal["withdrawn", "expired"]
 _ADD_RUN = CompiledStatement(runs.insert())
 _RUN_NUMBER, _ASK_NUMBER = (
     CompiledStatement(
-        select(func.coalesce(func.max(table.c.number), 0) + 1).where(
-            table.c.thread_id == bindparam("thread")
-        )
+        select(func.coalesce(func.max(table.c.number), 0) + 1).where(table.c.thread_id == bindparam("thread"))
     )
     for table in (runs, pending_asks)
 )
@@ -69,9 +46,7 @@ _RUN_NUMBER, _ASK_NUMBER = (
 _ADD_RENDERING = CompiledStatement(renderings.insert())
 _THREAD = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
-_TURN_TO = CompiledStatement(
-    _THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state"))
-)
+_TURN_TO = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state")))
 
 
 def queue_run(
@@ -123,9 +98,7 @@ def touch_thread(connection: Connection, thread_id: str, *, state: str | None = 
         _TURN_TO.execute(connection, {**values, "new_state": state})
 
 
-def request_stop(
-    connection: Connection, snapshot: ThreadSnapshot, *, until: datetime | None
-) -> None:
+def request_stop(connection: Connection, snapshot: ThreadSnapshot, *, until: datetime | None) -> None:
     """Asks the thread's active run to stop. Ends it at once if no worker has begun it; a run that waits for an approval
     is queued again, so that a worker ends it. The stop covers the request, and what was sent until that time, or so far
     (None). The caller must lock the thread."""
@@ -137,11 +110,7 @@ def request_stop(
         of_thread = newest.where(thread_inputs.c.thread_id == thread_id)
         until = connection.execute(of_thread).scalar_one()
     until = max(filter(None, (until, run.requested_at)), default=run.created_at)
-    connection.execute(
-        update(runs)
-        .where(runs.c.run_id == run.run_id)
-        .values(stop_requested=True, stopped_until=until)
-    )
+    connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(stop_requested=True, stopped_until=until))
     if run.status == "waiting" and snapshot.open_ask is not None:
         resume_run(connection, snapshot.open_ask, thread_id, answer=None, person=None)
     if is_unstarted(run):
@@ -179,17 +148,13 @@ def ask_before_run(connection: Connection, run: Run) -> None:
     end_run(connection, lease, ending)
 
 
-def _keep_unread_inputs(
-    connection: Connection, run: Run, *others: Message, until: datetime | None = None
-) -> None:
+def _keep_unread_inputs(connection: Connection, run: Run, *others: Message, until: datetime | None = None) -> None:
     """Adds the inputs that are unread and were sent until then, and the other messages, to the history of a run that no
     worker executes."""
     waiting = (thread_inputs.c.thread_id == run.thread_id) & thread_inputs.c.taken_by.is_(None)
     if until is not None:
         waiting &= thread_inputs.c.sent_at <= until
-    rows = connection.execute(
-        select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)
-    ).mappings()
+    rows = connection.execute(select(thread_inputs).where(waiting).order_by(thread_inputs.c.position)).mappings()
     kept = [*(unread_message(input_from_row(row), run.run_id) for row in rows), *others]
     connection.execute(update(thread_inputs).where(waiting).values(taken_by=run.run_id))
     of_thread = threads.c.thread_id == run.thread_id
@@ -214,23 +179,12 @@ def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") ->
 
 def _insert_end(connection: Connection, run: Run, ended: RunFinished) -> None:
     """Inserts the only event of a run that no worker has claimed."""
-    event = RunEvent(
-        run_id=run.run_id,
-        thread_id=run.thread_id,
-        cursor=Cursor(0, 1),
-        event=ended,
-        message_id=new_id(),
-    )
+    event = RunEvent(run_id=run.run_id, thread_id=run.thread_id, cursor=Cursor(0, 1), event=ended, message_id=new_id())
     connection.execute(run_events.insert(), event_to_row(event))
 
 
 def close_ask(
-    connection: Connection,
-    ask: Ask,
-    *,
-    answer: str | None,
-    person: Person | None,
-    unanswered: Unanswered = "withdrawn",
+    connection: Connection, ask: Ask, *, answer: str | None, person: Person | None, unanswered: Unanswered = "withdrawn"
 ) -> Ask:
     """Closes an open ask as answered, or as `unanswered` if `answer` is None, and marks its delivery as stale."""
     closed = (
@@ -272,22 +226,14 @@ def resume_run(
 
 def _outdate(connection: Connection, run_id: str, slots: Sequence[str]) -> None:
     """Locks the rendering first, in the order that deliveries are posted."""
-    connection.execute(
-        select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update()
-    )
+    connection.execute(select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update())
     of_ask = (deliveries.c.run_id == run_id) & deliveries.c.slot.in_(slots)
     connection.execute(
-        update(deliveries)
-        .where(of_ask, deliveries.c.state.in_(("pending", "attempting")))
-        .values(is_outdated=True)
+        update(deliveries).where(of_ask, deliveries.c.state.in_(("pending", "attempting"))).values(is_outdated=True)
     )
-    sent = connection.execute(
-        update(deliveries).where(of_ask, deliveries.c.state == "delivered").values(state="stale")
-    )
+    sent = connection.execute(update(deliveries).where(of_ask, deliveries.c.state == "delivered").values(state="stale"))
     if sent.rowcount:
-        connection.execute(
-            update(renderings).where(renderings.c.run_id == run_id).values(is_open=True)
-        )
+        connection.execute(update(renderings).where(renderings.c.run_id == run_id).values(is_open=True))
 
 
 _END = CompiledStatement(
@@ -301,9 +247,7 @@ _END = CompiledStatement(
     )
 )
 _FREE = CompiledStatement(
-    update(leases)
-    .where(leases.c.thread_id == bindparam("thread"))
-    .values(run_id=None, worker_id=None)
+    update(leases).where(leases.c.thread_id == bindparam("thread")).values(run_id=None, worker_id=None)
 )
 _ADD_DELIVERIES = CompiledStatement(partial(insert_ignoring_conflicts, deliveries))
 
@@ -330,11 +274,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> RunEnd:
 
 
 def insert_deliveries(
-    connection: Connection,
-    run_id: str,
-    drafts: tuple[DeliveryDraft, ...],
-    *,
-    ask_id: str | None = None,
+    connection: Connection, run_id: str, drafts: tuple[DeliveryDraft, ...], *, ask_id: str | None = None
 ) -> None:
     """Inserts the drafts whose slot and ordinal are free. The body of an ask gets its `ask_id`."""
     rows: list[RowValues] = []
@@ -364,9 +304,7 @@ def withdraw_open_ask(connection: Connection, thread_id: str) -> None:
         close_ask(connection, ask, answer=None, person=None)
 
 
-def _insert_ask(
-    connection: Connection, lease: Lease, text: str, options: Sequence[str], **others: str
-) -> str:
+def _insert_ask(connection: Connection, lease: Lease, text: str, options: Sequence[str], **others: str) -> str:
     ask_id = new_id()
     connection.execute(
         pending_asks.insert(),
@@ -392,12 +330,7 @@ def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None
     if waiting is None or thread is None:
         return RunEnd()
     follower = queue_run(
-        connection,
-        thread,
-        waiting.author,
-        waiting.message_ref,
-        agent_id=agent_id,
-        requested_at=waiting.sent_at,
+        connection, thread, waiting.author, waiting.message_ref, agent_id=agent_id, requested_at=waiting.sent_at
     )
     return RunEnd(follower.run_id)
 
@@ -433,18 +366,16 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
 def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[str, ...]:
     """Expires approvals that were asked before that time and are still open, and queues their runs. Returns the
     run ids."""
-    old = _APPROVALS.where(
-        pending_asks.c.state == "open", pending_asks.c.created_at < asked_before
-    ).order_by(pending_asks.c.thread_id)
+    old = _APPROVALS.where(pending_asks.c.state == "open", pending_asks.c.created_at < asked_before).order_by(
+        pending_asks.c.thread_id
+    )
     found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
     expired: list[str] = []
     for row in found:
         lock_thread(connection, row["thread_id"])
         ask = read_open_ask(connection, row["thread_id"])
         if ask is not None and ask.ask_id == row["ask_id"]:
-            resume_run(
-                connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired"
-            )
+            resume_run(connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired")
             expired.append(ask.run_id)
     return tuple(expired)
 

@@ -60,9 +60,7 @@ def _found(connection: Connection, provider: str, thread_id: str) -> SandboxReco
     return from_row(SandboxRecord, row) if row else None
 
 
-def _replaced(
-    connection: Connection, record: SandboxRecord, expected: SandboxRecord | None
-) -> bool:
+def _replaced(connection: Connection, record: SandboxRecord, expected: SandboxRecord | None) -> bool:
     if lock_thread(connection, record.thread_id) is None:
         return False
     stored = _found(connection, record.provider, record.thread_id)

@@ -24,9 +24,7 @@ class SqlTakeoverClaims:
 
     async def claim(self, claim: TakeoverClaim) -> bool:
         row = {**to_row(claim, "is_ended"), "ended_at": None}
-        return await self._database.write(
-            _CLAIM, lambda c: insert_or_skip(c, takeover_claims, [row]) == 1
-        )
+        return await self._database.write(_CLAIM, lambda c: insert_or_skip(c, takeover_claims, [row]) == 1)
 
     async def find(self, link_key: str) -> TakeoverClaim | None:
         statement = select(takeover_claims).where(takeover_claims.c.link_key == link_key)
@@ -37,9 +35,7 @@ class SqlTakeoverClaims:
         statement = update(takeover_claims).where(
             takeover_claims.c.link_key == link_key, takeover_claims.c.used_at < used_at
         )
-        await self._database.write(
-            _UPDATE, lambda c: c.execute(statement.values(used_at=used_at)).close()
-        )
+        await self._database.write(_UPDATE, lambda c: c.execute(statement.values(used_at=used_at)).close())
 
     async def end(self, link_key: str) -> bool:
         statement = update(takeover_claims).where(

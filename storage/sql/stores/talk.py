@@ -22,14 +22,7 @@ from core.stores import Feedback
 from storage.sql.database import Database, read_all
 from storage.sql.rows import Row, address_parameters, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
-from storage.sql.tables import (
-    deliveries,
-    follow_modes,
-    heard_messages,
-    message_versions,
-    thread_inputs,
-    threads,
-)
+from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
 from storage.sql.tables import feedback as feedback_rows
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -146,9 +139,7 @@ def read_heard(
 
 def amend_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
     """Applies an edit or a deletion to a message that people wrote to each other."""
-    this = (heard_messages.c.thread_id == thread_id) & (
-        heard_messages.c.message_ref == arrival.message_ref
-    )
+    this = (heard_messages.c.thread_id == thread_id) & (heard_messages.c.message_ref == arrival.message_ref)
     if arrival.kind == "delete":
         connection.execute(delete(heard_messages).where(this))
     elif arrival.kind == "edit":
@@ -201,9 +192,7 @@ def read_follow_mode(connection: Connection, address: Address) -> FollowMode | N
     return modes.get(address.thread_key) or modes.get("")
 
 
-def set_follow_mode(
-    connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool
-) -> None:
+def set_follow_mode(connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
     place: dict[str, object] = {**asdict(address)}
     if is_whole_channel:
         place["thread_key"] = ""
@@ -219,8 +208,7 @@ class SqlFollowModes:
 
     async def set(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
         await self._database.write(
-            _SET_MODE,
-            lambda c: set_follow_mode(c, address, mode, is_whole_channel=is_whole_channel),
+            _SET_MODE, lambda c: set_follow_mode(c, address, mode, is_whole_channel=is_whole_channel)
         )
 
     async def of_channel(self, address: Address) -> FollowMode | None:

@@ -35,11 +35,7 @@ _CHANGE_LIMIT = Failpoint("storage.change_budget_limit")
 _TOKENS = usages.c.input_tokens + usages.c.output_tokens
 _Columns = Sequence[ColumnElement[float]]
 _COUNTED: _Columns = (usages.c.cost_usd, _TOKENS, case((usages.c.cost_usd == 0, _TOKENS), else_=0))
-_COUNTED_OF_DAY: _Columns = (
-    usage_days.c.cost_usd,
-    usage_days.c.tokens,
-    usage_days.c.unpriced_tokens,
-)
+_COUNTED_OF_DAY: _Columns = (usage_days.c.cost_usd, usage_days.c.tokens, usage_days.c.unpriced_tokens)
 _WIDTH = 3 * len(_COUNTED)
 """The number of sums over the person, over the channel, and over all."""
 _RESERVED: _Columns = (
@@ -69,9 +65,7 @@ _SELECT_PLACE = CompiledStatement(
 _SUM_OF_RUN = select(*(func.coalesce(func.sum(column), 0) for column in _COUNTED)).where(
     usages.c.run_id == bindparam("run_id")
 )
-_SUM_OF_DAY = select(
-    *_sums_of(_COUNTED_OF_DAY, usage_days.c.user_id, usage_days.c.channel_id)
-).where(
+_SUM_OF_DAY = select(*_sums_of(_COUNTED_OF_DAY, usage_days.c.user_id, usage_days.c.channel_id)).where(
     usage_days.c.platform == bindparam("platform"),
     usage_days.c.workspace_id == bindparam("workspace_id"),
     usage_days.c.day >= bindparam("since"),
@@ -86,8 +80,7 @@ _ADD_TO_DAY = CompiledStatement(
 )
 _SELECT_LIMITS = CompiledStatement(
     select(budget_limits.c.scope, budget_limits.c.usd, budget_limits.c.tokens).where(
-        budget_limits.c.platform == bindparam("platform"),
-        budget_limits.c.workspace_id == bindparam("workspace_id"),
+        budget_limits.c.platform == bindparam("platform"), budget_limits.c.workspace_id == bindparam("workspace_id")
     )
 )
 _SUM_OF_RESERVED = (
@@ -102,9 +95,7 @@ _SUM_OF_RESERVED = (
     )
 )
 _SUM_DAY = CompiledStatement(_SUM_OF_DAY)
-_SUM_ALL = CompiledStatement(
-    select(*(sums.subquery() for sums in (_SUM_OF_DAY, _SUM_OF_RUN, _SUM_OF_RESERVED)))
-)
+_SUM_ALL = CompiledStatement(select(*(sums.subquery() for sums in (_SUM_OF_DAY, _SUM_OF_RUN, _SUM_OF_RESERVED))))
 """One row with the sums of all three, because running a statement costs more than its sums."""
 _UPDATE_RESERVED = CompiledStatement(
     update(runs)
@@ -147,9 +138,7 @@ class SqlLedger:
 
         return await self._database.read(work)
 
-    async def book(
-        self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
-    ) -> None:
+    async def book(self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person) -> None:
         place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
         entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
 
@@ -160,17 +149,11 @@ class SqlLedger:
 
         await self._database.write(_BOOK, work)
 
-    async def change_limit(
-        self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
-    ) -> None:
-        await self._database.write(
-            _CHANGE_LIMIT, lambda c: _change_limit(c, scope, limit, at=at, by=by)
-        )
+    async def change_limit(self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person) -> None:
+        await self._database.write(_CHANGE_LIMIT, lambda c: _change_limit(c, scope, limit, at=at, by=by))
 
 
-def add_usage(
-    connection: Connection, entries: Sequence[UsageEntry], place: BudgetPlace, of: RowValues
-) -> None:
+def add_usage(connection: Connection, entries: Sequence[UsageEntry], place: BudgetPlace, of: RowValues) -> None:
     """Adds the usage of model calls to the ledger and to the day of the person and the channel. `of` names the thread
     and the run."""
     platform, workspace_id, channel_id, person_id = place
@@ -187,9 +170,7 @@ def add_usage(
     _ADD_TO_DAY.execute(connection, {**day, **sums, "cost_usd": spent.cost_usd})
 
 
-def _change_limit(
-    connection: Connection, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
-) -> None:
+def _change_limit(connection: Connection, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person) -> None:
     place = {"platform": at.platform, "workspace_id": at.workspace_id, "scope": scope}
     if limit is None:
         connection.execute(budget_limits.delete().filter_by(**place))
@@ -200,9 +181,7 @@ def _change_limit(
     record_act(connection, "budget_changed", at, by, subject=subject)
 
 
-def reserve(
-    connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall
-) -> Reservation:
+def reserve(connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall) -> Reservation:
     """`Ledger.reserve` for a run whose place is known."""
     changed = _changed_limits(connection, place)
     if not has_limits(call.budget, changed):
@@ -214,9 +193,7 @@ def reserve(
     spending = replace(days, run=_spent(of_run), changed_limits=changed)
     with_others = spending.plus_reserved(_spending_from(reserved, place))
     is_granted = find_exhausted(call.budget, with_others) is None
-    most = (
-        call.most if is_granted else Spent()
-    )  # a call that died with its worker may have left one
+    most = call.most if is_granted else Spent()  # a call that died with its worker may have left one
     microdollars = round(most.cost_usd * 1e6)
     values = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
     _UPDATE_RESERVED.execute(connection, values)

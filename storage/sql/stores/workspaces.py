@@ -50,9 +50,7 @@ class SqlInstallations:
         return await self._database.read(lambda c: _found(c, platform, workspace_id))
 
     async def join(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
-        return await self._database.write(
-            _JOIN, lambda c: _join(c, platform, workspace_id, organisation_id)
-        )
+        return await self._database.write(_JOIN, lambda c: _join(c, platform, workspace_id, organisation_id))
 
     async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
         return await self._database.read(lambda c: _talks_in(c, platform, workspace_id, channel_id))
@@ -112,9 +110,7 @@ def _join(connection: Connection, platform: str, workspace_id: str, organisation
 def _talks_in(connection: Connection, platform: str, workspace_id: str, channel_id: str) -> bool:
     """Looks at bound threads first, which have an index."""
     anything = select(threads.c.thread_id).where(
-        threads.c.platform == platform,
-        threads.c.workspace_id == workspace_id,
-        threads.c.channel_id == channel_id,
+        threads.c.platform == platform, threads.c.workspace_id == workspace_id, threads.c.channel_id == channel_id
     )
     bound = anything.where(threads.c.unbound_at.is_(None))
     return any(connection.execute(one.limit(1)).first() for one in (bound, anything))
@@ -170,16 +166,10 @@ class SqlPairings:
     async def ask(self, request: PairingRequest, *, open_max: int) -> bool:
         return await self._database.write(_ASK, lambda c: _ask(c, request, open_max))
 
-    async def pair(
-        self, code_hash: str, *, workspace_id: str, at: Address, by: Person
-    ) -> Person | None:
-        return await self._database.write(
-            _PAIR, lambda c: _pair(c, code_hash, workspace_id, at, by)
-        )
+    async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+        return await self._database.write(_PAIR, lambda c: _pair(c, code_hash, workspace_id, at, by))
 
-    async def unpair(
-        self, name: str, *, workspace_id: str, at: Address, by: Person
-    ) -> Person | None:
+    async def unpair(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         return await self._database.write(_UNPAIR, lambda c: _unpair(c, name, workspace_id, at, by))
 
     async def paired(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
@@ -204,9 +194,7 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
     if connection.execute(waiting).scalar_one() >= open_max:
         return False
     connection.execute(
-        delete(pairings).where(
-            here, pairings.c.paired_at.is_(None), pairings.c.expires_at <= request.asked_at
-        )
+        delete(pairings).where(here, pairings.c.paired_at.is_(None), pairings.c.expires_at <= request.asked_at)
     )
     values: dict[str, object] = {
         **to_row(request, "person"),
@@ -219,14 +207,10 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
     return insert_or_skip(connection, pairings, [values]) == 1
 
 
-def _pair(
-    connection: Connection, code_hash: str, workspace_id: str, at: Address, by: Person
-) -> Person | None:
+def _pair(connection: Connection, code_hash: str, workspace_id: str, at: Address, by: Person) -> Person | None:
     now = datetime.now(UTC)
     is_asked = and_(
-        _in_workspace(at.platform, workspace_id),
-        pairings.c.code_hash == code_hash,
-        pairings.c.expires_at > now,
+        _in_workspace(at.platform, workspace_id), pairings.c.code_hash == code_hash, pairings.c.expires_at > now
     )
     found = connection.execute(select(pairings).where(is_asked).with_for_update()).mappings()
     row = found.first()
@@ -242,9 +226,7 @@ def _pair(
     return person
 
 
-def _unpair(
-    connection: Connection, name: str, workspace_id: str, at: Address, by: Person
-) -> Person | None:
+def _unpair(connection: Connection, name: str, workspace_id: str, at: Address, by: Person) -> Person | None:
     paired = _is_paired(at.platform, workspace_id)
     rows = connection.execute(select(pairings).where(paired).with_for_update()).mappings().all()
     found = [row for row in rows if row["person_id"] == name]

@@ -40,9 +40,7 @@ class ThreadRow(SQLModel, table=True, defer_build=True):
     """An address is bound to at most one thread at a time."""
 
     __tablename__ = "thread"
-    __table_args__ = (
-        partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
-    )
+    __table_args__ = (partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),)
 
     thread_id: str = text_primary_key()
     platform: str = text_column()
@@ -180,9 +178,7 @@ class RunRow(SQLModel, table=True, defer_build=True):
 
     __tablename__ = "run"
     __table_args__ = (
-        partial_unique_index(
-            "uq_run_active", "thread_id", condition="status IN ('queued', 'running')"
-        ),
+        partial_unique_index("uq_run_active", "thread_id", condition="status IN ('queued', 'running')"),
         Index("uq_run_number", "thread_id", "number", unique=True),
         Index("ix_run_status", "status"),
         Index("ix_run_requester_id", "requester_id"),
@@ -203,12 +199,8 @@ class RunRow(SQLModel, table=True, defer_build=True):
     attention: str = _attention_column()
     stop_requested: bool = False
     stopped_until: datetime | None = nullable_timestamp_column()
-    reserved_tokens: int = Field(
-        default=0, sa_column=Column(BigInteger, nullable=False, server_default="0")
-    )
-    reserved_microdollars: int = Field(
-        default=0, sa_column=Column(BigInteger, nullable=False, server_default="0")
-    )
+    reserved_tokens: int = Field(default=0, sa_column=Column(BigInteger, nullable=False, server_default="0"))
+    reserved_microdollars: int = Field(default=0, sa_column=Column(BigInteger, nullable=False, server_default="0"))
     finish_reason: str | None = text_column(None)
     error: str | None = text_column(None)
     requested_at: datetime | None = nullable_timestamp_column()
@@ -224,9 +216,7 @@ class ToolCallRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "tool_call"
     __table_args__ = (Index("uq_tool_call_place", "run_id", "turn_id", "index", unique=True),)
 
-    position: int | None = Field(
-        default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite")
-    )
+    position: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
     run_id: str = cascading_foreign_key("run.run_id")
     turn_id: str = text_column()
     index: int = Field(sa_type=Integer)

@@ -128,9 +128,7 @@ class KnowledgeEntryRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "knowledge_entry"
     __table_args__ = (
         partial_unique_index(
-            "uq_knowledge_entry_content",
-            *("scope_kind", "owner_id", "content_hash"),
-            condition="is_ready",
+            "uq_knowledge_entry_content", *("scope_kind", "owner_id", "content_hash"), condition="is_ready"
         ),
     )
 
@@ -138,11 +136,7 @@ class KnowledgeEntryRow(SQLModel, table=True, defer_build=True):
     scope_kind: str = text_column()
     owner_id: str = text_column()
     thread_id: str | None = Field(
-        default=None,
-        foreign_key="thread.thread_id",
-        ondelete="CASCADE",
-        index=True,
-        sa_type=SanitizedText,
+        default=None, foreign_key="thread.thread_id", ondelete="CASCADE", index=True, sa_type=SanitizedText
     )
     name: str = text_column()
     kind: str = text_column()
@@ -162,9 +156,7 @@ class KnowledgeChunkRow(SQLModel, table=True, defer_build=True):
     __tablename__ = "knowledge_chunk"
     __table_args__ = (Index("uq_knowledge_chunk_place", "entry_id", "number", unique=True),)
 
-    chunk_id: int | None = Field(
-        default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite")
-    )
+    chunk_id: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer, "sqlite"))
     entry_id: str = cascading_foreign_key("knowledge_entry.entry_id")
     number: int = Field(sa_type=Integer)
     page: int | None = Field(default=None, sa_type=Integer)

@@ -44,8 +44,7 @@ async def navigate_s() -> float:
     """A later page, from the call to its state and picture."""
     async with sandbox_with_pages("navigate") as sandbox:
         walls = [
-            await _timed(sandbox, "navigate_to", ("page", "other")[number % 2])
-            for number in range(SETTLING + PAGES)
+            await _timed(sandbox, "navigate_to", ("page", "other")[number % 2]) for number in range(SETTLING + PAGES)
         ]
     return median(walls[SETTLING:])
 

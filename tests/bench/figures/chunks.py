@@ -2,14 +2,7 @@
 
 from statistics import median
 
-from core.llm.scripted.scenario import (
-    Conversation,
-    ConversationStart,
-    Scenario,
-    ScriptedCall,
-    Step,
-    TextCondition,
-)
+from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
 from tests.bench.conversation import SENTENCE, converse
 from tests.bench.figure import Figure, note
 from tests.bench.figures.turns import SETTINGS
@@ -31,13 +24,9 @@ async def chunk_cpu_us() -> float:
     async with program(answers, slack=True, settings=SETTINGS) as running:
         for turns in (LONG, SHORT):
             await converse(running, turns)
-        pairs = [
-            (await converse(running, SHORT), await converse(running, LONG)) for _ in range(TIMES)
-        ]
+        pairs = [(await converse(running, SHORT), await converse(running, LONG)) for _ in range(TIMES)]
         running.script.check()
-    costs = sorted(
-        (long.cpu_seconds - short.cpu_seconds) * 1_000_000 / CHUNKS for short, long in pairs
-    )
+    costs = sorted((long.cpu_seconds - short.cpu_seconds) * 1_000_000 / CHUNKS for short, long in pairs)
     note(f"chunk_cpu_us: {' '.join(f'{one:.1f}' for one in costs)}")
     return median(costs)
 

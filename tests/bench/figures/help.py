@@ -20,9 +20,7 @@ async def help_seconds() -> float:
     before = psutil.Process().cpu_times()
     walls = [_show_help() for _ in range(TIMES)]
     after = psutil.Process().cpu_times()
-    spent = (after.children_user + after.children_system) - (
-        before.children_user + before.children_system
-    )
+    spent = (after.children_user + after.children_system) - (before.children_user + before.children_system)
     note(f"help_s: {spent / TIMES:.3f} s CPU each")
     return median(walls)
 

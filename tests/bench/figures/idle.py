@@ -40,7 +40,5 @@ async def idle_cpu_ms_a_second() -> float:
         return (_cpu_ms(running) - before) / MEASURED_SECONDS
 
 
-IDLE_WAKEUPS = Figure(
-    name="idle_wakeups_a_second", unit="1/s", bound=5, measure=idle_wakeups_a_second
-)
+IDLE_WAKEUPS = Figure(name="idle_wakeups_a_second", unit="1/s", bound=5, measure=idle_wakeups_a_second)
 IDLE_CPU = Figure(name="idle_cpu_ms_a_second", unit="ms/s", bound=1, measure=idle_cpu_ms_a_second)

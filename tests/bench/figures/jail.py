@@ -17,9 +17,7 @@ SETTLING = 20
 
 
 @asynccontextmanager
-async def jails(
-    lifecycle_policy: LifecyclePolicy | None = None,
-) -> AsyncGenerator[LocalSandboxProvider]:
+async def jails(lifecycle_policy: LifecyclePolicy | None = None) -> AsyncGenerator[LocalSandboxProvider]:
     """The provider, tried out. Raises Unmeasurable where this machine allows no jail."""
     with passable_folder() as folder:
         provider = LocalSandboxProvider(

@@ -28,9 +28,7 @@ def texts() -> list[str]:
     """Half of them English, half Chinese in their look, words as frequent as in a language: few often, many rarely."""
     chance = random.Random(5)
     words = [
-        "".join(
-            chance.choice(_CONSONANTS) + chance.choice(_VOWELS) for _ in range(chance.randint(1, 4))
-        )
+        "".join(chance.choice(_CONSONANTS) + chance.choice(_VOWELS) for _ in range(chance.randint(1, 4)))
         for _ in range(12_000)
     ]
     signs = [chr(0x4E00 + chance.randrange(6_000)) for _ in range(3_000)]
@@ -65,10 +63,7 @@ async def indexed() -> AsyncGenerator[tuple[SqlKnowledge, list[KnowledgeEntry], 
             store = SqlKnowledge(database)
             knowledge_base = KnowledgeBase(store=store)
             began = time.perf_counter()
-            adding = (
-                knowledge_base.add(SCOPE, f"{at}.txt", _file(one))
-                for at, one in enumerate(contents)
-            )
+            adding = (knowledge_base.add(SCOPE, f"{at}.txt", _file(one)) for at, one in enumerate(contents))
             entries = await asyncio.gather(*adding)
             yield store, entries, contents, time.perf_counter() - began
         finally:
@@ -95,9 +90,7 @@ async def retrieval_ms() -> float:
             content = chance.choice(contents)
             at = chance.randrange(len(content) - 60)
             began = time.process_time()
-            await retrieve_passages(
-                entries, [content[at : at + 60]], store=store, tokens_max=PASSAGE_TOKENS
-            )
+            await retrieve_passages(entries, [content[at : at + 60]], store=store, tokens_max=PASSAGE_TOKENS)
             costs.append((time.process_time() - began) * 1000)
         costs.sort()
         note(f"retrieval_ms: from {costs[0]:.1f} to {costs[-1]:.1f}")

@@ -19,10 +19,6 @@ async def bill_20_turns_usd() -> float:
     return cache_use(await thread_requests(20)).bill_usd
 
 
-PROMPT = Figure(
-    name="prompt_tokens", unit="tokens", bound=3_800, measure=prompt_tokens_without_browser
-)
-PREFIX = Figure(
-    name="prefix_share", unit="percent", bound=95, is_minimum=True, measure=prefix_share
-)
+PROMPT = Figure(name="prompt_tokens", unit="tokens", bound=3_800, measure=prompt_tokens_without_browser)
+PREFIX = Figure(name="prefix_share", unit="percent", bound=95, is_minimum=True, measure=prefix_share)
 BILL = Figure(name="bill_20_turns_usd", unit="USD", bound=0.12, measure=bill_20_turns_usd)

@@ -5,13 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from urllib.parse import unquote
 
-from core.llm.scripted.scenario import (
-    Conversation,
-    ConversationStart,
-    Scenario,
-    Step,
-    TextCondition,
-)
+from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, Step, TextCondition
 from simulator.discord.server import DiscordSimulator
 from simulator.slack.server import SlackSimulator
 from simulator.view import SimulatedPlatform
@@ -40,16 +34,12 @@ async def reaction_p95_ms() -> float:
     async with program(GREETING, slack=True, discord=True) as running:
         assert running.slack is not None
         assert running.discord is not None
-        slack = await _on(
-            "slack", running.slack, _slack_calls(running.slack), "eyes", "white_check_mark"
-        )
+        slack = await _on("slack", running.slack, _slack_calls(running.slack), "eyes", "white_check_mark")
         discord = await _on("discord", running.discord, _discord_calls(running.discord), "👀", "✅")
     return max(percentile(slack, 95), percentile(discord, 95))
 
 
-async def _on(
-    name: str, platform: SimulatedPlatform, arrived: When_, seen: str, done: str
-) -> list[float]:
+async def _on(name: str, platform: SimulatedPlatform, arrived: When_, seen: str, done: str) -> list[float]:
     channel = next(one.channel_id for one in platform.view().channels if not one.is_direct)
     text = f"@{platform.view().bot_name} {QUESTION}"
     waits: list[float] = []

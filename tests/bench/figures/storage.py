@@ -76,7 +76,5 @@ async def disk_kb_a_turn() -> float:
     return (await measured()).disk_bytes / 1000
 
 
-DATABASE = Figure(
-    name="database_bytes_a_turn", unit="bytes", bound=9_000, measure=database_bytes_a_turn
-)
+DATABASE = Figure(name="database_bytes_a_turn", unit="bytes", bound=9_000, measure=database_bytes_a_turn)
 DISK = Figure(name="disk_kb_a_turn", unit="kB", bound=110, measure=disk_kb_a_turn)

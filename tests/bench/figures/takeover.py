@@ -16,15 +16,10 @@ async def click_p95_ms() -> float:
         if provider.browser_unavailable_reason:
             raise Unmeasurable(provider.browser_unavailable_reason)
         with tempfile.TemporaryDirectory() as folder:
-            async with (
-                waiting(Path(folder), provider, PAGE) as scene,
-                helper(scene.link) as person,
-            ):
+            async with waiting(Path(folder), provider, PAGE) as scene, helper(scene.link) as person:
                 await person.begin()
                 taken = sorted(await click_to_pixel_ms(person, clicks=CLICKS))
     return taken[int(CLICKS * 0.95) - 1]
 
 
-takeover_click_p95_ms = Figure(
-    name="takeover_click_p95_ms", unit="ms", bound=250, measure=click_p95_ms
-)
+takeover_click_p95_ms = Figure(name="takeover_click_p95_ms", unit="ms", bound=250, measure=click_p95_ms)

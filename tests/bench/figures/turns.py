@@ -18,9 +18,7 @@ SETTINGS = {"sandbox": "unsafe-process", "log_level": "ERROR"}
 
 async def turn_cpu_50_ms() -> float:
     """CPU of the program alone, user and system, in a conversation of 50 turns; the model answers at once."""
-    async with program(
-        scenario(WARM_UP, SHORTEST, TURNS), slack=True, settings=SETTINGS
-    ) as running:
+    async with program(scenario(WARM_UP, SHORTEST, TURNS), slack=True, settings=SETTINGS) as running:
         await converse(running, WARM_UP)
         shortest = await converse(running, SHORTEST)
         costs = [await converse(running, TURNS) for _ in range(CONVERSATIONS)]
@@ -40,20 +38,13 @@ async def turn_cpu_growth() -> float:
     51st to the 150th, relative to the first 50. Pairs, so that both halves meet the same neighbours."""
     # a known family: in the narrow window of an unknown model the history would be summed up on the way
     settings = {**SETTINGS, "max_turns": str(LONG_TURNS + 1), "model": "threadhand/gpt-bench"}
-    async with program(
-        scenario(WARM_UP, TURNS, LONG_TURNS), slack=True, settings=settings
-    ) as running:
+    async with program(scenario(WARM_UP, TURNS, LONG_TURNS), slack=True, settings=settings) as running:
         await converse(running, WARM_UP)
-        pairs = [
-            (await converse(running, TURNS), await converse(running, LONG_TURNS))
-            for _ in range(PAIRS)
-        ]
+        pairs = [(await converse(running, TURNS), await converse(running, LONG_TURNS)) for _ in range(PAIRS)]
         running.script.check()
     ratios = sorted(long.cpu_ms_per_turn / short.cpu_ms_per_turn for short, long in pairs)
     late = median(map(_late_ratio, pairs))
-    note(
-        f"turn_cpu_growth: {' '.join(f'{one:.2f}' for one in ratios)}; the turns after the 50th alone {late:.2f}"
-    )
+    note(f"turn_cpu_growth: {' '.join(f'{one:.2f}' for one in ratios)}; the turns after the 50th alone {late:.2f}")
     return median(ratios)
 
 

@@ -14,10 +14,7 @@ TIMES = 7
 TOOL = ToolSpec(
     name="create_file",
     description="Creates a file.",
-    parameters={
-        "type": "object",
-        "properties": {"file_path": {"type": "string"}, "file_contents": {"type": "string"}},
-    },
+    parameters={"type": "object", "properties": {"file_path": {"type": "string"}, "file_contents": {"type": "string"}}},
     example={"file_path": "a.html", "file_contents": "x"},
 )
 LINE = '  <li class="row">one < two &amp; `three`, <a href="#4">four</a></li>\n'
@@ -30,10 +27,7 @@ async def xml_200kb_ms() -> float:
         'I write it.\n<function_calls>\n<invoke name="create_file">\n<parameter name="file_path">a.html</parameter>\n'
         f'<parameter name="file_contents">{page}</parameter>\n</invoke>\n</function_calls>'
     )
-    deltas = [
-        TextDelta(text=text[at : at + CHUNK_CHARACTERS])
-        for at in range(0, len(text), CHUNK_CHARACTERS)
-    ]
+    deltas = [TextDelta(text=text[at : at + CHUNK_CHARACTERS]) for at in range(0, len(text), CHUNK_CHARACTERS)]
     costs = sorted(_cost_ms(deltas, page) for _ in range(TIMES))
     note(f"xml_200kb_ms: {' '.join(f'{one:.0f}' for one in costs)} for {len(deltas)} pieces")
     return median(costs)

@@ -73,9 +73,7 @@ async def no_upload(address: Address, file: OutgoingFile) -> object:
 
 
 def command_deps(
-    world: World,
-    sandboxes: SandboxProvider | None = None,
-    wake_delivery: Callable[[str], None] = lambda _run_id: None,
+    world: World, sandboxes: SandboxProvider | None = None, wake_delivery: Callable[[str], None] = lambda _run_id: None
 ) -> CommandDeps:
     stores = world.deps.stores
     return CommandDeps(
@@ -106,18 +104,12 @@ def command_deps(
         follow_modes=SqlFollowModes(world.database),
         describe_run=partial(describe_run, stores.conversations),
         budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET, policy=AccessPolicy()),
-        admin=AdminDeps(
-            policy=AccessPolicy(),
-            pairings=SqlPairings(world.database),
-            log=SqlAuditLog(world.database),
-        ),
+        admin=AdminDeps(policy=AccessPolicy(), pairings=SqlPairings(world.database), log=SqlAuditLog(world.database)),
     )
 
 
 @pytest.fixture
-async def stage(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[ReceiverStage]:
+async def stage(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ReceiverStage]:
     monkeypatch.setattr(erasure, "CLOSE_POLLS_MAX", 2)  # no run is shown here
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []

@@ -22,13 +22,7 @@ from core.tools.agent_editing import build_edit_agent
 from core.tools.tool import ToolSet
 from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.receiver_stage import (
-    ALICE,
-    BOB,
-    HERE,
-    ReceiverStage,
-    message,
-)
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, message
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -51,9 +45,7 @@ def office(stage: ReceiverStage) -> ReceiverStage:
     stage.world.with_deps(roster=roster, toolbox=ToolSet(box))
     policy = AccessPolicy(workspaces=("*",), admins=(ALICE.person_id,))
     commands = replace(
-        stage.receiver.commands,
-        roster=roster,
-        admin=replace(stage.receiver.commands.admin, policy=policy),
+        stage.receiver.commands, roster=roster, admin=replace(stage.receiver.commands.admin, policy=policy)
     )
     stage.receiver = replace(stage.receiver, policy=policy, commands=commands)
     return stage
@@ -97,9 +89,7 @@ async def told(stage: ReceiverStage, run_id: str) -> str:
     return str(tools[-1].content["content"])
 
 
-async def test_an_admin_approves_what_is_shown_whole_and_the_agent_works(
-    office: ReceiverStage,
-) -> None:
+async def test_an_admin_approves_what_is_shown_whole_and_the_agent_works(office: ReceiverStage) -> None:
     run_id, ask = await asked(office)
     for line in [*PROMPT.split("\n"), "Weekly report", "create_file"]:
         assert line in ask.text
@@ -109,9 +99,7 @@ async def test_an_admin_approves_what_is_shown_whole_and_the_agent_works(
     await office.play(run_id)
     saved = (await agents(office))["weekly-report"]
     assert saved.prompt == PROMPT
-    assert [name for name in ("create_file", "execute_command") if saved.tools.has(name)] == [
-        "create_file"
-    ]
+    assert [name for name in ("create_file", "execute_command") if saved.tools.has(name)] == ["create_file"]
     office.world.model.turns = [text("the report")]
     heard = await office.receiver.receive(message("go", key="slack:2", agent_id="weekly-report"))
     await office.play(heard.run_id)
@@ -197,11 +185,7 @@ async def test_a_draft_is_shown_with_its_changes_and_saved_by_nobody(office: Rec
     before = await agents(office)
     heard = await office.receiver.receive(message("make coding brief"))
     run_id = await office.play(heard.run_id)
-    results = [
-        str(one.content["content"])
-        for one in await office.world.history(run_id)
-        if one.type == "tool"
-    ]
+    results = [str(one.content["content"]) for one in await office.world.history(run_id) if one.type == "tool"]
     assert "You write and repair programs." in results[0]
     assert "nothing is saved yet" in results[1]
     assert "-  You write and repair programs." in results[1]
@@ -210,9 +194,7 @@ async def test_a_draft_is_shown_with_its_changes_and_saved_by_nobody(office: Rec
 
 
 async def say(stage: ReceiverStage, argument: str, by: Person = ALICE) -> Outcome:
-    called = CommandCalled(
-        address=HERE, dedupe_key=argument, name="agents", argument=argument, person=by
-    )
+    called = CommandCalled(address=HERE, dedupe_key=argument, name="agents", argument=argument, person=by)
     return await answer_command(called, stage.receiver.commands)
 
 
@@ -222,9 +204,7 @@ async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStag
     await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe kind."}))
     await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe `clear`."}))
     listed = (await say(office, "versions coding", BOB)).notice
-    assert listed.startswith(
-        "Versions of `coding`, newest first:\n- 3 (works now): 1 lines more, 1 fewer"
-    )
+    assert listed.startswith("Versions of `coding`, newest first:\n- 3 (works now): 1 lines more, 1 fewer")
     compared = (await say(office, "compare coding 2 3", BOB)).notice
     assert compared == "```diff\n...\n   Be brief.\n-  Be kind.\n+  Be 'clear'.\n" + (
         " tools: " + json.dumps(first.tools.model_dump(exclude_defaults=True)) + "\n```"
@@ -244,9 +224,7 @@ async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStag
     assert "already" in (await say(office, "reset coding")).notice
 
 
-async def test_a_long_comparison_fits_into_a_message_and_counts_the_rest(
-    office: ReceiverStage,
-) -> None:
+async def test_a_long_comparison_fits_into_a_message_and_counts_the_rest(office: ReceiverStage) -> None:
     roster = office.receiver.commands.roster
     first = (await agents(office))["coding"]
     await roster.save(first.model_copy(update={"prompt": "\n".join(f"```{n}" for n in range(900))}))
@@ -288,8 +266,6 @@ def test_it_is_read_from_words(words: str, argument: str) -> None:
     assert parse_admin_command(words) == ("agents", argument)
 
 
-@pytest.mark.parametrize(
-    "words", ["agents versions of coding, please", "agents rollback coding", "the agents reset x"]
-)
+@pytest.mark.parametrize("words", ["agents versions of coding, please", "agents rollback coding", "the agents reset x"])
 def test_other_words_are_for_the_agent(words: str) -> None:
     assert parse_admin_command(words) is None

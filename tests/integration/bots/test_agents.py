@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from bots.bootstrap.inbound import build_roster
-from bots.bootstrap.model_clients import (
-    ProviderClients,
-    build_model_client,
-    missing_key_warnings,
-    shared_key_for,
-)
+from bots.bootstrap.model_clients import ProviderClients, build_model_client, missing_key_warnings, shared_key_for
 from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
 from bots.inbound.commands.dispatch import HELP, CommandDeps, answer_command
 from bots.settings import Settings, load_settings
@@ -52,9 +47,7 @@ async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: Wo
     assert "- `threadhand`: Does whatever is asked" in told
     assert told.count("(works here)") == 1
     chosen = await use(deps, "`Research`")
-    assert chosen == Outcome(
-        notice="`research` works in this conversation from the next request on.", is_private=False
-    )
+    assert chosen == Outcome(notice="`research` works in this conversation from the next request on.", is_private=False)
     assert "- `research` (works here): " in (await use(deps)).notice
 
 
@@ -102,9 +95,7 @@ async def test_only_who_is_addressed_is_refused(world: World) -> None:
     known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
     asked = message(agent_id="nobody")
     refused = decide_message(asked, None, known)
-    assert refused == Ignore(
-        reason="no such agent", notice="There is no agent nobody. There are: coding."
-    )
+    assert refused == Ignore(reason="no such agent", notice="There is no agent nobody. There are: coding.")
     silent = decide_message(message(agent_id="nobody", is_addressed=False), None, known)
     assert silent == Ignore(reason="not addressed")
     assert decide_message(message(agent_id="coding"), None, known) == Accept()
@@ -143,9 +134,7 @@ def no_versions() -> Any:
     return None
 
 
-def test_a_tool_server_that_is_not_set_up_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tool_server_that_is_not_set_up_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "own.yaml").write_text("name: A\ndescription: B\nmcp_servers: [tickets]\n")
     here = settings(AGENTS_DIR=str(tmp_path), CHANNEL_AGENTS="C1=own")
     assert "own" not in build_roster(here, no_versions(), ()).files.latest
@@ -160,8 +149,7 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
         build_model_client(here)
     (told,) = missing_key_warnings([agent], here)
     assert told == (
-        "The agent own cannot work yet: "
-        "The model anthropic/claude-x needs a key: set ANTHROPIC_API_KEY in .env."
+        "The agent own cannot work yet: The model anthropic/claude-x needs a key: set ANTHROPIC_API_KEY in .env."
     )
     router = ProviderClients(here)
     with pytest.raises(ModelRejected) as refused:
@@ -211,9 +199,7 @@ async def test_the_status_says_who_works(world: World) -> None:
         ("openrouter/some/model", "https://models.example", "of-the-settings"),
     ],
 )
-def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(
-    model: str, base_url: str, key: str
-) -> None:
+def test_the_key_of_the_settings_stands_back_for_an_agents_own_provider(model: str, base_url: str, key: str) -> None:
     environ = {
         "THREADHAND_MODEL": "openai/gpt-x",
         "THREADHAND_FALLBACK_MODELS": "anthropic/fallback",

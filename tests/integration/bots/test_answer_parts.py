@@ -120,9 +120,7 @@ async def test_the_next_answer_waits_for_all_parts_however_long_they_take(
     assert paragraphs(stage) == [0, 1, 2, 3]
 
 
-async def test_a_question_waits_for_the_answer_before_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_question_waits_for_the_answer_before_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "ORDER_LOOK_SECONDS", 0.01)
     tools = dict(stage.world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text}")
@@ -143,7 +141,4 @@ async def test_a_question_waits_for_the_answer_before_it(
     stage.delivery.start()
     await until(lambda: bool(stage.of(AskPrompt)))
     order = [type(one.newest) for one in stage.surface.posted if one.contents]
-    assert [kind for kind in order if kind in (AnswerPart, AskPrompt, Notice)] == [
-        *[AnswerPart] * 3,
-        AskPrompt,
-    ]
+    assert [kind for kind in order if kind in (AnswerPart, AskPrompt, Notice)] == [*[AnswerPart] * 3, AskPrompt]

@@ -12,13 +12,7 @@ from bots.delivery.answer_stream import STREAM_AFTER_CHARACTERS
 from bots.delivery.content import AnswerPart, RunStatus
 from bots.delivery.poster import AnswerStreams
 from bots.delivery.run_view import RunView
-from core.domain.errors import (
-    ModelUnavailable,
-    SurfaceError,
-    SurfaceRateLimited,
-    SurfaceRefused,
-    SurfaceUnclear,
-)
+from core.domain.errors import ModelUnavailable, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from core.llm.retry import stream_with_retries
 from core.ports import Precondition, TextDelta, ThinkingDelta
@@ -58,9 +52,7 @@ class GrowingSurface(FakeSurface):
 
         return await self._do("start", carry_out, precondition)
 
-    async def append(
-        self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition
-    ) -> None:
+    async def append(self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition) -> None:
         def carry_out() -> None:
             assert not self.is_finished
             self.appends.append(markdown)
@@ -69,12 +61,7 @@ class GrowingSurface(FakeSurface):
         await self._do("append", carry_out, precondition)
 
     async def finish(
-        self,
-        address: Address,
-        stream: Delivery,
-        content: AnswerPart | None,
-        *,
-        precondition: Precondition,
+        self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
     ) -> None:
         def carry_out() -> None:
             self.is_finished = True
@@ -94,9 +81,7 @@ async def growing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> GrowingSurfa
     return surface
 
 
-async def played(
-    stage: Stage, surface: GrowingSurface, *turns: Played, gate: asyncio.Event
-) -> None:
+async def played(stage: Stage, surface: GrowingSurface, *turns: Played, gate: asyncio.Event) -> None:
     """Plays the turns, and opens the gate once the first half is shown."""
     stage.world.model.turns = list(turns)
     _, running = await stage.start_followed()
@@ -122,14 +107,10 @@ async def test_an_answer_is_shown_in_whole_words_while_the_model_thinks_and_writ
     assert all(one.endswith(" ") for one in growing.appends if one)
 
 
-async def test_the_status_does_not_repeat_what_a_stream_shows(
-    stage: Stage, growing: GrowingSurface
-) -> None:
+async def test_the_status_does_not_repeat_what_a_stream_shows(stage: Stage, growing: GrowingSurface) -> None:
     await stage.use_status_after(0)
     gate, end = asyncio.Event(), asyncio.Event()
-    stage.world.model.turns = [
-        [TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]
-    ]
+    stage.world.model.turns = [[TextDelta(text=FIRST), gate, TextDelta(text="More."), end, *text(SECOND)]]
     _, running = await stage.start_followed()
     await until(lambda: FIRST in "".join(growing.written.values()))
     gate.set()
@@ -164,9 +145,7 @@ async def test_a_short_answer_is_posted(stage: Stage, growing: GrowingSurface) -
     assert growing.written == {}
 
 
-async def test_an_append_that_is_limited_is_sent_again(
-    stage: Stage, growing: GrowingSurface
-) -> None:
+async def test_an_append_that_is_limited_is_sent_again(stage: Stage, growing: GrowingSurface) -> None:
     limited = SurfaceRateLimited("slowly", retry_after_seconds=0.01)
     growing.failures += [Failure("append", limited), Failure("append", limited)]
     gate = asyncio.Event()
@@ -206,33 +185,23 @@ async def test_an_answer_that_streams_while_somebody_writes_is_there_once(
     growing.edit_interval_seconds = seconds
     first: Played = [TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]
     await leave_first_answer(
-        stage,
-        first,
-        text("The totals."),
-        gate,
-        after=lambda: FIRST in "".join(growing.written.values()),
+        stage, first, text("The totals."), gate, after=lambda: FIRST in "".join(growing.written.values())
     )
     assert answers(growing) == [f"{FIRST}{SECOND}".strip(), "The totals."]
     assert all(one.contents for one in growing.posted), "the stream has become the answer"
 
 
-async def test_nothing_streams_after_a_reply_that_was_left(
-    stage: Stage, growing: GrowingSurface
-) -> None:
+async def test_nothing_streams_after_a_reply_that_was_left(stage: Stage, growing: GrowingSurface) -> None:
     first: Played = [TextDelta(text="Short."), gate := asyncio.Event(), ended()]
     second: Played = [TextDelta(text=FIRST), more := asyncio.Event(), *text(SECOND)]
     opening = spawn(until(lambda: len(stage.world.model.requests) == 2), name="second turn")
     opening.add_done_callback(lambda _: asyncio.get_running_loop().call_later(0.1, more.set))
-    await leave_first_answer(
-        stage, first, second, gate, after=lambda: bool(stage.world.model.requests)
-    )
+    await leave_first_answer(stage, first, second, gate, after=lambda: bool(stage.world.model.requests))
     assert answers(growing) == ["Short.", f"{FIRST}{SECOND}".strip()]
     assert growing.written == {}
 
 
-async def test_an_answer_that_the_model_begins_again_is_there_once(
-    stage: Stage, growing: GrowingSurface
-) -> None:
+async def test_an_answer_that_the_model_begins_again_is_there_once(stage: Stage, growing: GrowingSurface) -> None:
     gate = asyncio.Event()
     again: Played = [TextDelta(text=SECOND), TextDelta(text=FIRST), ended()]
     first: Played = [TextDelta(text=FIRST), gate, ModelUnavailable("gone")]
@@ -271,9 +240,7 @@ async def test_the_answer_is_there_once_if_the_stream_fails(
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
 
 
-async def test_the_files_of_a_streamed_answer_follow_it(
-    stage: Stage, growing: GrowingSurface
-) -> None:
+async def test_the_files_of_a_streamed_answer_follow_it(stage: Stage, growing: GrowingSurface) -> None:
     stage.surface.files_per_message = 5
     gate, arguments = asyncio.Event(), '{"text": "Done.", "attachments": "report.txt"}'
     stage.world.model.turns = [[TextDelta(text=FIRST), gate, *calls(("complete", arguments))]]
@@ -284,6 +251,4 @@ async def test_the_files_of_a_streamed_answer_follow_it(
     await running
     await stage.shown()
     assert answers(growing) == [f"{FIRST.strip()}\n\nDone."]
-    assert [(one.file_name, one.file_bytes) for one in growing.posted if one.file_name] == [
-        ("report.txt", b"12345")
-    ]
+    assert [(one.file_name, one.file_bytes) for one in growing.posted if one.file_name] == [("report.txt", b"12345")]

@@ -31,15 +31,11 @@ def deps(world: World) -> CommandDeps:
 
 
 async def told(deps: CommandDeps, argument: str, by: Person = ALICE) -> str:
-    called = CommandCalled(
-        address=HERE, dedupe_key=argument, name="budget", argument=argument, person=by
-    )
+    called = CommandCalled(address=HERE, dedupe_key=argument, name="budget", argument=argument, person=by)
     return (await answer_command(called, deps)).notice
 
 
-async def test_a_run_at_its_limit_goes_on_after_an_admin_has_raised_it(
-    world: World, deps: CommandDeps
-) -> None:
+async def test_a_run_at_its_limit_goes_on_after_an_admin_has_raised_it(world: World, deps: CommandDeps) -> None:
     world.model.turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
     run_id = await world.run("go")
     last = (await world.events(run_id))[-1]
@@ -48,10 +44,7 @@ async def test_a_run_at_its_limit_goes_on_after_an_admin_has_raised_it(
     assert len(world.model.requests) == 2
 
     assert await told(deps, "run 60 tokens") == "The limit for a run is now 60 tokens."
-    world.model.turns = [
-        *[calls(("echo", f'{{"text": "{number}"}}')) for number in range(2)],
-        text("done"),
-    ]
+    world.model.turns = [*[calls(("echo", f'{{"text": "{number}"}}')) for number in range(2)], text("done")]
     last = (await world.events(await world.run("go on")))[-1]
     assert isinstance(last, RunFinished)
     assert last.finish_reason == "stop"
@@ -63,17 +56,14 @@ async def test_only_admins_change_limits(deps: CommandDeps) -> None:
 
 
 async def test_a_limit_is_switched_off_and_restored(deps: CommandDeps) -> None:
-    assert (
-        await told(deps, "person 7.50") == "The limit for a person and day is now 7.50 US dollars."
-    )
+    assert await told(deps, "person 7.50") == "The limit for a person and day is now 7.50 US dollars."
     assert "a person and day: 7.50 US dollars (you have used 0.00" in await told(deps, "")
     assert await told(deps, "run none") == "The limit for a run is now no limit."
     assert await told(deps, "run default") == "The limit for a run is now 30 tokens."
 
 
 @pytest.mark.parametrize(
-    "argument",
-    ["run", "run much", "run -5", "run nan", "run inf", "run 5 eggs", "world 5", "run 1e999"],
+    "argument", ["run", "run much", "run -5", "run nan", "run inf", "run 5 eggs", "world 5", "run 1e999"]
 )
 async def test_a_limit_that_is_none_changes_nothing(deps: CommandDeps, argument: str) -> None:
     assert await told(deps, argument) == LIMIT_USAGE
@@ -93,8 +83,6 @@ def test_the_command_is_read_from_a_message(words: str, argument: str) -> None:
     assert parse_admin_command(words) == ("budget", argument)
 
 
-@pytest.mark.parametrize(
-    "words", ["budget for 2027, please", "budget run the numbers for me", "the budget run 5"]
-)
+@pytest.mark.parametrize("words", ["budget for 2027, please", "budget run the numbers for me", "the budget run 5"])
 def test_a_request_about_a_budget_is_a_request(words: str) -> None:
     assert parse_admin_command(words) is None

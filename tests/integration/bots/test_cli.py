@@ -62,9 +62,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 def test_an_unknown_setting_is_one_line_and_exit_code_two(tmp_path: Path, name: str) -> None:
     result = command(tmp_path, name, THREADHAND_MODLE="x")
     assert result.returncode == 2
-    assert result.stderr == (
-        "threadhand: THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?\n"
-    )
+    assert result.stderr == ("threadhand: THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?\n")
     assert result.stdout == ""
 
 
@@ -101,10 +99,7 @@ def test_the_slack_manifest_is_printed_for_either_mode(tmp_path: Path) -> None:
 
 def test_commands_that_find_nothing_to_do_say_so(tmp_path: Path) -> None:
     migrated = command(tmp_path, "migrate")
-    assert (migrated.returncode, migrated.stdout) == (
-        0,
-        "The database has this version's tables.\n",
-    )
+    assert (migrated.returncode, migrated.stdout) == (0, "The database has this version's tables.\n")
     audit = command(tmp_path, "audit")
     assert audit.stdout == "The audit log is empty: the agent has not been used yet.\n"
 
@@ -119,10 +114,7 @@ def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
 def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:
     result = command(tmp_path, "doctor", THREADHAND_SANDBOX="none", THREADHAND_HTTP_PORT="0")
     assert result.returncode == 1
-    assert (
-        "fail  model     is not chosen, so runs cannot start. Choose one with `threadhand setup`"
-        in result.stdout
-    )
+    assert "fail  model     is not chosen, so runs cannot start. Choose one with `threadhand setup`" in result.stdout
     assert result.stderr == ""
 
 
@@ -154,10 +146,7 @@ def test_up_starts_with_what_is_set_and_names_the_rest(tmp_path: Path) -> None:
         [sys.executable, "-m", "bots", "up"],
         cwd=tmp_path,
         env=environment(
-            tmp_path,
-            THREADHAND_HTTP_PORT="0",
-            THREADHAND_MODEL="openai/gpt-5",
-            THREADHAND_SLACK_BOT_TOKEN="xoxb-1",
+            tmp_path, THREADHAND_HTTP_PORT="0", THREADHAND_MODEL="openai/gpt-5", THREADHAND_SLACK_BOT_TOKEN="xoxb-1"
         ),
         stderr=subprocess.PIPE,
         text=True,

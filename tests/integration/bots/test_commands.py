@@ -48,17 +48,13 @@ async def test_new_closes_an_open_question_at_once(stage: ReceiverStage) -> None
     assert now.open_ask is None
 
 
-async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(
-    stage: ReceiverStage,
-) -> None:
+async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
     before = await stage.world.deps.stores.conversations.find(HERE)
     assert before is not None
     await stage.receiver.receive(command("new", "k1"))
-    refused = await stage.receiver.receive(
-        replace(command("forget", "k2", argument="yes"), person=BOB)
-    )
+    refused = await stage.receiver.receive(replace(command("forget", "k2", argument="yes"), person=BOB))
     assert refused.notice == NOT_YOURS
     assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)
     await stage.receiver.receive(command("forget", "k3", argument="yes"))
@@ -68,26 +64,17 @@ async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(
 async def test_status_files_and_usage_answer_at_once(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     outcome = await stage.receiver.receive(message())
-    assert (await stage.receiver.receive(command("status", "k1"))).notice == (
-        "Waiting in line for alice."
-    )
+    assert (await stage.receiver.receive(command("status", "k1"))).notice == ("Waiting in line for alice.")
     await stage.play(outcome.run_id)
     assert "completed" in (await stage.receiver.receive(command("status", "k2"))).notice
-    assert (
-        "10 tokens in, 5 out, $0.0010"
-        in (await stage.receiver.receive(command("usage", "k3"))).notice
-    )
-    assert (await stage.receiver.receive(command("files", "k4"))).notice == (
-        "There are no files yet."
-    )
+    assert "10 tokens in, 5 out, $0.0010" in (await stage.receiver.receive(command("usage", "k3"))).notice
+    assert (await stage.receiver.receive(command("files", "k4"))).notice == ("There are no files yet.")
 
 
 def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     usage = Usage(input_tokens=1_000, cached_tokens=10, output_tokens=5, cost_usd=0.03)
     assert format_usage(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
-    assert format_usage(replace(usage, estimated_usd=0.02)).endswith(
-        "$0.0300 ($0.0200 of it estimated)"
-    )
+    assert format_usage(replace(usage, estimated_usd=0.02)).endswith("$0.0300 ($0.0200 of it estimated)")
 
 
 async def test_a_repeated_command_is_answered_once(stage: ReceiverStage) -> None:
@@ -96,9 +83,7 @@ async def test_a_repeated_command_is_answered_once(stage: ReceiverStage) -> None
 
 
 @pytest.mark.parametrize("name", ["status", "files", "usage", "help", "new", "forget"])
-async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(
-    stage: ReceiverStage, name: str
-) -> None:
+async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(stage: ReceiverStage, name: str) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     arm("storage.claim_key.before:raise")
@@ -115,16 +100,12 @@ async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(
 async def test_a_command_that_comes_twice_at_once_is_answered_once(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
-    outcomes = await asyncio.gather(
-        *(stage.receiver.receive(command("forget", argument="yes")) for _ in range(3))
-    )
+    outcomes = await asyncio.gather(*(stage.receiver.receive(command("forget", argument="yes")) for _ in range(3)))
 
     assert [one.notice[:9] for one in outcomes if not one.is_ignored] == ["Forgotten"]
 
 
-async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one"), text("two")]
     await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
     await stage.receiver.receive(command("forget", argument="yes"))
@@ -134,9 +115,7 @@ async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(
     assert await stage.world.deps.stores.conversations.find(HERE) is not None
 
 
-async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(
-    stage: ReceiverStage,
-) -> None:
+async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     before = await stage.world.deps.stores.conversations.find(HERE)
@@ -170,17 +149,14 @@ class OvertakenSandboxes(MemorySandboxes):
             await self.open(thread_id, fence=1)
 
 
-async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(
-    stage: ReceiverStage,
-) -> None:
+async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     sandboxes = OvertakenSandboxes()
     receiver = replace(
         stage.receiver,
         commands=replace(
-            stage.receiver.commands,
-            erasure=replace(stage.receiver.commands.erasure, sandboxes=sandboxes),
+            stage.receiver.commands, erasure=replace(stage.receiver.commands.erasure, sandboxes=sandboxes)
         ),
     )
 
@@ -196,13 +172,7 @@ async def one_piece(content: bytes) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize(
     ("size_bytes", "words"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1500, "1.5 kB"),
-        (2_340_000, "2.3 MB"),
-        (3 * 10**9, "3.0 GB"),
-    ],
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2_340_000, "2.3 MB"), (3 * 10**9, "3.0 GB")],
 )
 def test_a_size_reads_well(size_bytes: int, words: str) -> None:
     assert format_size(size_bytes) == words

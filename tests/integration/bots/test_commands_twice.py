@@ -10,14 +10,7 @@ from core.domain.errors import StorageUnavailable
 from core.domain.plans import Plan, Step
 from core.flow.steps import add_plan
 from tests.fakes.streamed_model import text
-from tests.integration.bots.receiver_stage import (
-    BOB,
-    HERE,
-    ReceiverStage,
-    command,
-    message,
-    runs_of,
-)
+from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -52,9 +45,7 @@ async def test_a_step_is_added_once(stage: ReceiverStage, monkeypatch: pytest.Mo
     await stage.play((await stage.receiver.receive(message("hello"))).run_id)
     (run,) = await runs_of(stage)
     plans = stage.world.deps.stores.plans
-    plan = Plan(
-        plan_id="p", title="t", steps=(Step(text="one"),), run_id=run.run_id, seen_message_id=""
-    )
+    plan = Plan(plan_id="p", title="t", steps=(Step(text="one"),), run_id=run.run_id, seen_message_id="")
     await plans.change(run.thread_id, lambda known: add_plan(known, plan))
 
     await carried_out_twice(stage, monkeypatch, "plan", "add Pay Bob 100 EUR", "and now?")

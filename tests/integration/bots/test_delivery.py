@@ -16,13 +16,7 @@ from bots.inbound.actions import IncomingMessage
 from bots.inbound.commands.erasure import forget_thread
 from bots.inbound.receiver import arrival_of
 from core.domain.approval import APPROVE_ONCE, CHOICES
-from core.domain.errors import (
-    ModelRejected,
-    SurfaceError,
-    SurfaceRateLimited,
-    SurfaceRefused,
-    SurfaceUnclear,
-)
+from core.domain.errors import ModelRejected, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunEvent
 from core.domain.threads import Accept, Address, InboxItem
 from core.ports import TextDelta
@@ -129,9 +123,7 @@ def is_card(posted: Posted) -> bool:
     return bool(posted.contents) and isinstance(posted.newest, AskPrompt)
 
 
-async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(
-    stage: Stage,
-) -> None:
+async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(stage: Stage) -> None:
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
@@ -190,9 +182,7 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
     assert len(stage.of(AskPrompt)) == 1
 
 
-async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(
-    stage: Stage,
-) -> None:
+async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
@@ -331,14 +321,7 @@ async def test_a_quick_answer_is_the_only_message(stage: Stage) -> None:
     for _ in range(3):
         await stage.run()
     assert stage.of(RunStatus) == []
-    assert [one for _, one in stage.surface.reactions] == [
-        "seen",
-        "done",
-        "seen",
-        "done",
-        "seen",
-        "asking",
-    ]
+    assert [one for _, one in stage.surface.reactions] == ["seen", "done", "seen", "done", "seen", "asking"]
     assert not stage.surface.was_typing
 
 
@@ -364,11 +347,7 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
 
 async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
     limited = SurfaceRateLimited("slow down", retry_after_seconds=60)
-    stage.world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("wait", '{"text": "y"}')),
-        text("The answer."),
-    ]
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), calls(("wait", '{"text": "y"}')), text("The answer.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
@@ -402,10 +381,7 @@ async def test_a_failed_run_says_so_once_in_the_status(stage: Stage) -> None:
 
 
 async def test_an_answered_question_shows_who_answered_also_after_a_restart(stage: Stage) -> None:
-    stage.world.model.turns = [
-        calls(("ask", '{"text": "Which?", "options": ["A", "B"]}')),
-        text("A it is."),
-    ]
+    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}')), text("A it is.")]
     await stage.run()
     (prompt,) = stage.of(AskPrompt)
     await stage.delivery.close()
@@ -482,10 +458,7 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
     await stage.shown()
     (asked,) = stage.surface.posted
     assert isinstance(asked.newest, AskPrompt)
-    assert (asked.newest.ask.text, asked.newest.ask.options) == (
-        "I was away. Still wanted?",
-        ("Yes, go ahead", "No"),
-    )
+    assert (asked.newest.ask.text, asked.newest.ask.options) == ("I was away. Still wanted?", ("Yes, go ahead", "No"))
     assert stage.surface.reactions[-1] == ("1.0", "asking")
 
 

@@ -83,15 +83,11 @@ async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: S
     stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
     await stage.run()
     parts = [one.newest for one in stage.of(AnswerPart)]
-    assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list(
-        "012345"
-    )
+    assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list("012345")
 
 
 async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
-    stage.world.model.turns = [
-        calls(("complete", '{"text": "Done.", "attachments": "none.txt, ../../etc/passwd"}'))
-    ]
+    stage.world.model.turns = [calls(("complete", '{"text": "Done.", "attachments": "none.txt, ../../etc/passwd"}'))]
     await stage.run()
     said = [one.newest.markdown for one in stage.of(Notice) if isinstance(one.newest, Notice)]
     assert len(said) == 2
@@ -246,9 +242,7 @@ async def test_a_process_killed_at_any_write_leaves_nothing_lost_and_nothing_twi
     assert left == []
 
 
-async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file(
-    stage: Stage,
-) -> None:
+async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file(stage: Stage) -> None:
     options = [f"option {number}" for number in range(500)]
     stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
     await stage.run()

@@ -108,8 +108,6 @@ async def test_answers_of_a_time_in_which_the_platform_takes_no_posts_are_posted
     monkeypatch.setattr(stage.surface, "post", post)
 
     await stage.shown()
-    assert [one.newest for one in stage.of(AnswerPart)] == [
-        AnswerPart(markdown="The answer.", run_id=run_id)
-    ]
+    assert [one.newest for one in stage.of(AnswerPart)] == [AnswerPart(markdown="The answer.", run_id=run_id)]
     assert stage.of(Notice) == []
     assert stage.surface.reactions[-1] == ("1", "done")

@@ -26,12 +26,7 @@ class Slow(FakeSurface):
         self.gate = asyncio.Event()
 
     async def react(
-        self,
-        address: Address,
-        message_ref: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
+        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         self.reacting.set()
         await self.gate.wait()
@@ -67,11 +62,7 @@ async def test_a_reaction_on_its_way_is_not_the_last_one_on_an_answered_question
     stage.surface = surface = Slow()
     await stage.delivery.close()
     stage.delivery = stage.new_delivery("worker-1")
-    stage.world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("ask", '{"text": "Which one?"}')),
-        text("done"),
-    ]
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), calls(("ask", '{"text": "Which one?"}')), text("done")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
     running = asyncio.ensure_future(execute(run_id, stage.world.deps))
@@ -104,9 +95,7 @@ class FailingOnce(SqlDeliveries):
 
     is_down = True
 
-    async def plan(
-        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
-    ) -> tuple[Delivery, ...]:
+    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         if self.is_down:
             self.is_down = False
             raise StorageUnavailable("the database refuses connections")

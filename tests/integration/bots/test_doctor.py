@@ -50,10 +50,7 @@ async def test_a_working_configuration_has_no_failure(env_file: Path) -> None:
 
 async def test_the_services_outside_are_told_with_what_turns_them_on(env_file: Path) -> None:
     told = (await found(env_file))["outside"]
-    assert (told.state, told.fact) == (
-        "note",
-        "searches the web without a key and reads pages by itself.",
-    )
+    assert (told.state, told.fact) == ("note", "searches the web without a key and reads pages by itself.")
     assert "THREADHAND_RAPIDAPI_KEY (data providers)" in told.remedy
     keys = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_MODEL")
     more = ("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_ACCOUNT_ID")
@@ -72,14 +69,9 @@ async def test_the_jail_and_its_limits_are_tried_without_a_network(env_file: Pat
 
 @pytest.mark.parametrize(
     ("public_url", "fact"),
-    [
-        ("", "is not set."),
-        ("http://127.0.0.1:1", "http://127.0.0.1:1 is an address of this machine only."),
-    ],
+    [("", "is not set."), ("http://127.0.0.1:1", "http://127.0.0.1:1 is an address of this machine only.")],
 )
-async def test_people_in_a_live_chat_need_a_public_address(
-    env_file: Path, public_url: str, fact: str
-) -> None:
+async def test_people_in_a_live_chat_need_a_public_address(env_file: Path, public_url: str, fact: str) -> None:
     live = {"DISCORD_TOKEN": "client-secret", "ALLOWED_USERS": "*", "MODEL": ""}
     finding = (await found(env_file, is_offline=False, PUBLIC_URL=public_url, **live))["public"]
     assert (finding.state, finding.fact) == ("note", fact)
@@ -113,18 +105,14 @@ async def test_servers_that_do_not_answer_are_found(env_file: Path) -> None:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
         findings = await found(
-            env_file,
-            REDIS_URL=f"redis://127.0.0.1:{port}",
-            DATABASE_URL=f"postgresql://u:hidden@127.0.0.1:{port}/d",
+            env_file, REDIS_URL=f"redis://127.0.0.1:{port}", DATABASE_URL=f"postgresql://u:hidden@127.0.0.1:{port}/d"
         )
     assert (findings["redis"].state, findings["database"].state) == ("fail", "fail")
     assert "hidden" not in f"{findings}"
 
 
 @pytest.mark.parametrize(("policy", "state"), [("allkeys-lru", "fail"), ("noeviction", "ok")])
-async def test_a_redis_that_may_delete_the_queue_is_found(
-    env_file: Path, policy: str, state: str
-) -> None:
+async def test_a_redis_that_may_delete_the_queue_is_found(env_file: Path, policy: str, state: str) -> None:
     with redis() as url:
         client = create_redis_client(url)
         await client.config_set("maxmemory", "50mb")
@@ -181,15 +169,10 @@ async def test_half_a_set_up_is_found_before_any_call(env_file: Path) -> None:
 
 async def test_a_missing_model_key_is_named(env_file: Path) -> None:
     finding = (await found(env_file, MODEL="anthropic/claude-x", LLM_API_KEY=""))["model"]
-    assert (finding.state, finding.remedy) == (
-        "fail",
-        "Set ANTHROPIC_API_KEY, or THREADHAND_LLM_API_KEY.",
-    )
+    assert (finding.state, finding.remedy) == ("fail", "Set ANTHROPIC_API_KEY, or THREADHAND_LLM_API_KEY.")
 
 
-@pytest.mark.parametrize(
-    "model", ["ollama/llama3", "bedrock/anthropic.claude-3", "vertex_ai/gemini-2.0-flash"]
-)
+@pytest.mark.parametrize("model", ["ollama/llama3", "bedrock/anthropic.claude-3", "vertex_ai/gemini-2.0-flash"])
 async def test_a_provider_without_api_keys_needs_none(env_file: Path, model: str) -> None:
     assert (await found(env_file, MODEL=model, LLM_API_KEY=""))["model"].state == "ok"
 
@@ -218,19 +201,14 @@ async def test_agents_are_read_as_the_program_reads_them(env_file: Path) -> None
     assert "agent own cannot work yet: The model anthropic/x needs a key" in finding.fact
     (folder / "own.yaml").write_text("name: A\n")
     finding = (await found(env_file, AGENTS_DIR=str(folder)))["agents"]
-    assert (finding.state, finding.fact) == (
-        "fail",
-        "The agent file own.yaml: description: it is missing.",
-    )
+    assert (finding.state, finding.fact) == ("fail", "The agent file own.yaml: description: it is missing.")
 
 
 async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> None:
     async with embeddings_fake() as fake:
         own = {"LLM_BASE_URL": fake.base_url, "EMBEDDING_MODEL": "e5"}
         good = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
-        bad = (await found(env_file, is_offline=False, LLM_API_KEY="sk-secret-key", **own))[
-            "meaning"
-        ]
+        bad = (await found(env_file, is_offline=False, LLM_API_KEY="sk-secret-key", **own))["meaning"]
         fake.fault = "garbage"
         odd = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
     gone = (await found(env_file, is_offline=False, LLM_API_KEY=fake.key, **own))["meaning"]
@@ -242,9 +220,7 @@ async def test_the_model_of_embeddings_is_tried_with_its_key(env_file: Path) -> 
     assert "THREADHAND_EMBEDDING_MODEL" in gone.remedy
 
 
-async def test_a_model_of_embeddings_without_its_key_is_found_and_none_is_no_finding(
-    env_file: Path,
-) -> None:
+async def test_a_model_of_embeddings_without_its_key_is_found_and_none_is_no_finding(env_file: Path) -> None:
     assert "meaning" not in await found(env_file, is_offline=False, MODEL="")
     settings = {"MODEL": "", "EMBEDDING_MODEL": "openai/e", "LLM_API_KEY": ""}
     finding = (await found(env_file, is_offline=False, **settings))["meaning"]

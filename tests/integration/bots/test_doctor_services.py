@@ -66,9 +66,7 @@ class Services:
 
 
 @pytest.fixture
-async def services(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[Services, None]:
+async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Services, None]:
     for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     async with AsyncExitStack() as stack:
@@ -84,8 +82,7 @@ async def test_services_that_work_are_named_with_what_they_are(services: Service
     lines = [str(one) for one in findings]
     count = len(BOT_SCOPES)
     assert (
-        f"ok    slack     knows the bot as threadhand in simulated ({count} of {count} scopes,"
-        " Socket Mode)." in lines
+        f"ok    slack     knows the bot as threadhand in simulated ({count} of {count} scopes, Socket Mode)." in lines
     )
     assert "ok    discord   knows the bot as threadhand in 1 server: Simulated server." in lines
     assert "ok    model     small answers and accepts tools." in lines
@@ -104,15 +101,11 @@ async def test_an_optional_scope_may_be_missing(services: Services) -> None:
     scopes = tuple(one for one in services.slack.settings.scopes if one not in OPTIONAL_SCOPES)
     services.slack.configure(replace(services.slack.settings, scopes=scopes))
     (line,) = await services.found("slack")
-    assert line.startswith(
-        "note  slack     threadhand in simulated has 18 of 19 scopes; missing: usergr"
-    )
+    assert line.startswith("note  slack     threadhand in simulated has 18 of 19 scopes; missing: usergr")
     assert "usergroups:read, which is optional. Paste the output of" in line
 
 
-async def test_a_token_of_a_removed_app_is_told_with_the_way_to_a_new_one(
-    services: Services,
-) -> None:
+async def test_a_token_of_a_removed_app_is_told_with_the_way_to_a_new_one(services: Services) -> None:
     services.slack.tenants.withdraw(services.slack.workspace)
     line = await services.failed()
     assert line.startswith("fail  slack     refuses the bot token: account_inactive. The app was")
@@ -176,26 +169,18 @@ async def test_a_bot_without_a_server_gets_its_invitation(services: Services) ->
     assert "is in no server. Add it: https://discord.com/oauth2/authorize?client_id=1001" in line
 
 
-async def test_a_model_that_the_endpoint_does_not_have_is_told_with_those_it_has(
-    services: Services,
-) -> None:
+async def test_a_model_that_the_endpoint_does_not_have_is_told_with_those_it_has(services: Services) -> None:
     line = await services.failed(MODEL="nonsense")
-    assert line.endswith(
-        "/v1 does not have nonsense. Set THREADHAND_MODEL to one that it has: large, small."
-    )
+    assert line.endswith("/v1 does not have nonsense. Set THREADHAND_MODEL to one that it has: large, small.")
     line = await services.failed(LLM_API_KEY="sk-nonsense-key")
     assert "refuses the key of small. Correct THREADHAND_LLM_API_KEY" in line
     assert "sk-nonsense-key" not in line
     assert services.model.requests == []
 
 
-async def test_a_model_that_takes_no_tools_is_asked_without_them_as_in_runs(
-    services: Services,
-) -> None:
+async def test_a_model_that_takes_no_tools_is_asked_without_them_as_in_runs(services: Services) -> None:
     services.model.has_tools = False
-    assert "small answers and accepts tools written as text." in " ".join(
-        await services.found("model")
-    )
+    assert "small answers and accepts tools written as text." in " ".join(await services.found("model"))
     (request,) = services.model.requests
     assert not request.get("tools")
 
@@ -224,9 +209,7 @@ async def test_the_program_is_no_witness_of_its_own_clock(services: Services) ->
     services.discord.settings.clock_seconds = HOUR
     async with fake_web_service([]) as web:
         web.faults["/healthz"] = says(b'{"status": "ok"}')
-        (line,) = await services.found(
-            "clock", PUBLIC_URL=web.url, LLM_BASE_URL="http://127.0.0.1:9"
-        )
+        (line,) = await services.found("clock", PUBLIC_URL=web.url, LLM_BASE_URL="http://127.0.0.1:9")
     assert line.startswith("fail  clock     is 60 min behind the services")
 
 
@@ -262,9 +245,7 @@ async def test_allowed_slack_channels_are_looked_at(services: Services) -> None:
     assert f"the allowed channel #general is archived. Take {general.channel_id} out of" in line
 
 
-async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_out(
-    services: Services,
-) -> None:
+async def test_services_that_do_not_answer_are_untested_and_offline_leaves_them_out(services: Services) -> None:
     gone = {
         "SLACK_API_URL": "http://127.0.0.1:9",
         "DISCORD_API_URL": "http://127.0.0.1:9",
@@ -304,9 +285,7 @@ async def test_keys_of_web_services_are_tried(services: Services) -> None:
     assert lines[0].startswith("note  outside   can do more. For more set THREADHAND_RAPIDAPI_KEY")
 
 
-async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried(
-    services: Services,
-) -> None:
+async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried(services: Services) -> None:
     image = {"IMAGE_API_URL": services.model.base_url, "IMAGE_API_KEY": services.model.key}
     lines = await services.found("outside", RAPIDAPI_KEY="r", IMAGE_MODEL="openai/small", **image)
     assert lines[1:] == [
@@ -322,9 +301,7 @@ async def test_the_image_model_is_looked_up_and_data_keys_are_said_to_be_untried
     assert "sk-bad" not in line
     # the key of the language model's endpoint is sent nowhere else
     lines = await services.found("outside", IMAGE_MODEL="other/small")
-    assert (
-        "other/small is not tried, because pictures cost money; its provider does not" in lines[1]
-    )
+    assert "other/small is not tried, because pictures cost money; its provider does not" in lines[1]
 
 
 async def test_the_public_address_is_fetched(services: Services) -> None:
@@ -344,9 +321,7 @@ async def test_hostile_answers_are_no_reason_to_fail(services: Services) -> None
     for body in (b"[]", b'{"ok": 1}', b"<html>", b"x" * 5_000_000, b'{"ok": true, "team": [1]}'):
         async with fake_web_service([]) as web:
             web.faults[""] = says(body)
-            findings = await services.findings(
-                SLACK_API_URL=web.url, DISCORD_API_URL=web.url, LLM_BASE_URL=web.url
-            )
+            findings = await services.findings(SLACK_API_URL=web.url, DISCORD_API_URL=web.url, LLM_BASE_URL=web.url)
         assert {"slack", "discord", "model"} <= {one.subject for one in findings}
 
 
@@ -359,9 +334,7 @@ async def test_a_program_that_has_started_is_told_what_will_fail(services: Servi
     assert services.model.requests == []
     (dead,) = await late(LLM_API_KEY="sk-dead")
     assert dead.startswith("Model: http://127.0.0.1:")
-    assert dead.endswith(
-        "refuses the key of small. Correct THREADHAND_LLM_API_KEY or the key of its provider."
-    )
+    assert dead.endswith("refuses the key of small. Correct THREADHAND_LLM_API_KEY or the key of its provider.")
     (unlisted,) = await late(FALLBACK_MODELS="nonsense")
     assert "does not list nonsense, which may work all the same. `threadhand doctor`" in unlisted
     assert services.model.requests == []
@@ -397,9 +370,7 @@ async def test_what_is_found_late_is_logged_after_the_start(services: Services) 
     assert " warning " in lines[-1]
 
 
-async def test_findings_are_printed_as_json(
-    services: Services, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_findings_are_printed_as_json(services: Services, capsys: pytest.CaptureFixture[str]) -> None:
     code = print_findings(await services.findings(MODEL="nonsense"), as_json=True)
     told = json.loads(capsys.readouterr().out)
     assert (code, told["ok"]) == (1, False)

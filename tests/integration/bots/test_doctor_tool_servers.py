@@ -31,12 +31,7 @@ def stdio(program: str, *arguments: str, **more: object) -> dict[str, object]:
 async def found(folder: Path, servers: Mapping[str, object] | str) -> tuple[Finding, ...]:
     config = folder / "mcp.json"
     config.write_text(servers if isinstance(servers, str) else json.dumps({"servers": servers}))
-    settings = {
-        "DATA_DIR": folder / "data",
-        "SANDBOX": "none",
-        "HTTP_PORT": 0,
-        "MCP_CONFIG": config,
-    }
+    settings = {"DATA_DIR": folder / "data", "SANDBOX": "none", "HTTP_PORT": 0, "MCP_CONFIG": config}
     env_file = folder / ".env"
     env_file.write_text("\n".join(f"THREADHAND_{name}={text}" for name, text in settings.items()))
     return await run_checks(env_file)
@@ -49,11 +44,7 @@ async def of_servers(folder: Path, servers: Mapping[str, object] | str) -> list[
 async def test_each_server_is_connected_to_and_its_tools_are_named(tmp_path: Path) -> None:
     async with http_fake("http") as web:
         first, second = await of_servers(
-            tmp_path,
-            {
-                "child": stdio("mcp_server.py", enabled_tools=["e*", "who_am_i"]),
-                "web": {"url": web.url},
-            },
+            tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["e*", "who_am_i"]), "web": {"url": web.url}}
         )
     assert str(first) == "ok    mcp       child answers with 2 tools: echo, who_am_i."
     assert second.state == "ok"
@@ -61,13 +52,8 @@ async def test_each_server_is_connected_to_and_its_tools_are_named(tmp_path: Pat
     assert second.fact.endswith(" more.")
 
 
-async def test_a_server_that_is_not_there_says_what_to_do_beside_one_that_is(
-    tmp_path: Path,
-) -> None:
-    gone = {
-        "url": f"http://127.0.0.1:1/mcp?key={SECRET}",
-        "headers": {"Authorization": f"Bearer {SECRET}"},
-    }
+async def test_a_server_that_is_not_there_says_what_to_do_beside_one_that_is(tmp_path: Path) -> None:
+    gone = {"url": f"http://127.0.0.1:1/mcp?key={SECRET}", "headers": {"Authorization": f"Bearer {SECRET}"}}
     nowhere = {"command": "/no/such/program", "env": {"API_TOKEN": SECRET}}
     servers = {"gone": gone, "nowhere": nowhere, "child": stdio("mcp_server.py")}
     lost, absent, there = await of_servers(tmp_path, servers)
@@ -83,10 +69,7 @@ async def test_a_server_that_does_not_answer_is_given_up(tmp_path: Path) -> None
     mute = {"command": "sleep", "args": ["600"], "connect_timeout_seconds": 0.5}
     async with asyncio.timeout(60):
         (finding,) = await of_servers(tmp_path, {"mute": mute})
-    assert (finding.state, finding.fact) == (
-        "fail",
-        "mute: it did not answer within 0.5 s.",
-    )
+    assert (finding.state, finding.fact) == ("fail", "mute: it did not answer within 0.5 s.")
 
 
 async def test_what_a_server_says_with_its_secret_is_told_without(
@@ -101,9 +84,7 @@ async def test_what_a_server_says_with_its_secret_is_told_without(
 
 
 async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> None:
-    (finding,) = await of_servers(
-        tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])}
-    )
+    (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_server.py", enabled_tools=["nothing_*"])})
     assert finding.state == "note"
     assert finding.fact.startswith("child answers, but none of its ")
     assert "enabled_tools" in finding.remedy
@@ -113,8 +94,7 @@ async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> N
     (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_hostile.py", "many")})
     assert finding.state == "ok"
     assert (
-        "77 of its 1000 tools can be used, left out: 51 in runs with all own tools: a model accepts 128"
-        in finding.fact
+        "77 of its 1000 tools can be used, left out: 51 in runs with all own tools: a model accepts 128" in finding.fact
     )
 
 

@@ -54,9 +54,7 @@ class _Thread:
         self._is_readable = is_readable
         self._is_long = is_long
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         assert limit
         assert after is None
         if not self._is_readable:
@@ -68,9 +66,7 @@ class _Thread:
             return ChatPage(messages=(reply,), root=first, omitted=3)
         return ChatPage(messages=(first,))
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         raise NotImplementedError
 
     def sent_at(self, message_ref: str) -> datetime:
@@ -98,9 +94,7 @@ async def test_whoever_started_the_thread_may_forget_what_others_asked_there(
     assert await stage.world.deps.stores.conversations.snapshot(thread_id) is None
 
 
-async def test_a_conversation_whose_requester_is_forgotten_is_not_anybodys(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_conversation_whose_requester_is_forgotten_is_not_anybodys(stage: ReceiverStage) -> None:
     await worked(stage)
     me = replace(command("forget", "me", argument="me yes"), person=ALICE)
     assert "Forgotten" in (await stage.receiver.receive(me)).notice
@@ -108,16 +102,13 @@ async def test_a_conversation_whose_requester_is_forgotten_is_not_anybodys(
     assert await forgets(stage, _Thread(), carol) == NOT_YOURS
 
 
-async def test_nobody_else_forgets_if_it_cannot_be_read_who_started_the_thread(
-    stage: ReceiverStage,
-) -> None:
+async def test_nobody_else_forgets_if_it_cannot_be_read_who_started_the_thread(stage: ReceiverStage) -> None:
     await worked(stage)
     assert await forgets(stage, _Thread(is_readable=False), SOMEBODY) == NOT_YOURS
 
 
 @pytest.mark.parametrize(
-    ("words", "argument"),
-    [("forget", ""), ("Forget  me", "me"), ("forget me yes.", "me yes"), ("forget yes!", "yes")],
+    ("words", "argument"), [("forget", ""), ("Forget  me", "me"), ("forget me yes.", "me yes"), ("forget yes!", "yes")]
 )
 def test_forget_is_a_command_only_if_it_is_the_whole_message(words: str, argument: str) -> None:
     assert parse_forget_command(words) == argument
@@ -153,9 +144,7 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     conversations = stage.world.deps.stores.conversations
     there = replace(HERE, thread_key="2.0")
     await stage.receiver.receive(replace(message(key="m2"), address=there))
-    mcp = await conversations.create(
-        Address(platform="api", workspace_id="", channel_id="mcp", thread_key="session")
-    )
+    mcp = await conversations.create(Address(platform="api", workspace_id="", channel_id="mcp", thread_key="session"))
 
     async def forget(thread_id: str) -> None:
         await forget_thread(thread_id, stage.receiver.commands.erasure)

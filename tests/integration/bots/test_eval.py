@@ -37,9 +37,7 @@ async def play(player: str, **options: object) -> EvalResult:
 
 
 def failed(result: EvalResult) -> dict[str, tuple[str, ...]]:
-    return {
-        task.name: one.problems for task in result.tasks for one in task.attempts if not one.passed
-    }
+    return {task.name: one.problems for task in result.tasks for one in task.attempts if not one.passed}
 
 
 @pytest.mark.timeout(SECONDS_MAX)
@@ -66,10 +64,7 @@ async def test_results_are_written_and_compared(tmp_path: Path) -> None:
     lines: list[str] = []
     for player, attempts in (("golden", 2), ("lazy", 1)):
         options = EvalOptions(
-            model=f"scripted:{player}",
-            names=("greeting-needs-no-tools",),
-            attempts=attempts,
-            out_dir=tmp_path / player,
+            model=f"scripted:{player}", names=("greeting-needs-no-tools",), attempts=attempts, out_dir=tmp_path / player
         )
         assert await run_eval(settings(), options, lines.append) == (player == "lazy")
     assert any(line.startswith("passed  greeting-needs-no-tools") for line in lines)
@@ -98,9 +93,7 @@ async def test_what_cannot_be_played_is_said_at_once() -> None:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(
-    tmp_path: Path,
-) -> None:
+async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tmp_path: Path) -> None:
     async with staged("slack", STORY) as stage:
         stage.program.start()
         await stage.connected()
@@ -118,7 +111,5 @@ async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(
     task = yaml.safe_load((folder / "task.yaml").read_text())
     assert task["acts"][0]["say"].startswith("@agent ")
     assert {"posted": {"name": "lines.txt"}} in task["checks"]
-    result = await evaluate(
-        settings(), load_tasks(tmp_path / "tasks"), EvalOptions(model="scripted:golden")
-    )
+    result = await evaluate(settings(), load_tasks(tmp_path / "tasks"), EvalOptions(model="scripted:golden"))
     assert failed(result) == {}

@@ -49,14 +49,11 @@ def deps(world: World) -> CommandDeps:
     world.address = HERE
     knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
     world.with_deps(
-        knowledge_base=knowledge_base,
-        toolbox=ToolSet({"search_knowledge": all_tools()["search_knowledge"]}),
+        knowledge_base=knowledge_base, toolbox=ToolSet({"search_knowledge": all_tools()["search_knowledge"]})
     )
     deps = command_deps(world)
     knowledge = replace(
-        deps.knowledge,
-        sources={"slack": Texts()},
-        charge=build_usage_pricer(lambda _model: PRICE, NO_METRICS),
+        deps.knowledge, sources={"slack": Texts()}, charge=build_usage_pricer(lambda _model: PRICE, NO_METRICS)
     )
     return replace(deps, knowledge=knowledge)
 
@@ -99,15 +96,11 @@ async def test_what_cannot_be_had_is_said_file_by_file(deps: CommandDeps) -> Non
         ("dance", "Write `knowledge add`"),
     ],
 )
-async def test_a_word_that_lacks_something_says_how(
-    deps: CommandDeps, argument: str, part: str
-) -> None:
+async def test_a_word_that_lacks_something_says_how(deps: CommandDeps, argument: str, part: str) -> None:
     assert part in await told(deps, argument)
 
 
-async def test_what_was_added_reaches_the_prompt_and_the_search(
-    world: World, deps: CommandDeps
-) -> None:
+async def test_what_was_added_reaches_the_prompt_and_the_search(world: World, deps: CommandDeps) -> None:
     await told(deps, "add", CAT)
     world.model.turns = [
         calls(("search_knowledge", '{"query": "name of the cat"}')),
@@ -159,9 +152,7 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
     assert [(row.run_id, row.input_tokens) for row in embedded if row.run_id] == [(run_id, 4)]
 
 
-async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
-    world: World, deps: CommandDeps
-) -> None:
+async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(world: World, deps: CommandDeps) -> None:
     assert deps.knowledge is not None
     async with vectors_in(world) as (fake, vectors):
         fake.tokens = 90
@@ -187,9 +178,7 @@ async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(
     assert "dog" not in await told(tight, "list")
 
 
-async def test_what_costs_nothing_is_added_whatever_was_spent(
-    world: World, deps: CommandDeps
-) -> None:
+async def test_what_costs_nothing_is_added_whatever_was_spent(world: World, deps: CommandDeps) -> None:
     assert deps.knowledge is not None
     knowledge = replace(deps.knowledge, budget=Budget(workspace=Limit(tokens=0)))
     assert "I know `cat.txt` now" in await told(replace(deps, knowledge=knowledge), "add", CAT)

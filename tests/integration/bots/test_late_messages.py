@@ -73,8 +73,7 @@ async def test_a_run_whose_events_are_gone_is_shown_as_ended(stage: Stage) -> No
     stage.world.bench.gate("x").set()
     await running
     await stage.world.database.write(
-        Failpoint("test.events"),
-        lambda c: c.exec_driver_sql("DELETE FROM run_event").close(),
+        Failpoint("test.events"), lambda c: c.exec_driver_sql("DELETE FROM run_event").close()
     )
     stage.delivery = stage.new_delivery("worker-1")
     stage.delivery.start()

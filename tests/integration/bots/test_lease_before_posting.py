@@ -63,18 +63,11 @@ class InterruptedSurface(FakeSurface):
 @asynccontextmanager
 async def slack(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Callable[[], int]]]:
     async with SlackSimulator() as simulator:
-        app = SlackApp(
-            bot_token=simulator.settings.bot_token,
-            api_url=simulator.api_url,
-            limiter=RateLimiter(budget),
-        )
+        app = SlackApp(bot_token=simulator.settings.bot_token, api_url=simulator.api_url, limiter=RateLimiter(budget))
         await app.start()
         ts = await simulator.say("alice", channel_of(simulator), "a thread")
         address = Address(
-            platform="slack",
-            workspace_id=simulator.workspace.team_id,
-            channel_id=channel_of(simulator),
-            thread_key=ts,
+            platform="slack", workspace_id=simulator.workspace.team_id, channel_id=channel_of(simulator), thread_key=ts
         )
         before = len(simulator.calls)
         try:
@@ -88,10 +81,7 @@ async def discord(budget: BusyBudget) -> AsyncIterator[tuple[object, Address, Ca
     async with DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0)) as simulator:
         program = Program()
         app = DiscordApp(
-            token=simulator.world.token,
-            receive=program.receive,
-            cursors=program,
-            api_url=simulator.api_url,
+            token=simulator.world.token, receive=program.receive, cursors=program, api_url=simulator.api_url
         )
         app.client.rest.call_limiter.limiter = RateLimiter(budget)
         await app.sign_in()
@@ -193,9 +183,7 @@ class TakenOver(SqlDeliveries):
 
     lose_run: LoseRun | None = None
 
-    async def plan(
-        self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]
-    ) -> tuple[Delivery, ...]:
+    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         if self.lose_run is not None and not drafts:
             lose_run, self.lose_run = self.lose_run, None
             await lose_run()

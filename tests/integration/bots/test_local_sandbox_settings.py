@@ -81,9 +81,7 @@ async def test_a_place_of_the_settings_is_reached_and_no_other() -> None:
 
 
 async def test_a_setting_that_means_nothing_is_told_in_one_sentence() -> None:
-    with pytest.raises(
-        ConfigurationError, match="THREADHAND_SANDBOX_EGRESS: http://x is not a host name"
-    ):
+    with pytest.raises(ConfigurationError, match="THREADHAND_SANDBOX_EGRESS: http://x is not a host name"):
         async with found_with(sandbox_egress="http://x"):
             pass
 

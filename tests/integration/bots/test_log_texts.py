@@ -91,9 +91,7 @@ def broken_program(folder: Path, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_the_log_of_a_program_in_which_everything_breaks_has_no_word_of_it(
-    tmp_path: Path, log_format: str
-) -> None:
+def test_the_log_of_a_program_in_which_everything_breaks_has_no_word_of_it(tmp_path: Path, log_format: str) -> None:
     told = broken_program(tmp_path, LOG_FORMAT=log_format)
     assert PROMPT not in told
     lines = told.splitlines()
@@ -131,18 +129,12 @@ def caught(error: BaseException, cause: BaseException | None = None) -> BaseExce
 @pytest.mark.parametrize(
     ("error", "headline"),
     [
-        (
-            StorageUnavailable("disk I/O error"),
-            "core.domain.errors.StorageUnavailable: disk I/O error",
-        ),
+        (StorageUnavailable("disk I/O error"), "core.domain.errors.StorageUnavailable: disk I/O error"),
         (AgentError("The model is away."), "core.domain.errors.AgentError: The model is away."),
         (ToolError(PROMPT), "core.domain.errors.ToolError: (17 characters left out)"),
         (ValueError(PROMPT), "ValueError: (17 characters left out)"),
         (ValueError(), "ValueError"),
-        (
-            FileNotFoundError(errno.ENOENT, PROMPT, PROMPT),
-            "FileNotFoundError: [Errno 2] No such file or directory",
-        ),
+        (FileNotFoundError(errno.ENOENT, PROMPT, PROMPT), "FileNotFoundError: [Errno 2] No such file or directory"),
         (OSError(PROMPT), "OSError: (17 characters left out)"),
         (socket.gaierror(-2, PROMPT), "socket.gaierror: ("),
         (ssl.SSLError(1, PROMPT), "ssl.SSLError: ("),
@@ -150,9 +142,7 @@ def caught(error: BaseException, cause: BaseException | None = None) -> BaseExce
         (json.JSONDecodeError(PROMPT, PROMPT, 0), "json.decoder.JSONDecodeError: ("),
     ],
 )
-def test_of_an_error_its_kind_and_place_are_told_and_our_own_words(
-    error: Exception, headline: str
-) -> None:
+def test_of_an_error_its_kind_and_place_are_told_and_our_own_words(error: Exception, headline: str) -> None:
     told = format_traceback(caught(error))
     assert "in caught\n    raise error from cause\n" in told
     assert headline in told
@@ -219,8 +209,6 @@ def test_a_library_that_words_an_error_itself_is_not_repeated() -> None:
 
 def test_what_we_say_of_an_error_stays_but_for_what_a_service_quotes() -> None:
     quoting = "400 [{'loc': ('body',), 'input': {'content': 'my-private-prompt'}}]"
-    (text, as_json) = logged(
-        lambda log, _: log.warning("it refused: %s", quoting), "core.loop.loop"
-    )
+    (text, as_json) = logged(lambda log, _: log.warning("it refused: %s", quoting), "core.loop.loop")
     assert PROMPT not in text + as_json
     assert "it refused: 400 [{'loc': ('body',), 'input': ..." in text

@@ -26,9 +26,7 @@ def statuses(stage: Stage) -> list[RunStatus]:
     return [content for content in posted if isinstance(content, RunStatus)]
 
 
-async def test_a_run_that_waits_long_for_its_turn_says_why(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_run_that_waits_long_for_its_turn_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.2)
     stage.world.model.turns = [text("Done.")]
     run_id = await stage.world.say("go")

@@ -37,11 +37,7 @@ async def folder() -> AsyncIterator[Path]:
 
 
 def settings(folder: Path, **more: str) -> dict[str, str]:
-    given = {
-        "PYTHONPATH": str(REPOSITORY),
-        "THREADHAND_DATA_DIR": str(folder / "data"),
-        "THREADHAND_API_TOKEN": TOKEN,
-    }
+    given = {"PYTHONPATH": str(REPOSITORY), "THREADHAND_DATA_DIR": str(folder / "data"), "THREADHAND_API_TOKEN": TOKEN}
     return given | {f"THREADHAND_{name}": text for name, text in more.items()}
 
 
@@ -107,15 +103,11 @@ def threads(folder: Path) -> int:
 async def works(guest: Guest) -> None:
     """Files and shell sessions stay between the calls."""
     await guest.call("mcp_own_create_file", file_path="a.txt", file_contents="from afar")
-    said = await guest.output(
-        "mcp_own_execute_command", command="cat a.txt", blocking=True, session_name="main"
-    )
+    said = await guest.output("mcp_own_execute_command", command="cat a.txt", blocking=True, session_name="main")
     assert "from afar" in said
 
 
-async def test_a_client_over_stdio_uses_the_agents_machine(
-    folder: Path, guest_of: MakeGuest
-) -> None:
+async def test_a_client_over_stdio_uses_the_agents_machine(folder: Path, guest_of: MakeGuest) -> None:
     guest = guest_of(over_stdio(folder), wait_seconds=SECONDS)
     names = {name.removeprefix("mcp_own_") for name in await guest.look()}
 
@@ -173,9 +165,7 @@ async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_
         assert "used up the budget of a run" in str(answers[-1].result["output"])
 
 
-async def test_pictures_are_drawn_within_the_budget_of_a_run(
-    folder: Path, guest_of: MakeGuest
-) -> None:
+async def test_pictures_are_drawn_within_the_budget_of_a_run(folder: Path, guest_of: MakeGuest) -> None:
     async with fake_web_service(DRAWING) as service:
         drawing = {
             "IMAGE_MODEL": "openai/gpt-image-1",

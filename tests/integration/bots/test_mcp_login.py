@@ -43,9 +43,7 @@ async def test_a_person_agrees_in_the_browser_and_runs_have_the_tools(
             printed += capsys.readouterr().out
         async with httpx2.AsyncClient(follow_redirects=True) as browser:
             assert "You can close this page" in (await browser.get(link[0])).text
-        assert await logging_in == (
-            "tickets is authorized and offers 1 tools. Runs use it from now on."
-        )
+        assert await logging_in == ("tickets is authorized and offers 1 tools. Runs use it from now on.")
         tools = build_mcp_tools(settings)
         try:
             assert [tool.name for tool in await tools.tools()] == ["mcp_tickets_echo"]

@@ -40,11 +40,7 @@ class Destroyed(MemorySandboxes):
 def sessions(world: World, tmp_path: Path) -> McpSessions:
     folder = tmp_path / "mcp"
     folder.mkdir()
-    return McpSessions(
-        folder=folder,
-        conversations=SqlConversations(world.database),
-        sandboxes=Destroyed(),
-    )
+    return McpSessions(folder=folder, conversations=SqlConversations(world.database), sandboxes=Destroyed())
 
 
 def place(name: str) -> Address:
@@ -93,18 +89,14 @@ async def test_the_next_session_clears_away_what_a_killed_one_left(sessions: Mcp
         assert await is_there(sessions, own)
 
 
-async def test_sessions_before_the_machine_started_anew_are_cleared_away(
-    sessions: McpSessions,
-) -> None:
+async def test_sessions_before_the_machine_started_anew_are_cleared_away(sessions: McpSessions) -> None:
     host, _, pid, last = new_worker_id().rsplit("-", 3)
     thread_id = await left(sessions, f"{host}-00000000-{pid}-{last}")
     await sessions.delete_dead()
     assert not await is_there(sessions, thread_id)
 
 
-async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(
-    sessions: McpSessions,
-) -> None:
+async def test_sessions_that_live_and_those_of_other_machines_are_left_alone(sessions: McpSessions) -> None:
     foreign = await left(sessions, "elsewhere-00000000-1-abcdef")
     longer = await left(sessions, f"x{new_worker_id()}")
     async with sessions.open_session() as own:
@@ -136,9 +128,7 @@ async def test_without_a_folder_for_locks_a_session_works_all_the_same(
     sessions: McpSessions, caplog: pytest.LogCaptureFixture
 ) -> None:
     (sessions.folder.parent / "file").touch()
-    async with replace(
-        sessions, folder=sessions.folder.parent / "file"
-    ).open_session() as thread_id:
+    async with replace(sessions, folder=sessions.folder.parent / "file").open_session() as thread_id:
         assert await is_there(sessions, thread_id)
     assert not await is_there(sessions, thread_id)
     assert "will not be deleted" in caplog.text
@@ -153,9 +143,7 @@ async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path
         conversations = SqlConversations(database)
         folder = tmp_path / "mcp"
         folder.mkdir()
-        thread_id = await left(
-            McpSessions(folder=folder, conversations=conversations, sandboxes=None), new_worker_id()
-        )
+        thread_id = await left(McpSessions(folder=folder, conversations=conversations, sandboxes=None), new_worker_id())
         async with run_program(settings), asyncio.timeout(30):
             while await conversations.snapshot(thread_id) is not None or any(folder.iterdir()):
                 await asyncio.sleep(0.02)

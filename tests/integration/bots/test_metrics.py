@@ -92,11 +92,7 @@ async def test_a_reader_that_leaves_at_the_last_delta_has_had_it_all() -> None:
         ("slack", "/upload/v1/ABC123", "other"),
         ("slack", "/api/../../x", "other"),
         ("discord", "/api/v10/channels/123/messages/456", "POST /channels/*/messages/*"),
-        (
-            "discord",
-            "/api/v10/webhooks/12/aWF0tokenQ/messages/@original",
-            "POST /webhooks/*/*/messages/@original",
-        ),
+        ("discord", "/api/v10/webhooks/12/aWF0tokenQ/messages/@original", "POST /webhooks/*/*/messages/@original"),
         (
             "discord",
             "/api/v10/channels/1/messages/2/reactions/%F0%9F%91%80/@me",
@@ -221,16 +217,11 @@ async def test_a_workers_figures_need_the_token_and_its_address_too() -> None:
     ):
         async with http.get("/metrics") as response:
             assert response.status == 401
-        async with http.get(
-            "/metrics", headers={"Authorization": "Bearer token-of-the-api"}
-        ) as response:
+        async with http.get("/metrics", headers={"Authorization": "Bearer token-of-the-api"}) as response:
             assert response.status == 200
         with pytest.raises(ConfigurationError, match="THREADHAND_WORKER_HTTP_PORT"):
             async with serve_app(
-                monitoring_app(MonitoringDeps(), ""),
-                host="127.0.0.1",
-                port=port,
-                setting="THREADHAND_WORKER_HTTP_PORT",
+                monitoring_app(MonitoringDeps(), ""), host="127.0.0.1", port=port, setting="THREADHAND_WORKER_HTTP_PORT"
             ):
                 pass
     with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):

@@ -34,12 +34,7 @@ async def open_ask(stage: ReceiverStage) -> Ask:
 
 async def click(stage: ReceiverStage, ask: Ask, value: str) -> str | None:
     answer = AskAnswered(
-        address=HERE,
-        dedupe_key="click",
-        ask_id=ask.ask_id,
-        value=value,
-        person=ALICE,
-        sent_at=datetime.now(UTC),
+        address=HERE, dedupe_key="click", ask_id=ask.ask_id, value=value, person=ALICE, sent_at=datetime.now(UTC)
     )
     return (await stage.receiver.receive(answer)).run_id
 
@@ -99,24 +94,18 @@ async def unread(stage: ReceiverStage):
     return await stage.world.deps.stores.conversations.unread_inputs(thread_id)
 
 
-async def test_a_late_answer_is_asked_about_as_well(
-    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_late_answer_is_asked_about_as_well(stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.world.model.turns = [calls(("ask", '{"text": "Which bucket?"}'))]
     await stage.play((await stage.receiver.receive(message("delete a bucket"))).run_id)
     ask = await open_ask(stage)
     monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    run_id = (
-        await stage.receiver.receive(replace(message("staging", key="2"), is_missed=True))
-    ).run_id
+    run_id = (await stage.receiver.receive(replace(message("staging", key="2"), is_missed=True))).run_id
     newest = await open_ask(stage)
     assert (newest.run_id, newest.ask_id != ask.ask_id) == (run_id, True)
     assert newest.text == "I was away. Still wanted?"
 
 
-async def test_late_consent_approves_nothing(
-    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_consent_approves_nothing(stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = await stage.world.deps.stores.claims.claim(
         str((await stage.receiver.receive(message("deploy"))).run_id), "w1"
     )

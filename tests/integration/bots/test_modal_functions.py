@@ -45,9 +45,7 @@ def settings(url: str, folder: object, **more: str) -> Settings:
     )
 
 
-def test_a_database_that_nobody_else_reaches_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
-) -> None:
+def test_a_database_that_nobody_else_reaches_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setattr(modal_worker, "load_process_settings", lambda: settings("", tmp_path))
     with pytest.raises(ConfigurationError, match="PostgreSQL"):
         modal_worker._load_settings()
@@ -81,9 +79,7 @@ async def test_the_janitor_stops_what_is_idle_and_ends_what_nobody_remembers(
         assert stage.exit_snapshots == []
 
 
-async def test_a_function_executes_one_run_to_its_end(
-    postgresql_url: str, tmp_path: object
-) -> None:
+async def test_a_function_executes_one_run_to_its_end(postgresql_url: str, tmp_path: object) -> None:
     async with (
         opened(postgresql_url) as database,
         modal_stage() as stage,
@@ -92,11 +88,7 @@ async def test_a_function_executes_one_run_to_its_end(
         receipt = await stores_over(database).say("hello")
         assert receipt.run_id is not None
         chosen = settings(
-            postgresql_url,
-            tmp_path,
-            model="openai/scripted",
-            llm_base_url=model.base_url,
-            llm_api_key="scripted",
+            postgresql_url, tmp_path, model="openai/scripted", llm_base_url=model.base_url, llm_api_key="scripted"
         )
         await modal_worker.execute_run(receipt.run_id, chosen)
         conversations = SqlConversations(database)
@@ -112,9 +104,7 @@ async def test_a_function_executes_one_run_to_its_end(
         assert record.snapshot_ref in stage.snapshots
 
 
-async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(
-    postgresql_url: str, tmp_path: object
-) -> None:
+async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql_url: str, tmp_path: object) -> None:
     async with opened(postgresql_url) as database, modal_stage():
         receipt = await stores_over(database).say("hello")
         assert receipt.run_id is not None

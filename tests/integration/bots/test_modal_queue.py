@@ -105,9 +105,7 @@ async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
         await cancel(queue._spawning["slow"])
 
 
-async def test_what_modal_does_not_take_is_told_once_and_put_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_what_modal_does_not_take_is_told_once_and_put_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "bots.bootstrap.modal_queue")
     async with staged() as (queue, stage, minute):
         stage.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
@@ -143,9 +141,7 @@ async def test_a_start_without_the_function_is_refused() -> None:
                     pass
 
 
-async def test_a_start_without_a_token_that_modal_takes_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_start_without_a_token_that_modal_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with deployed("execute_run"):
         monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
         with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
@@ -195,9 +191,7 @@ REDIS = {"REDIS_URL": "redis://127.0.0.1:1"}
         {**REDIS, **POSTGRESQL, "SANDBOX": "unsafe-process"},
     ],
 )
-async def test_functions_that_could_not_work_on_the_runs_are_refused(
-    variables: dict[str, str],
-) -> None:
+async def test_functions_that_could_not_work_on_the_runs_are_refused(variables: dict[str, str]) -> None:
     named = {"MODAL_WORKER_APP": APP, "SANDBOX": "modal", **variables}
     chosen = load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
     with pytest.raises(ConfigurationError, match="THREADHAND_MODAL_WORKER_APP"):

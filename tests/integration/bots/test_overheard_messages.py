@@ -34,9 +34,7 @@ async def ignored(inbound: UserAction) -> Outcome:
 
 
 @asynccontextmanager
-async def slack_scene(
-    settings: SlackSettings = DEFAULTS,
-) -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
+async def slack_scene(settings: SlackSettings = DEFAULTS) -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
     async with SlackSimulator(settings=settings) as slack:
         app = SlackApp(
             bot_token=slack.settings.bot_token,
@@ -52,9 +50,7 @@ async def slack_scene(
             await app.close()
 
 
-async def heard_in(
-    app: SlackApp | DiscordApp, address: Address, **more: object
-) -> list[ChatMessage]:
+async def heard_in(app: SlackApp | DiscordApp, address: Address, **more: object) -> list[ChatMessage]:
     before = datetime.now(UTC) + timedelta(seconds=2)
     values = {"before": before, "limit": 20, **more}
     page = await app.thread_history.read(address, **values)
@@ -65,12 +61,7 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
     async with slack_scene() as (slack, app, channel):
         root = await slack.say("alice", channel, "the build is red")
         await slack.say("bob", channel, "since @alice merged", thread_id=root)
-        address = Address(
-            platform="slack",
-            workspace_id=app.identity.team_id,
-            channel_id=channel,
-            thread_key=root,
-        )
+        address = Address(platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root)
         await vars(app.surface)["_client"].write(
             "chat.postMessage", {"channel": channel, "thread_ts": root, "text": "mine"}
         )
@@ -83,9 +74,7 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
             "the build is red",
             "since @alice merged",
         ]
-        assert [one.text for one in await heard_in(app, address, after=heard[0].sent_at)] == [
-            "since @alice merged"
-        ]
+        assert [one.text for one in await heard_in(app, address, after=heard[0].sent_at)] == ["since @alice merged"]
 
 
 async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() -> None:
@@ -100,23 +89,17 @@ async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() 
 
 async def test_discord_tells_what_others_said_in_the_thread() -> None:
     async with DiscordSimulator() as discord:
-        app = DiscordApp(
-            token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url
-        )
+        app = DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
         await app.start()
         try:
             channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
             dm = next(one for one in discord.view().channels if one.is_direct).channel_id
             await discord.say("alice", dm, "first @bob")
             await discord.say("alice", dm, "second")
-            address = Address(
-                platform="discord", workspace_id="@me", channel_id=dm, thread_key="dm"
-            )
+            address = Address(platform="discord", workspace_id="@me", channel_id=dm, thread_key="dm")
             heard = await heard_in(app, address)
             assert [one.text for one in heard] == ["first @Bob", "second"]
-            unopened = replace(
-                address, workspace_id="3001", channel_id=channel, thread_key="1000000000000"
-            )
+            unopened = replace(address, workspace_id="3001", channel_id=channel, thread_key="1000000000000")
             assert await heard_in(app, unopened) == []
         finally:
             await app.close()
@@ -136,9 +119,7 @@ async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count
                 thread_ts=root,
             )
         )
-    return Address(
-        platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root
-    )
+    return Address(platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root)
 
 
 async def test_of_a_long_slack_thread_the_first_and_the_newest_messages_are_read() -> None:
@@ -171,9 +152,7 @@ async def test_links_lead_only_to_what_the_person_may_read() -> None:
     async with slack_scene() as (slack, app, channel):
         here = await slack_thread(slack, app, channel, 1)
         world = slack.workspace
-        secret = Channel(
-            channel_id="G0SECRET", name="secret", kind="group", members=dict.fromkeys(world.members)
-        )
+        secret = Channel(channel_id="G0SECRET", name="secret", kind="group", members=dict.fromkeys(world.members))
         world.channels["G0SECRET"] = world.channel_names["secret"] = secret
         said = await slack.say("bob", "G0SECRET", "the password")
         elsewhere = await slack.say("bob", channel, "a public word")
@@ -197,9 +176,7 @@ async def test_links_lead_only_to_what_the_person_may_read() -> None:
 
 async def test_a_long_discord_thread_says_what_is_left_out() -> None:
     async with DiscordSimulator() as discord:
-        app = DiscordApp(
-            token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url
-        )
+        app = DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
         await app.start()
         try:
             channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
@@ -208,9 +185,7 @@ async def test_a_long_discord_thread_says_what_is_left_out() -> None:
             for number in range(120):
                 await discord.say("bob", channel, f"reply {number}", thread_id=root)
                 await asyncio.sleep(0.002)  # ids are ordered by milliseconds
-            address = Address(
-                platform="discord", workspace_id="3001", channel_id=channel, thread_key=root
-            )
+            address = Address(platform="discord", workspace_id="3001", channel_id=channel, thread_key=root)
             before = datetime.now(UTC) + timedelta(seconds=2)
             page = await app.thread_history.read(address, before=before, limit=50)
             assert page.root is not None

@@ -5,21 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.access import (
-    NO_EXTERNAL_MEMBERS,
-    NO_GUESTS,
-    NOT_ALLOWED,
-    UNKNOWN_PERSON,
-    AccessPolicy,
-)
-from bots.inbound.actions import (
-    ActorContext,
-    CommandCalled,
-    CommandName,
-    MessageDeleted,
-    RunButtonPressed,
-    UserAction,
-)
+from bots.inbound.access import NO_EXTERNAL_MEMBERS, NO_GUESTS, NOT_ALLOWED, UNKNOWN_PERSON, AccessPolicy
+from bots.inbound.actions import ActorContext, CommandCalled, CommandName, MessageDeleted, RunButtonPressed, UserAction
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.receiver import ActionReceiver
 from core.domain.threads import Person
@@ -44,9 +31,7 @@ def reception_with(stage: ReceiverStage, policy: AccessPolicy) -> ActionReceiver
     pairings = SqlPairings(database)
     admin = AdminDeps(policy=policy, pairings=pairings, log=SqlAuditLog(database))
     old = stage.receiver
-    return replace(
-        old, policy=policy, pairings=pairings, commands=replace(old.commands, admin=admin)
-    )
+    return replace(old, policy=policy, pairings=pairings, commands=replace(old.commands, admin=admin))
 
 
 @pytest.fixture
@@ -58,9 +43,7 @@ def direct(words: str = "hello", *, key: str = "d1", author: Person = BOB) -> Us
     return replace(message(words, key=key, author=author), address=DIRECT, actor=IN_PRIVATE)
 
 
-def word(
-    name: CommandName, argument: str = "", *, key: str = "w1", person: Person = ALICE
-) -> CommandCalled:
+def word(name: CommandName, argument: str = "", *, key: str = "w1", person: Person = ALICE) -> CommandCalled:
     return CommandCalled(address=HERE, dedupe_key=key, name=name, argument=argument, person=person)
 
 
@@ -81,11 +64,7 @@ async def code_for(receiver: ActionReceiver, author: Person = BOB, key: str = "d
         (AccessPolicy(workspaces=("*",)), ABROAD, NO_EXTERNAL_MEMBERS),
         (AccessPolicy(workspaces=("*",), strangers=True), ABROAD, None),
         (AccessPolicy(workspaces=("T1", "T9")), ABROAD, None),
-        (
-            AccessPolicy(workspaces=("T1",), strangers=True),
-            replace(ABROAD, is_guest=True),
-            NO_GUESTS,
-        ),
+        (AccessPolicy(workspaces=("T1",), strangers=True), replace(ABROAD, is_guest=True), NO_GUESTS),
         (AccessPolicy(workspaces=("T1",)), UNKNOWN, UNKNOWN_PERSON),
         (AccessPolicy(workspaces=("T1",), guests=True, strangers=True), UNKNOWN, None),
         (AccessPolicy(roles=("R1",)), ActorContext(groups=None), UNKNOWN_PERSON),
@@ -94,11 +73,7 @@ async def code_for(receiver: ActionReceiver, author: Person = BOB, key: str = "d
         (AccessPolicy(roles=("R1",)), ActorContext(groups=frozenset({"R2"})), NOT_ALLOWED),
         (AccessPolicy(roles=("R1",), users=("U2",)), ActorContext(), None),
         (AccessPolicy(roles=("R1",), users=("U3",)), ActorContext(), NOT_ALLOWED),
-        (
-            AccessPolicy(workspaces=("T2",), roles=("R1",)),
-            ActorContext(groups=frozenset({"R1"})),
-            NOT_ALLOWED,
-        ),
+        (AccessPolicy(workspaces=("T2",), roles=("R1",)), ActorContext(groups=frozenset({"R1"})), NOT_ALLOWED),
         (AccessPolicy(users=("T1/U2",)), ActorContext(), None),
         (AccessPolicy(users=("T2/U2",)), ActorContext(), NOT_ALLOWED),
         (AccessPolicy(admins=("U2",)), ActorContext(), None),
@@ -107,9 +82,7 @@ async def code_for(receiver: ActionReceiver, author: Person = BOB, key: str = "d
         (AccessPolicy(admins=("T2/U2",)), ActorContext(), NOT_ALLOWED),
     ],
 )
-async def test_who_is_let_in(
-    stage: ReceiverStage, policy: AccessPolicy, actor: ActorContext, says: str
-) -> None:
+async def test_who_is_let_in(stage: ReceiverStage, policy: AccessPolicy, actor: ActorContext, says: str) -> None:
     asked = replace(message(author=BOB), actor=actor)
     outcome = await reception_with(stage, policy).receive(asked)
     assert outcome.notice == (says or "")
@@ -149,12 +122,7 @@ async def test_somebody_who_lost_the_role_may_not_press(stage: ReceiverStage) ->
     run_id = (await receiver.receive(replace(message(author=BOB), actor=has_role))).run_id
     assert run_id is not None
     pressed = RunButtonPressed(
-        address=HERE,
-        dedupe_key="k",
-        run_id=run_id,
-        action="stop",
-        person=BOB,
-        actor=ActorContext(expects_answer=True),
+        address=HERE, dedupe_key="k", run_id=run_id, action="stop", person=BOB, actor=ActorContext(expects_answer=True)
     )
     assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
     run = await stage.world.deps.stores.conversations.run(run_id)
@@ -162,9 +130,7 @@ async def test_somebody_who_lost_the_role_may_not_press(stage: ReceiverStage) ->
     assert not run.stop_requested
 
 
-async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(stage: ReceiverStage) -> None:
     receiver = reception_with(stage, AccessPolicy(roles=("R1",)))
     asked = replace(message(), actor=ActorContext(groups=frozenset({"R1"})))
     run_id = (await receiver.receive(asked)).run_id
@@ -213,10 +179,7 @@ async def test_without_admins_there_are_no_codes(stage: ReceiverStage) -> None:
 async def test_a_wrong_code_and_a_code_from_a_channel_do_nothing(receiver: ActionReceiver) -> None:
     assert (await receiver.receive(message(author=BOB))).notice == NOT_ALLOWED
     answer = await receiver.receive(word("pair", "AAAA-AAAA"))
-    assert (
-        answer.notice
-        == "There is no such code, or it has expired. Check it, or ask the person to write again."
-    )
+    assert answer.notice == "There is no such code, or it has expired. Check it, or ask the person to write again."
 
 
 @pytest.mark.parametrize("name", ["pair", "unpair", "who", "audit", "mcp"])

@@ -28,9 +28,7 @@ from tests.integration.core.flow.conftest import flow_world as flow_world
 WAITS = calls(("wait", '{"text": "x"}'))
 
 
-async def word(
-    world: World, argument: str = "", signals: MemoryStopSignals | None = None
-) -> Outcome:
+async def word(world: World, argument: str = "", signals: MemoryStopSignals | None = None) -> Outcome:
     receiver = ActionReceiver(
         inbox=world.inbox,
         stops=world.stops,
@@ -79,9 +77,7 @@ async def test_a_plan_is_shown_with_the_numbers_that_its_steps_go_by(flow_world:
     async with Working(flow_world, text("a"), text("b"), text("c"), text("in")):
         outcome = await word(flow_world)
         assert outcome.is_private
-        assert outcome.notice == (
-            "**Work**: 0 of 3 steps are done.\n1. [→] Look\n2. [ ] Open\n3. [ ] Enter"
-        )
+        assert outcome.notice == ("**Work**: 0 of 3 steps are done.\n1. [→] Look\n2. [ ] Open\n3. [ ] Enter")
 
 
 async def test_an_added_step_is_seen_at_once_and_done(flow_world: World) -> None:
@@ -120,9 +116,7 @@ async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
     assert (await word(flow_world, "add More")).notice == OVER
 
 
-async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
-    flow_world: World,
-) -> None:
+async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(flow_world: World) -> None:
     """As after a crash between the change of the plan and the stop of its run."""
     plans, working = flow_world.deps.stores.plans, Working(flow_world)
     assert plans is not None
@@ -130,10 +124,7 @@ async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(
         run = await flow_world.deps.stores.conversations.run(run_id)
         plan_id = (await plan_of(flow_world, run_id)).plan_id
         assert run is not None
-        await plans.change(
-            run.thread_id,
-            lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")),
-        )
+        await plans.change(run.thread_id, lambda known: change_plan(known, plan_id, lambda plan: close_plan(plan, "")))
         assert "It was given up." in (await word(flow_world, "stop")).notice
         async with asyncio.timeout(30):
             await working.running
@@ -183,8 +174,6 @@ async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_pat
     run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert world.deps.stores.plans is not None
-    await world.deps.stores.plans.change(
-        run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",))
-    )
+    await world.deps.stores.plans.change(run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",)))
     assert "**Own**" in (await word(world)).notice
     assert (await word(world, "skip 1")).notice == AGENT_OWNS_LIST

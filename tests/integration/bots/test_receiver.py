@@ -25,15 +25,7 @@ from core.domain.threads import Address, IncomingFile, Platform
 from core.stores import DeliveryDraft
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.receiver_stage import (
-    ALICE,
-    BOB,
-    HERE,
-    ReceiverStage,
-    command,
-    message,
-    runs_of,
-)
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -127,9 +119,7 @@ async def test_files_alone_are_a_message(stage: ReceiverStage) -> None:
         (AccessPolicy(users=("U2",)), False),
     ],
 )
-async def test_only_who_is_listed_gets_in(
-    stage: ReceiverStage, policy: AccessPolicy, admitted: bool
-) -> None:
+async def test_only_who_is_listed_gets_in(stage: ReceiverStage, policy: AccessPolicy, admitted: bool) -> None:
     outcome = await stage.with_policy(policy).receiver.receive(message())
     assert (outcome.run_id is not None) is admitted
     assert ("not allowed" in outcome.notice) is not admitted
@@ -138,9 +128,7 @@ async def test_only_who_is_listed_gets_in(
 async def test_a_click_is_checked_again(stage: ReceiverStage) -> None:
     started = await stage.receiver.receive(message())
     stage.with_policy(AccessPolicy(users=("U1",)))
-    click = RunButtonPressed(
-        address=HERE, dedupe_key="b", run_id=str(started.run_id), action="stop", person=BOB
-    )
+    click = RunButtonPressed(address=HERE, dedupe_key="b", run_id=str(started.run_id), action="stop", person=BOB)
     assert "not allowed" in (await stage.receiver.receive(click)).notice
     assert [run.stop_requested for run in await runs_of(stage)] == [False]
 
@@ -150,14 +138,7 @@ async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> 
     now = datetime.now(UTC)
     for inbound in (
         message(is_addressed=False),
-        MessageEdited(
-            address=HERE,
-            dedupe_key="e",
-            message_ref="9",
-            author=BOB,
-            text="x",
-            sent_at=now,
-        ),
+        MessageEdited(address=HERE, dedupe_key="e", message_ref="9", author=BOB, text="x", sent_at=now),
         MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
         StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
     ):
@@ -179,9 +160,7 @@ async def test_a_cross_counts_on_the_request_by_the_requester(stage: ReceiverSta
     await stage.receiver.receive(message(key="m1"))
     await stage.receiver.receive(message("more", key="m2"))
     for ref, person, stopped in (("m2", ALICE, False), ("m1", BOB, False), ("m1", ALICE, True)):
-        cross = StopRequested(
-            address=HERE, dedupe_key=f"x{ref}{person.name}", message_ref=ref, person=person
-        )
+        cross = StopRequested(address=HERE, dedupe_key=f"x{ref}{person.name}", message_ref=ref, person=person)
         await stage.receiver.receive(cross)
         assert [run.stop_requested for run in await runs_of(stage)] == [stopped]
 
@@ -189,9 +168,7 @@ async def test_a_cross_counts_on_the_request_by_the_requester(stage: ReceiverSta
 async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message(key="m1"))
     now = datetime.now(UTC)
-    gone = MessageDeleted(
-        address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now
-    )
+    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now)
     await stage.receiver.receive(gone)
     (run,) = await runs_of(stage)
     assert run.stop_requested or run.status == "stopped"
@@ -200,12 +177,7 @@ async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
 async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("red", key="m1"))
     edit = MessageEdited(
-        address=HERE,
-        dedupe_key="m1:edit",
-        message_ref="m1",
-        author=ALICE,
-        text="blue",
-        sent_at=datetime.now(UTC),
+        address=HERE, dedupe_key="m1:edit", message_ref="m1", author=ALICE, text="blue", sent_at=datetime.now(UTC)
     )
     await stage.receiver.receive(edit)
     stage.world.model.turns = [text("ok")]
@@ -244,12 +216,7 @@ async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     ask_id = snapshot.open_ask.ask_id
     answers = [
         AskAnswered(
-            address=HERE,
-            dedupe_key=f"click{n}",
-            ask_id=ask_id,
-            value=value,
-            person=person,
-            sent_at=datetime.now(UTC),
+            address=HERE, dedupe_key=f"click{n}", ask_id=ask_id, value=value, person=person, sent_at=datetime.now(UTC)
         )
         for n, (value, person) in enumerate([("A", BOB), ("B", ALICE)])
     ]
@@ -290,13 +257,8 @@ async def test_a_chosen_option_is_told_whole_however_short_its_label_is(
 
 
 @pytest.mark.parametrize("is_mentioned", [True, False])
-async def test_stop_is_an_answer_where_a_question_is_open(
-    stage: ReceiverStage, is_mentioned: bool
-) -> None:
-    stage.world.model.turns = [
-        calls(("ask", '{"text": "A or B?", "options": ["A", "B"]}')),
-        text("ok"),
-    ]
+async def test_stop_is_an_answer_where_a_question_is_open(stage: ReceiverStage, is_mentioned: bool) -> None:
+    stage.world.model.turns = [calls(("ask", '{"text": "A or B?", "options": ["A", "B"]}')), text("ok")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     stop = StopRequested(address=HERE, dedupe_key="bob", message_ref="", person=BOB)
     assert (await stage.receiver.receive(stop)).is_ignored
@@ -315,9 +277,7 @@ async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: Receiv
     failed = await stage.play((await stage.receiver.receive(message())).run_id)
     presses = [
         await stage.receiver.receive(
-            RunButtonPressed(
-                address=HERE, dedupe_key=f"p{n}", run_id=failed, action="retry", person=ALICE
-            )
+            RunButtonPressed(address=HERE, dedupe_key=f"p{n}", run_id=failed, action="retry", person=ALICE)
         )
         for n in range(2)
     ]
@@ -327,18 +287,14 @@ async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: Receiv
     assert [run.status for run in await runs_of(stage)] == ["failed", "completed"]
 
 
-async def test_stop_stops_a_run_though_one_of_its_replies_was_refused(
-    stage: ReceiverStage,
-) -> None:
+async def test_stop_stops_a_run_though_one_of_its_replies_was_refused(stage: ReceiverStage) -> None:
     run_id = str((await stage.receiver.receive(message())).run_id)
     deliveries = SqlDeliveries(stage.world.database)
     lease = await deliveries.claim(run_id, "w1")
     assert lease is not None
     (reply,) = await deliveries.plan(lease, [DeliveryDraft(slot="answer", body={"text": "x"})])
     await deliveries.record(lease, replace(reply, state="failed", error="not_in_channel"))
-    press = RunButtonPressed(
-        address=HERE, dedupe_key="p1", run_id=run_id, action="stop", person=ALICE
-    )
+    press = RunButtonPressed(address=HERE, dedupe_key="p1", run_id=run_id, action="stop", person=ALICE)
     assert (await stage.receiver.receive(press)).run_id == run_id
     assert [run.stop_requested for run in await runs_of(stage)] == [True]
 
@@ -367,9 +323,7 @@ async def test_a_click_reaches_no_run_of_another_thread(
     assert (await stage.receiver.receive(replace(click, address=HERE))).run_id is not None
 
 
-async def test_the_requester_may_retry_from_where_the_bot_told_of_a_refusal(
-    stage: ReceiverStage,
-) -> None:
+async def test_the_requester_may_retry_from_where_the_bot_told_of_a_refusal(stage: ReceiverStage) -> None:
     stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     (failed,) = await runs_of(stage)
@@ -409,9 +363,7 @@ async def test_a_retry_is_allowed_by_the_place_of_the_run_not_of_the_button(
         run_id=failed.run_id,
         action="retry",
         person=ALICE,
-        actor=ActorContext(
-            is_direct=True, groups=frozenset() if is_discord else member.groups, expects_answer=True
-        ),
+        actor=ActorContext(is_direct=True, groups=frozenset() if is_discord else member.groups, expects_answer=True),
     )
     assert not (await stage.receiver.receive(replace(click, person=BOB))).run_id
     stage.with_policy(replace(policy, channels=("C2",)))
@@ -420,9 +372,7 @@ async def test_a_retry_is_allowed_by_the_place_of_the_run_not_of_the_button(
     assert (await stage.receiver.receive(click)).run_id not in (None, failed.run_id)
 
 
-async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice(stage: ReceiverStage) -> None:
     said = [(await stage.receiver.receive(message("", key="k"))).notice for _ in range(2)]
     assert said[0].startswith("Hello!")
     assert said[1] == ""
@@ -430,9 +380,7 @@ async def test_a_remark_on_a_message_is_made_once_though_the_message_comes_twice
     assert (await stage.receiver.receive(message("Count.", key="k"))).run_id is not None
 
 
-async def test_a_program_is_told_each_time_why_its_message_was_not_taken(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_program_is_told_each_time_why_its_message_was_not_taken(stage: ReceiverStage) -> None:
     api = replace(HERE, platform="api")
     asked = replace(message("go", key="k"), address=api, agent_id="nobody")
     outcomes = [await stage.receiver.receive_trusted(asked) for _ in range(2)]
@@ -460,9 +408,7 @@ async def test_settings_choose_what_is_taken_up_without_a_mention(
     receiver = replace(stage.receiver, follow_modes=modes)
     stage.world.model.turns = [text("one")]
     await stage.play((await receiver.receive(message(key="m1"))).run_id)
-    said = await receiver.receive(
-        message("Please count the rows, too.", key="m2", is_addressed=False)
-    )
+    said = await receiver.receive(message("Please count the rows, too.", key="m2", is_addressed=False))
     assert (said.run_id is not None, said.is_ignored) == (is_taken, not is_taken)
 
 

@@ -22,9 +22,7 @@ def told(surface: FakeSurface) -> list[RunStatus]:
     return [one for one in found if isinstance(one, RunStatus)]
 
 
-async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(
-    stage: Stage,
-) -> None:
+async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(stage: Stage) -> None:
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
     run_id = await stage.world.say("go")
     stage.delivery.wake(run_id)
@@ -71,9 +69,7 @@ async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: 
     assert stage.surface.reactions[-1][1] == "failed"
 
 
-async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write(
-    stage: Stage,
-) -> None:
+async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write(stage: Stage) -> None:
     await stage.use_status_after(3600)
     stage.surface.closed.add(stage.world.address)
     stage.surface.failures.append(Failure("react", SurfaceRefused("no", code="is_archived")))
@@ -109,17 +105,13 @@ async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stag
     stage.world.bench.gate("x").set()
     await running
     await stage.shown()
-    states = [
-        one.newest.view.state for one in stage.of(RunStatus) if isinstance(one.newest, RunStatus)
-    ]
+    states = [one.newest.view.state for one in stage.of(RunStatus) if isinstance(one.newest, RunStatus)]
     assert states == ["completed"]
     assert stage.surface.reactions[-1][1] == "done"
 
 
 @pytest.mark.parametrize("missing", ["part", "file"])
-async def test_what_is_refused_after_the_first_message_is_kept_and_told(
-    stage: Stage, missing: str
-) -> None:
+async def test_what_is_refused_after_the_first_message_is_kept_and_told(stage: Stage, missing: str) -> None:
     """The permission goes between two parts of an answer, or between the answer and its last file."""
     names = [f"{letter}.txt" for letter in "abc"] if missing == "file" else []
     words = " ".join(["word"] * (350 if missing == "part" else 1))

@@ -25,9 +25,7 @@ def told_of(found: SandboxDeps) -> str:
 
 def settings(folder: Path, **named: str) -> Settings:
     chosen = {"data_dir": str(folder), "sandbox": "modal", "modal_app": "threadhand-test", **named}
-    return load_settings(
-        {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None
-    )
+    return load_settings({f"THREADHAND_{name.upper()}": text for name, text in chosen.items()}, None)
 
 
 async def test_the_model_is_told_what_the_image_contains(tmp_path: Path) -> None:
@@ -45,17 +43,11 @@ async def test_the_model_is_told_what_the_image_contains(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("egress", "said"),
-    [
-        ("*", "can reach the internet"),
-        ("example.net", "example.net alone"),
-        ("off", "no way to the internet"),
-    ],
+    [("*", "can reach the internet"), ("example.net", "example.net alone"), ("off", "no way to the internet")],
 )
 async def test_the_network_is_told(egress: str, said: str, tmp_path: Path) -> None:
     async with modal_stage() as stage:
-        found = await build_sandboxes(
-            settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
-        )
+        found = await build_sandboxes(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
         assert said in told_of(found)
@@ -73,20 +65,13 @@ async def test_modal_stays_on_and_the_operator_is_told_where_it_refuses(tmp_path
 
 @pytest.mark.parametrize(
     ("egress", "is_told"),
-    [
-        ("*.example.com,192.0.2.0/24", True),
-        ("*.example.com", False),
-        ("192.0.2.0/24", False),
-        ("*", False),
-    ],
+    [("*.example.com,192.0.2.0/24", True), ("*.example.com", False), ("192.0.2.0/24", False), ("*", False)],
 )
 async def test_names_beside_networks_let_out_more_and_the_operator_is_told(
     egress: str, is_told: bool, tmp_path: Path
 ) -> None:
     async with modal_stage() as stage:
-        found = await build_sandboxes(
-            settings(tmp_path, modal_egress=egress), MemorySandboxRecords()
-        )
+        found = await build_sandboxes(settings(tmp_path, modal_egress=egress), MemorySandboxRecords())
         assert isinstance(found.provider, ModalSandboxProvider)
         stage.workers.append(found.provider)
         assert [("(SNI)" in one, "MODAL_EGRESS" in one) for one in found.warnings] == (

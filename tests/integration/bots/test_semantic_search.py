@@ -24,19 +24,13 @@ def settings(**variables: str) -> Settings:
 
 
 async def test_without_the_setting_words_are_all(database: Database) -> None:
-    async with open_semantic_search(
-        settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database
-    ) as found:
+    async with open_semantic_search(settings(LLM_BASE_URL="http://127.0.0.1:1/v1"), database) as found:
         assert found is None
 
 
-async def test_the_endpoint_of_the_model_is_asked_with_its_key(
-    database: Database,
-) -> None:
+async def test_the_endpoint_of_the_model_is_asked_with_its_key(database: Database) -> None:
     async with embeddings_fake() as fake:
-        chosen = settings(
-            EMBEDDING_MODEL="own/e5", LLM_BASE_URL=fake.base_url, LLM_API_KEY=fake.key
-        )
+        chosen = settings(EMBEDDING_MODEL="own/e5", LLM_BASE_URL=fake.base_url, LLM_API_KEY=fake.key)
         async with open_semantic_search(chosen, database) as found:
             assert found is not None
             assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
@@ -44,25 +38,19 @@ async def test_the_endpoint_of_the_model_is_asked_with_its_key(
 
 
 async def test_any_other_provider_is_reached_through_litellm(
-    database: Database,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with embeddings_fake() as fake:
         fake.key = ""
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", fake.base_url)
-        async with open_semantic_search(
-            settings(EMBEDDING_MODEL="hosted_vllm/e5"), database
-        ) as found:
+        async with open_semantic_search(settings(EMBEDDING_MODEL="hosted_vllm/e5"), database) as found:
             assert found is not None
             assert await found.embedder.embed(["a cat"], spent=nobody) == [vector_of("a cat")]
         assert [one["model"] for one in fake.seen] == ["e5"]
 
 
 @pytest.mark.parametrize("model", ["openai/text-embedding-3-small", "mistral/mistral-embed"])
-async def test_a_model_without_its_key_is_refused_by_name(
-    database: Database,
-    model: str,
-) -> None:
+async def test_a_model_without_its_key_is_refused_by_name(database: Database, model: str) -> None:
     with pytest.raises(ConfigurationError, match="_API_KEY in"):
         async with open_semantic_search(settings(EMBEDDING_MODEL=model), database):
             pass

@@ -16,12 +16,7 @@ from bots.settings import env_file as env
 from bots.setup.dialog import SHAPES, Choice, pick, recognise_keys
 from bots.setup.directory import TEST_MESSAGE
 from bots.setup.wizard import run_from_file, run_wizard
-from tests.integration.bots.setup_stage import (
-    DISCORD_TOKEN,
-    SetupStage,
-    interrupted_questions,
-    setup_stage,
-)
+from tests.integration.bots.setup_stage import DISCORD_TOKEN, SetupStage, interrupted_questions, setup_stage
 
 SESSIONS = Path(__file__).parent / "setup_sessions"
 KEY = "API key, or https:// address of an endpoint"
@@ -34,16 +29,8 @@ HTTP_TOKEN = "Token (generate: makes one, Enter: none)"
 AGAIN = "Enter tries again, `new` asks again, `skip` leaves it out"
 CHANGE = "It is set up. Change it? (y/N)"
 TEST = "Send a test message to (Enter: nowhere)"
-DISCORD = (
-    ("Set up Discord? (Y/n)", ""),
-    ("Bot token", DISCORD_TOKEN),
-    ("Is it in the server? (Y/n)", ""),
-)
-BUDGETS = (
-    ("A run, US dollars", "1"),
-    ("A person and day, US dollars", ""),
-    ("A workspace and day, US dollars", ""),
-)
+DISCORD = (("Set up Discord? (Y/n)", ""), ("Bot token", DISCORD_TOKEN), ("Is it in the server? (Y/n)", ""))
+BUDGETS = (("A run, US dollars", "1"), ("A person and day, US dollars", ""), ("A workspace and day, US dollars", ""))
 
 
 @dataclass
@@ -75,9 +62,7 @@ class ScriptedDialog:
 
 
 @pytest.fixture
-async def stage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[SetupStage, None]:
+async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[SetupStage, None]:
     for name in (*VARIABLE_NAMES, "FOREIGN", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     async with setup_stage(tmp_path) as made:
@@ -146,9 +131,7 @@ async def test_ctrl_c_ends_a_question_however_early_it_comes(is_secret: bool) ->
     assert await interrupted_questions(100, is_secret=is_secret) == 100
 
 
-async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(
-    stage: SetupStage,
-) -> None:
+async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(stage: SetupStage) -> None:
     stage.services_gone()
     shown = await stage.session(
         (KEY, "http://127.0.0.1:9/v1"),
@@ -262,9 +245,7 @@ async def test_a_mended_app_is_tried_again_with_the_same_token(stage: SetupStage
                 return ""
             return super().ask(question, is_secret=is_secret)
 
-    dialog = Mending(
-        {"Set up Slack": ["y"], BOT_TOKEN: ["xoxb-simulated"], APP_TOKEN: ["xapp-simulated"]}
-    )
+    dialog = Mending({"Set up Slack": ["y"], BOT_TOKEN: ["xoxb-simulated"], APP_TOKEN: ["xapp-simulated"]})
     await run_wizard(dialog, stage.env_file)
     assert values(stage).slack_mode == "socket"
 
@@ -285,9 +266,7 @@ def several(**changes: list[str]) -> ScriptedDialog:
     return ScriptedDialog(script)
 
 
-async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(
-    stage: SetupStage,
-) -> None:
+async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(stage: SetupStage) -> None:
     stage.slack.oauth.client_id, stage.slack.oauth.client_secret = "1.2", "app-secret"
     dialog = several()
     await run_wizard(dialog, stage.env_file)

@@ -32,11 +32,7 @@ def settings(**variables: str) -> Settings:
 
 async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_url: str) -> None:
     both = settings(REDIS_URL=redis_url)
-    async with (
-        open_messaging(both) as one,
-        open_messaging(both) as other,
-        open_messaging(settings()) as alone,
-    ):
+    async with open_messaging(both) as one, open_messaging(both) as other, open_messaging(settings()) as alone:
         await one.rates.refuse([EDIT], seconds=70)
         async with asyncio.timeout(30):
             while not other.rates.is_refused([EDIT]):

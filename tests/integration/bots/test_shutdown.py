@@ -28,9 +28,7 @@ _run(work(), exit_seconds=0.3)
 
 
 def test_a_program_that_cannot_end_is_ended() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", STUCK], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as program:
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         assert program.stdout.readline() == "working\n"
         program.send_signal(signal.SIGTERM)
@@ -42,9 +40,7 @@ async def test_many_jails_that_refuse_to_end_are_gone_within_seconds() -> None:
     async with local_jails(SandboxLimits(), egress=egress) as jails:
         for number in range(12):
             sandbox = await jails.open(f"thread-{number}", fence=1)
-            await run(
-                sandbox, "trap '' TERM HUP INT; (exec 3<>/dev/tcp/127.0.0.1/3128; sleep 999) &"
-            )
+            await run(sandbox, "trap '' TERM HUP INT; (exec 3<>/dev/tcp/127.0.0.1/3128; sleep 999) &")
             await run(sandbox, "sleep 999", session="busy", seconds=0.01)
         (frozen, *_) = jails._jails()
         os.kill(process_tree(frozen.pid)[2], signal.SIGSTOP)

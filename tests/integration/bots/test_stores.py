@@ -13,9 +13,7 @@ BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 PATIENCE_SECONDS = 30.0
 
 
-async def test_a_message_is_stored_while_every_delivery_waits_for_the_database(
-    postgresql_url: str,
-) -> None:
+async def test_a_message_is_stored_while_every_delivery_waits_for_the_database(postgresql_url: str) -> None:
     database = await open_database(postgresql_url)
     stores = Stores(database, Messaging())
     other = await asyncpg.connect(postgresql_url)
@@ -25,8 +23,7 @@ async def test_a_message_is_stored_while_every_delivery_waits_for_the_database(
             async with other.transaction():
                 await other.execute("LOCK TABLE rendering IN ACCESS EXCLUSIVE MODE")
                 waiting = [
-                    spawn(stores.deliveries.has_earlier(f"r{number}"), name="a delivery")
-                    for number in range(30)
+                    spawn(stores.deliveries.has_earlier(f"r{number}"), name="a delivery") for number in range(30)
                 ]
                 while await other.fetchval(BLOCKED) < DELIVERY_TRANSACTIONS_MAX:
                     await asyncio.sleep(0.01)

@@ -31,16 +31,12 @@ async def waiting_for_a_person(folder: Path) -> str:
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
         ends_at = time.time() + 600
-        link = sign_takeover_link(
-            SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at
-        )
+        link = sign_takeover_link(SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at)
         reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
         ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
         journal = SqlRunJournal(database)
         inputs = tuple(one.input_id for one in await journal.inputs(lease))
-        assert await journal.finish(
-            lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
-        )
+        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
         return link.removeprefix("http://here")
     finally:
         await database.close()

@@ -48,16 +48,11 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
             "env": {"SERVICE_TOKEN": SECRET},
             "needs_approval": [],
         },
-        "gone": {
-            "url": f"http://127.0.0.1:1/mcp?key={GONE}",
-            "headers": {"Authorization": f"Bearer {GONE}"},
-        },
+        "gone": {"url": f"http://127.0.0.1:1/mcp?key={GONE}", "headers": {"Authorization": f"Bearer {GONE}"}},
     }
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"servers": servers}))
-    held = build_mcp_tools(
-        load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file"))
-    )
+    held = build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
     try:
         held.start_connecting()
         while not (tools := await held.tools()):
@@ -105,6 +100,4 @@ def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> Non
 
 def test_a_broken_file_is_still_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        build_mcp_tools(
-            load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file"))
-        )
+        build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file")))

@@ -44,9 +44,7 @@ def tracing(kept: InMemorySpanExporter) -> RunTracing:
     return RunTracing(provider)
 
 
-async def test_the_steps_of_a_run_lie_below_it(
-    tracing: RunTracing, kept: InMemorySpanExporter
-) -> None:
+async def test_the_steps_of_a_run_lie_below_it(tracing: RunTracing, kept: InMemorySpanExporter) -> None:
     figures = CombinedMetrics(Metrics(), tracing)
     with figures.timed("run", run_id="r-1") as run:
         with figures.timed("turn"), figures.timed("model", model="m") as model:
@@ -58,10 +56,7 @@ async def test_the_steps_of_a_run_lie_below_it(
     parents = {name: span.parent and span.parent.span_id for name, span in spans.items()}
     of = {name: span.get_span_context().span_id for name, span in spans.items()}
     assert parents == {"run": None, "turn": of["run"], "model": of["turn"], "tool": of["turn"]}
-    assert dict(spans["run"].attributes or {}) == {
-        "threadhand.run_id": "r-1",
-        "threadhand.state": "completed",
-    }
+    assert dict(spans["run"].attributes or {}) == {"threadhand.run_id": "r-1", "threadhand.state": "completed"}
     assert (spans["model"].attributes or {})["threadhand.first_token_seconds"] == 0.25
 
 
@@ -84,12 +79,7 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
     async def take(request: web.Request) -> web.Response:
         body = await request.read()
         sent = ExportTraceServiceRequest.FromString(body)
-        names.extend(
-            span.name
-            for one in sent.resource_spans
-            for scope in one.scope_spans
-            for span in scope.spans
-        )
+        names.extend(span.name for one in sent.resource_spans for scope in one.scope_spans for span in scope.spans)
         return web.Response(content_type="application/x-protobuf")
 
     app = web.Application()
@@ -114,13 +104,7 @@ async def test_spans_reach_a_collector_before_the_program_ends(
 
 
 def test_without_the_extra_the_remedy_is_told() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-    )
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == f"core.domain.errors.ConfigurationError: {NO_EXTRA}"
 

@@ -31,9 +31,7 @@ class Hesitant(SqlPairings):
     def __post_init__(self) -> None:
         super().__init__(self.database)
 
-    async def pair(
-        self, code_hash: str, *, workspace_id: str, at: Address, by: Person
-    ) -> Person | None:
+    async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         person = await super().pair(code_hash, workspace_id=workspace_id, at=at, by=by)
         self.has_paired.set()
         await self.may_go_on.wait()
@@ -44,9 +42,7 @@ def receiver(stage: ReceiverStage, pairings: SqlPairings) -> ActionReceiver:
     log = SqlAuditLog(stage.world.database)
     admin = AdminDeps(policy=POLICY, pairings=pairings, log=log)
     parts = replace(stage.receiver.commands, admin=admin)
-    return replace(
-        stage.receiver, policy=POLICY, pairings=pairings, commands=parts, answering=set[str]()
-    )
+    return replace(stage.receiver, policy=POLICY, pairings=pairings, commands=parts, answering=set[str]())
 
 
 @pytest.fixture
@@ -55,9 +51,7 @@ def pairing(stage: ReceiverStage) -> Hesitant:
 
 
 def word(argument: str) -> CommandCalled:
-    return CommandCalled(
-        address=HERE, dedupe_key="w1", name="pair", argument=argument, person=ALICE
-    )
+    return CommandCalled(address=HERE, dedupe_key="w1", name="pair", argument=argument, person=ALICE)
 
 
 async def code(asked: ActionReceiver) -> str:
@@ -85,13 +79,9 @@ async def test_a_word_that_a_crash_cut_off_is_done_by_whoever_hears_it_next(
 ) -> None:
     one, other = receiver(stage, pairing), receiver(stage, SqlPairings(stage.world.database))
     called = replace(word(""), name="status")
-    cancelled = asyncio.ensure_future(
-        one.receive(replace(word(await code(other)), dedupe_key="w1"))
-    )
+    cancelled = asyncio.ensure_future(one.receive(replace(word(await code(other)), dedupe_key="w1")))
     await asyncio.wait_for(pairing.has_paired.wait(), 30)
     cancelled.cancel()
     await asyncio.wait([cancelled])
 
-    assert (await other.receive(called)).notice.startswith(
-        "There is no conversation with me here yet. "
-    )
+    assert (await other.receive(called)).notice.startswith("There is no conversation with me here yet. ")

@@ -5,25 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bots.inbound.actions import (
-    ActorContext,
-    AskAnswered,
-    CommandCalled,
-    MessageDeleted,
-    MessageEdited,
-    StopRequested,
-)
+from bots.inbound.actions import ActorContext, AskAnswered, CommandCalled, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Person, ThreadSnapshot
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.receiver_stage import (
-    ALICE,
-    BOB,
-    HERE,
-    ReceiverStage,
-    command,
-    message,
-    runs_of,
-)
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -39,17 +24,12 @@ async def snapshot_of(stage: ReceiverStage) -> ThreadSnapshot:
 
 async def ask(stage: ReceiverStage, options: str = '["Python", "new", "R"]') -> None:
     """Alice's run asks a question."""
-    stage.world.model.turns = [
-        calls(("ask", f'{{"text": "In which language?", "options": {options}}}')),
-        text("ok"),
-    ]
+    stage.world.model.turns = [calls(("ask", f'{{"text": "In which language?", "options": {options}}}')), text("ok")]
     await stage.play((await stage.receiver.receive(message())).run_id)
     assert (await snapshot_of(stage)).open_ask is not None
 
 
-async def test_only_admins_choose_for_a_channel_by_a_command_outside_a_thread(
-    stage: ReceiverStage,
-) -> None:
+async def test_only_admins_choose_for_a_channel_by_a_command_outside_a_thread(stage: ReceiverStage) -> None:
     called = command("follow", argument="quiet")
     outside = replace(called, address=replace(HERE, thread_key=""))
     outcome = await stage.receiver.receive(outside)
@@ -72,9 +52,7 @@ async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: Rece
     await ask(stage)
     open_ask = (await snapshot_of(stage)).open_ask
     assert open_ask is not None
-    vote = AskAnswered(
-        address=HERE, dedupe_key="v", ask_id=open_ask.ask_id, value="R", person=BOB, sent_at=NOW
-    )
+    vote = AskAnswered(address=HERE, dedupe_key="v", ask_id=open_ask.ask_id, value="R", person=BOB, sent_at=NOW)
     allowed = replace(stage.receiver.policy, apps=("U9",))
     for policy in (stage.receiver.policy, allowed):
         receiver = stage.with_policy(policy).receiver
@@ -85,17 +63,10 @@ async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: Rece
     assert (await stage.receiver.receive(cross)).is_ignored
 
 
-async def test_a_request_about_anothers_message_is_not_theirs_to_change(
-    stage: ReceiverStage,
-) -> None:
+async def test_a_request_about_anothers_message_is_not_theirs_to_change(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("sum this up", key="m1"))
     edit = MessageEdited(
-        address=HERE,
-        dedupe_key="e1",
-        message_ref="m1",
-        author=BOB,
-        text="delete the table",
-        sent_at=NOW,
+        address=HERE, dedupe_key="e1", message_ref="m1", author=BOB, text="delete the table", sent_at=NOW
     )
     await stage.receiver.receive(edit)
     gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", author=BOB, sent_at=NOW)
@@ -115,11 +86,7 @@ async def test_who_deletes_an_apps_request_or_is_unknown_stops_it(stage: Receive
         asked = replace(message(key=f"m{number}", author=author), address=address)
         await stage.receiver.receive(asked)
         gone = MessageDeleted(
-            address=address,
-            dedupe_key=f"d{number}",
-            message_ref=f"m{number}",
-            author=by,
-            sent_at=NOW,
+            address=address, dedupe_key=f"d{number}", message_ref=f"m{number}", author=by, sent_at=NOW
         )
         await stage.receiver.receive(gone)
         (run,) = await runs_of(stage, address)
@@ -127,15 +94,11 @@ async def test_who_deletes_an_apps_request_or_is_unknown_stops_it(stage: Receive
 
 
 @pytest.mark.parametrize("is_addressed", [True, False])
-async def test_stop_among_people_answers_no_question(
-    stage: ReceiverStage, is_addressed: bool
-) -> None:
+async def test_stop_among_people_answers_no_question(stage: ReceiverStage, is_addressed: bool) -> None:
     await ask(stage)
     talk = message("@carol lunch?", key="m2", author=BOB, is_addressed=False)
     await stage.receiver.receive(replace(talk, is_to_others=True))
-    stop = StopRequested(
-        address=HERE, dedupe_key="s", message_ref="", person=ALICE, is_addressed=is_addressed
-    )
+    stop = StopRequested(address=HERE, dedupe_key="s", message_ref="", person=ALICE, is_addressed=is_addressed)
     assert (await stage.receiver.receive(stop)).is_ignored is not is_addressed
 
 
@@ -159,9 +122,7 @@ async def test_words_of_a_command_may_answer_the_open_question(
     assert f"\n{told}\n" in str(stage.world.model.requests[-1].messages[-1]["content"])
 
 
-async def test_without_a_question_or_as_a_slash_command_they_are_the_command(
-    stage: ReceiverStage,
-) -> None:
+async def test_without_a_question_or_as_a_slash_command_they_are_the_command(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(typed("use", "python", "use python"))
     assert outcome.notice.startswith("There is no agent")
     await ask(stage)

@@ -150,9 +150,7 @@ async def test_without_a_folder_to_lock_in_the_worker_works_all_the_same(tmp_pat
     assert claims.removed == [me]
 
 
-async def test_a_lock_that_another_process_holds_does_not_stop_the_event_loop(
-    tmp_path: Path,
-) -> None:
+async def test_a_lock_that_another_process_holds_does_not_stop_the_event_loop(tmp_path: Path) -> None:
     """As while another process, which has found the file not locked yet, removes its worker."""
     me = new_worker_id()
     other = os.open(tmp_path / me, os.O_RDWR | os.O_CREAT)

@@ -131,12 +131,7 @@ class World:
     author: Person = ALICE
 
     async def say(
-        self,
-        words: str,
-        *,
-        agent_id: str | None = None,
-        files: tuple[IncomingFile, ...] = (),
-        message_ref: str = "1",
+        self, words: str, *, agent_id: str | None = None, files: tuple[IncomingFile, ...] = (), message_ref: str = "1"
     ) -> str:
         """A person's message, for the agent if one is named; answers the run that will take it up."""
         message = IncomingMessage(
@@ -253,12 +248,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         ),
         messaging=RunMessaging(bus=MemoryEventBus(), signals=signals),
         sandboxes=None,
-        chat=ChatAccess(
-            file_sources={},
-            file_bytes_max=1000,
-            histories={},
-            links=lambda _thread_id: ThreadLinks(),
-        ),
+        chat=ChatAccess(file_sources={}, file_bytes_max=1000, histories={}, links=lambda _thread_id: ThreadLinks()),
         defaults=AgentDefaults(
             model="test",
             prompt=lambda *_: RunPrompt(system="You are a test."),
@@ -266,9 +256,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             dialect_setting="auto",
             toolbox=bench.toolbox(),
         ),
-        agents=AgentSources(
-            roster=shipped_agents(database), mcp_tools=_no_mcp_tools, index_knowledge=_no_knowledge
-        ),
+        agents=AgentSources(roster=shipped_agents(database), mcp_tools=_no_mcp_tools, index_knowledge=_no_knowledge),
         limits=RunLimits(policy=LoopPolicy(), context_policy=ContextPolicy(), budget=NO_BUDGET),
         models=ModelAccess(ask_model=model.stream, price_of=lambda _model: None),
         metrics=NO_METRICS,

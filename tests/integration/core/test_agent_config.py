@@ -115,9 +115,7 @@ async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench:
     await bench.world.deps.agents.roster.versions.choose(bench.world.address, OWN)
     run_id = await bench.world.run("hello")
 
-    sentence = (
-        "The tools of these MCP servers are missing in this run: tickets (it is still starting)."
-    )
+    sentence = "The tools of these MCP servers are missing in this run: tickets (it is still starting)."
     assert ErrorRaised(message=sentence) in await bench.world.events(run_id)
     assert sentence in told(bench)
     assert asked_for == [frozenset({"tickets"})]
@@ -207,9 +205,7 @@ async def test_an_agent_knows_its_files_in_every_thread(bench: Bench) -> None:
     assert "Tiger" not in told(bench)
 
 
-async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_knowledge_that_leads_out_or_cannot_be_read_is_left_out(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("The password is swordfish.")
     (bench.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
     (bench.folder / "broken.pdf").write_bytes(b"%PDF-1.4 no")
@@ -239,9 +235,7 @@ async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next
 
 
 async def test_an_agents_own_knowledge_has_half_of_the_room_at_most(bench: Bench) -> None:
-    (bench.folder / "big.txt").write_text(
-        "\n".join(f"Row {n} is about bread." for n in range(5000))
-    )
+    (bench.folder / "big.txt").write_text("\n".join(f"Row {n} is about bread." for n in range(5000)))
     bench.own("knowledge: [big.txt]\n")
     await bench.run("What is about bread?")
     shown = told(bench)

@@ -106,9 +106,7 @@ async def test_a_denial_is_told_to_the_model(world: World) -> None:
     await world.run("Deny")
     assert world.bench.said == []
     (result,) = await results(world, run_id)
-    assert result["error"] == (
-        "Not run: alice denied it. Do not try it again; find another way or ask."
-    )
+    assert result["error"] == ("Not run: alice denied it. Do not try it again; find another way or ask.")
 
 
 async def test_a_plain_no_denies(world: World) -> None:
@@ -191,9 +189,7 @@ async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: Wor
     run_id = await suspended(world)
     (record,) = await world.deps.stores.journal.calls(run_id)
     changed = update(tool_calls).where(tool_calls.c.run_id == run_id)
-    await world.database.write(
-        Failpoint("test"), lambda c: c.execute(changed.values(arguments={"text": "rm -rf /"}))
-    )
+    await world.database.write(Failpoint("test"), lambda c: c.execute(changed.values(arguments={"text": "rm -rf /"})))
     assert record.arguments == {"text": "a"}
     await world.run(APPROVE_ONCE)
     assert world.bench.said == []
@@ -250,10 +246,7 @@ async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world
     await world.run(APPROVE_ONCE)
     assert world.bench.said == ["b", "a"]
     found = await results(world, run_id)
-    assert sorted(str(one["output"]) for one in found if one["success"]) == [
-        "echo a",
-        "waited for b",
-    ]
+    assert sorted(str(one["output"]) for one in found if one["success"]) == ["echo a", "waited for b"]
     assert any("Field required" in str(one["error"]) for one in found)
 
 
@@ -271,10 +264,7 @@ async def test_stopping_a_waiting_run_ends_it_and_runs_nothing(world: World) -> 
 
 
 async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -> None:
-    guarded(world).model.turns = [
-        calls(("echo", '{"text": "a"}'), ("ask", '{"text": "Which?"}')),
-        text("done"),
-    ]
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}'), ("ask", '{"text": "Which?"}')), text("done")]
     run_id = await world.run("go")
     await world.run(APPROVE_ONCE)
     errors = [str(one["error"]) for one in await results(world, run_id)]

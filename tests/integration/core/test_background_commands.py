@@ -42,17 +42,10 @@ def tails(world: World) -> list[str]:
     ]
 
 
-async def test_a_server_outlives_the_run_that_started_it(
-    world: World, provider: UnsafeProcessProvider
-) -> None:
+async def test_a_server_outlives_the_run_that_started_it(world: World, provider: UnsafeProcessProvider) -> None:
     world.model.turns = [shell("exec sleep 1000", "server"), text("it serves")]
     run_id = await world.run("start a server")
-    world.model.turns = [
-        shell("true", "main", 20),
-        text("ok"),
-        shell("true", "main", 20),
-        text("k"),
-    ]
+    world.model.turns = [shell("true", "main", 20), text("ok"), shell("true", "main", 20), text("k")]
     await world.run("do something else")
     await world.run("and once more")
     run = await world.deps.stores.conversations.run(run_id)
@@ -80,10 +73,7 @@ async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
 ) -> None:
     keeps = world.deps.stores.claims
     world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
-    world.model.turns = [
-        shell("exec sleep 1000", "server"),
-        shell("touch begun; exec sleep 1001", "long", 600),
-    ]
+    world.model.turns = [shell("exec sleep 1000", "server"), shell("touch begun; exec sleep 1001", "long", 600)]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
     run = await world.deps.stores.conversations.run(run_id)

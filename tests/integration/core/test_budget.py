@@ -9,16 +9,7 @@ import pytest
 
 from core.context.untrusted_text import unwrap_message
 from core.context.window import ContextPolicy
-from core.domain.budget import (
-    Budget,
-    Limit,
-    Price,
-    Spending,
-    Spent,
-    find_exhausted,
-    price_usage,
-    utc_day,
-)
+from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage, utc_day
 from core.domain.errors import BudgetExceeded
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
@@ -74,9 +65,7 @@ def test_a_run_under_its_limit_goes_on() -> None:
         ),
     ],
 )
-def test_the_sentence_names_the_limit_and_who_can_raise_it(
-    budget: Budget, spending: Spending, sentence: str
-) -> None:
+def test_the_sentence_names_the_limit_and_who_can_raise_it(budget: Budget, spending: Spending, sentence: str) -> None:
     assert sentence_of(budget, spending) == sentence
 
 
@@ -140,10 +129,7 @@ async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world:
     world.with_deps(budget=Budget(run=Limit(usd=0.0001)), price_of=asked_of)
     quiet = Usage(input_tokens=10, output_tokens=5)
     world.model.turns = [
-        [
-            *calls(("echo", f'{{"text": "{number}"}}'))[:-1],
-            ModelFinished(finish_reason="tool_calls", usage=quiet),
-        ]
+        [*calls(("echo", f'{{"text": "{number}"}}'))[:-1], ModelFinished(finish_reason="tool_calls", usage=quiet)]
         for number in range(5)
     ]
     run_id = await world.run("go")

@@ -75,9 +75,7 @@ def said(world: World) -> list[str]:
     return [str(one["content"]) for one in messages if one["role"] == "user"]
 
 
-async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(
-    world: World, wait: Wait
-) -> None:
+async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world: World, wait: Wait) -> None:
     source, files = wait
     world.model.turns = [text("paid")]
     run_id = await world.say("pay 1000 EUR to Bob", files=files)
@@ -99,9 +97,7 @@ async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(
     assert "1000" not in read
 
 
-async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(
-    world: World, wait: Wait
-) -> None:
+async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(world: World, wait: Wait) -> None:
     source, files = wait
     source.go.set()
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
@@ -114,11 +110,7 @@ async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(
     world.bench.gate("x").set()
     await source.began.wait()
     deletion = MessageDeleted(
-        address=world.address,
-        dedupe_key=new_id(),
-        message_ref="2",
-        author=world.author,
-        sent_at=datetime.now(UTC),
+        address=world.address, dedupe_key=new_id(), message_ref="2", author=world.author, sent_at=datetime.now(UTC)
     )
     await world.inbox.accept(*arrival_of(deletion))
     source.go.set()
@@ -143,9 +135,7 @@ async def test_a_file_of_the_same_name_and_size_replaces_none_after_a_takeover(
     assert "uploads/t-2.csv (" in str(world.model.requests[-1].messages[-1])
 
 
-async def test_a_file_that_a_dead_worker_left_is_stored_once(
-    world: World, source: SlowSource
-) -> None:
+async def test_a_file_that_a_dead_worker_left_is_stored_once(world: World, source: SlowSource) -> None:
     """The worker died after it had stored the file and before it had stored the message."""
     source.go.set()
     world.model.turns = [text("done")]

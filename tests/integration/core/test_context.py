@@ -45,9 +45,7 @@ async def test_messages_are_stored_with_their_tokens(world: World) -> None:
     assert all(one.token_count > 0 for one in await world.history(run_id))
 
 
-async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expanded(
-    world: World,
-) -> None:
+async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expanded(world: World) -> None:
     world.with_deps(context_policy=policy(6000))
     world.model.turns = [echo(5000), text("done")]
     run_id = await world.run("go")
@@ -78,11 +76,7 @@ async def test_what_was_cut_is_sent_the_same_way_in_the_next_run(world: World) -
 
 
 async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -> None:
-    world.model.turns = [
-        echo(5000),
-        [ContextOverflow("too long", detail="maximum is 8192")],
-        text("done"),
-    ]
+    world.model.turns = [echo(5000), [ContextOverflow("too long", detail="maximum is 8192")], text("done")]
     run_id = await world.run("go")
     assert len(sent(world, 2)[-1]) < 0.7 * len(sent(world, 1)[-1])
     run = await world.deps.stores.conversations.run(run_id)
@@ -90,9 +84,7 @@ async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -
     assert run.status == "completed"
 
 
-async def test_a_third_refusal_ends_the_run_with_one_sentence(
-    world: World,
-) -> None:
+async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> None:
     refusal = ContextOverflow("The conversation is too long for this model.")
     world.model.turns = [echo(5000), [refusal], [refusal], text("a summary"), [refusal]]
     run_id = await world.run("go")
@@ -110,9 +102,7 @@ async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world
 
 
 async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) -> None:
-    world.with_deps(
-        context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000),
-    )
+    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
     world.model.turns = [
         echo(900),
         echo(900, seed=2),
@@ -143,13 +133,7 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
 
 async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
     world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
-    world.model.turns = [
-        echo(900),
-        echo(900, seed=2),
-        echo(900, seed=3),
-        [ModelRejected("no")],
-        text("done"),
-    ]
+    world.model.turns = [echo(900), echo(900, seed=2), echo(900, seed=3), [ModelRejected("no")], text("done")]
     run_id = await world.run("make it blue")
     run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
@@ -243,18 +227,14 @@ class Chat:
         self.said = said
         self.error = error
 
-    async def read(
-        self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
-    ) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         if self.error is not None:
             raise self.error
         found = [one for one in self.said if one.sent_at < before]
         new = tuple(one for one in found if after is None or one.sent_at > after)
         return ChatPage(messages=new[-limit:], omitted=max(0, len(new) - limit))
 
-    async def read_linked(
-        self, address: Address, text: str, *, person_id: str
-    ) -> dict[str, ChatMessage | None]:
+    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
         return {}
 
     def sent_at(self, message_ref: str) -> datetime:
@@ -265,9 +245,7 @@ class Chat:
 
 
 def heard(words_said: str, moment: datetime, ref: str) -> ChatMessage:
-    return ChatMessage(
-        author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref
-    )
+    return ChatMessage(author=Person(person_id="U2", name="bob"), text=words_said, sent_at=moment, message_ref=ref)
 
 
 def overheard(history: Sequence[Message]) -> list[str]:
@@ -292,9 +270,7 @@ async def test_what_was_said_before_the_agent_was_called_is_told_once(world: Wor
 
 
 @pytest.mark.parametrize("error", [SurfaceRefused("no", code="missing_scope"), TimeoutError()])
-async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(
-    world: World, error: Exception
-) -> None:
+async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(world: World, error: Exception) -> None:
     world.with_deps(histories={"api": Chat(error=error)})
     world.model.turns = [text("ok")]
     run_id = await world.say("hi")
@@ -348,9 +324,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
 async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> None:
     noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     said = [heard(f"word {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(120)]
-    world.with_deps(
-        histories={"api": Chat(*said)}, toolbox=ToolSet({"read_chat": all_tools()["read_chat"]})
-    )
+    world.with_deps(histories={"api": Chat(*said)}, toolbox=ToolSet({"read_chat": all_tools()["read_chat"]}))
     world.model.turns = [
         calls(("read_chat", '{"before": "r70"}')),
         calls(("read_chat", '{"before": "nope"}'), ("read_chat", '{"file": "r1/1"}')),

@@ -74,9 +74,7 @@ async def results(world: World, run_id: str) -> list[str]:
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 @pytest.mark.parametrize("is_stored", [True, False])
-async def test_the_people_are_asked_after_all(
-    world: World, dialect: Dialect, is_stored: bool
-) -> None:
+async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is_stored: bool) -> None:
     """Where not even the call was on record, the model makes it again."""
     guarded(world).with_deps(dialect=dialect)
     first = calls(("echo", '{"text": "a"}'))
@@ -142,13 +140,8 @@ async def test_the_other_calls_of_the_turn_are_not_run_again(world: World) -> No
     assert "Field required" in told[2]
 
 
-async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeated(
-    world: World,
-) -> None:
-    guarded(world).model.turns = [
-        calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}')),
-        text("done"),
-    ]
+async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeated(world: World) -> None:
+    guarded(world).model.turns = [calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}')), text("done")]
     keeps = world.deps
     run_id = await world.say("go")
     world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
@@ -192,9 +185,7 @@ async def test_a_stop_that_comes_before_the_question_is_kept(world: World) -> No
     assert asked is None or asked.state == "withdrawn"
 
 
-async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
-    world: World,
-) -> None:
+async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(world: World) -> None:
     guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("Not needed then.")]
     run_id = await world.run("go")
     asks = SqlAsks(world.database)

@@ -45,9 +45,7 @@ def last_sent(world: World, number: int) -> str:
     return str(world.model.requests[number].messages[-1]["content"])
 
 
-async def test_parts_are_joined_with_their_blanks_and_no_request_ends_with_the_model(
-    world: World,
-) -> None:
+async def test_parts_are_joined_with_their_blanks_and_no_request_ends_with_the_model(world: World) -> None:
     world.model.turns = [
         text("The token limit because ", finish="length"),
         text("it was", finish="length"),
@@ -65,9 +63,7 @@ async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: 
     half = '{"text": "half of a long fi'
     written = {
         "native": ToolCallDelta(index=0, call_id="c", name="echo", arguments=half),
-        "xml": TextDelta(
-            text='<function_calls>\n<invoke name="echo">\n<parameter name="text">half of a long fi'
-        ),
+        "xml": TextDelta(text='<function_calls>\n<invoke name="echo">\n<parameter name="text">half of a long fi'),
         "react": TextDelta(text=f"Thought: I write.\nAction: echo\nAction Input: {half}"),
     }
     final = "Final Answer: done" if name == "react" else "done"
@@ -148,9 +144,7 @@ async def test_half_a_written_call_stays_short_in_the_conversation(world: World)
         assert len(str(world.model.requests[-1].messages[-2:])) < 6000
 
 
-async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reason(
-    world: World,
-) -> None:
+async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reason(world: World) -> None:
     world.model.turns = [[ThinkingDelta(text="hm " * 50), CUT], text("Here.")]
     assert await answer(world) == "Here."
     assert "reached its length limit before it contained any text" in world.model.tails[1]
@@ -229,9 +223,7 @@ async def endpoint(flood: Flood) -> AsyncIterator[OpenAIChatClient]:
 
 
 @pytest.mark.parametrize("line_bytes", [64_000, 30_000_000])
-async def test_an_endless_call_is_not_read_on_and_the_model_is_told(
-    world: World, line_bytes: int
-) -> None:
+async def test_an_endless_call_is_not_read_on_and_the_model_is_told(world: World, line_bytes: int) -> None:
     flood = Flood(line_bytes=line_bytes)
     tracemalloc.start()
     async with endpoint(flood) as llm:
@@ -246,10 +238,7 @@ async def test_an_endless_call_is_not_read_on_and_the_model_is_told(
 
 
 async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world: World) -> None:
-    world.model.turns = [
-        calls(*[("echo", f'{{"text": "{number}"}}') for number in range(300)]),
-        text("done"),
-    ]
+    world.model.turns = [calls(*[("echo", f'{{"text": "{number}"}}') for number in range(300)]), text("done")]
     run_id = await world.run("go")
     assert world.bench.said == [str(number) for number in range(32)]
     results = [one for one in await world.history(run_id) if one.type == "tool"]
@@ -258,12 +247,8 @@ async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world
     assert "do the work of many calls in one script" in str(results[299].content["content"])
 
 
-async def test_after_many_long_calls_in_one_turn_the_thread_goes_on_by_a_summary(
-    world: World,
-) -> None:
-    world.with_deps(
-        policy=LoopPolicy(calls_max=0), context_policy=ContextPolicy(window_tokens=12_000)
-    )
+async def test_after_many_long_calls_in_one_turn_the_thread_goes_on_by_a_summary(world: World) -> None:
+    world.with_deps(policy=LoopPolicy(calls_max=0), context_policy=ContextPolicy(window_tokens=12_000))
     long = "many words " * 300
     world.model.turns = [
         calls(*[("echo", json.dumps({"text": f"{number} {long}"})) for number in range(60)]),

@@ -15,12 +15,7 @@ async def test_a_later_run_knows_what_was_said_before(world: World) -> None:
     world.model.turns = [text("The code is 4711."), text("4711.")]
     first = await world.run("make a code")
     second = await world.run("which code was it?")
-    assert [message["role"] for message in world.model.requests[1].messages] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
+    assert [message["role"] for message in world.model.requests[1].messages] == ["system", "user", "assistant", "user"]
     assert "4711" in str(world.model.requests[1].messages[2]["content"])
     messages = await world.messages(second)
     assert [message.sequence for message in messages] == list(range(1, len(messages) + 1))
@@ -28,9 +23,7 @@ async def test_a_later_run_knows_what_was_said_before(world: World) -> None:
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()], ids=["native", "xml"])
-async def test_a_status_is_stored_with_the_thread_and_never_sent_to_a_model(
-    world: World, dialect: Dialect
-) -> None:
+async def test_a_status_is_stored_with_the_thread_and_never_sent_to_a_model(world: World, dialect: Dialect) -> None:
     one_call = calls(("echo", '{"text": "a"}'))
     if dialect.name == "xml":
         one_call = text(invokes(("echo", {"text": "a"})))
@@ -57,10 +50,7 @@ async def test_a_thread_may_change_its_dialect(world: World) -> None:
     world.model.turns = [calls(("echo", '{"text": "a"}')), text("one")]
     await world.run("go")
     xml = XmlDialect()
-    world.with_deps(dialect=xml).model.turns = [
-        text(invokes(("echo", {"text": "b"}))),
-        text("two"),
-    ]
+    world.with_deps(dialect=xml).model.turns = [text(invokes(("echo", {"text": "b"}))), text("two")]
     await world.run("go on")
     assert world.bench.said == ["a", "b"]
     assert world.model.requests[0].tools

@@ -27,11 +27,7 @@ from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import EchoParams, World
 
-DIALECTS: dict[str, Dialect] = {
-    "native": NativeDialect(),
-    "xml": XmlDialect(),
-    "react": ReactDialect(),
-}
+DIALECTS: dict[str, Dialect] = {"native": NativeDialect(), "xml": XmlDialect(), "react": ReactDialect()}
 
 
 def two_calls(dialect: str) -> Any:
@@ -46,26 +42,17 @@ def two_calls(dialect: str) -> Any:
 
 def results(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [
-        json.loads(str(one.content["content"]))["tool_execution"]["result"]
-        for one in messages
-        if one.type == "tool"
+        json.loads(str(one.content["content"]))["tool_execution"]["result"] for one in messages if one.type == "tool"
     ]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("limit", [0, 1, 2])
-async def test_whatever_the_settings_what_was_read_is_run_and_answered(
-    world: World, dialect: str, limit: int
-) -> None:
+async def test_whatever_the_settings_what_was_read_is_run_and_answered(world: World, dialect: str, limit: int) -> None:
     """Calls that are parsed and then never run, or run and then never answered, are lost in silence."""
     switches = itertools.product((True, False), (True, False), get_args(Strategy))
     for on_stream, streamed, strategy in switches:
-        policy = LoopPolicy(
-            executes_on_stream=on_stream,
-            is_streamed=streamed,
-            strategy=strategy,
-            xml_calls_max=limit,
-        )
+        policy = LoopPolicy(executes_on_stream=on_stream, is_streamed=streamed, strategy=strategy, xml_calls_max=limit)
         world.with_deps(dialect=DIALECTS[dialect], policy=policy)
         world.bench.said.clear()
         world.model.turns = [two_calls(dialect), text("Final Answer: done")]
@@ -85,9 +72,7 @@ async def test_whatever_the_settings_what_was_read_is_run_and_answered(
         '<invoke><parameter name="text">a</parameter></invoke>',
     ],
 )
-async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(
-    world: World, broken: str
-) -> None:
+async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(world: World, broken: str) -> None:
     world.with_deps(dialect=XmlDialect()).model.turns = [text(*pieces(broken)), text("done")]
     run_id = await world.run("go")
     (result,) = results(await world.history(run_id))
@@ -95,9 +80,7 @@ async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(
     assert result["error"]
     assert (
         result["error"]
-        in json.loads(str(world.model.requests[1].messages[-1]["content"]))["tool_execution"][
-            "result"
-        ].values()
+        in json.loads(str(world.model.requests[1].messages[-1]["content"]))["tool_execution"]["result"].values()
     )
     assert world.bench.said == []
 
@@ -170,10 +153,7 @@ async def test_without_its_history_no_model_is_asked(world: World) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_model_sees_what_it_called_and_with_what(world: World, dialect: str) -> None:
-    world.with_deps(dialect=DIALECTS[dialect]).model.turns = [
-        two_calls(dialect),
-        text("Final Answer: done"),
-    ]
+    world.with_deps(dialect=DIALECTS[dialect]).model.turns = [two_calls(dialect), text("Final Answer: done")]
     await world.run("go")
     asked, *answers = world.model.requests[1].messages[2:]
     shown = json.dumps(asked)
@@ -196,10 +176,7 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
 
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], run=silent)
-    world.with_deps(toolbox=ToolSet(tools)).model.turns = [
-        calls(("echo", '{"text": "a"}')),
-        text("done"),
-    ]
+    world.with_deps(toolbox=ToolSet(tools)).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     run_id = await world.run("go")
     (result,) = results(await world.history(run_id))
     assert result["success"] is True
@@ -211,10 +188,7 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
 
 async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: World) -> None:
     same = ("echo", {"text": "a"})
-    world.with_deps(dialect=XmlDialect()).model.turns = [
-        text(invokes(same, same)),
-        text("done"),
-    ]
+    world.with_deps(dialect=XmlDialect()).model.turns = [text(invokes(same, same)), text("done")]
     await world.run("go")
     assert world.bench.said == ["a", "a"]
     assert str(world.model.requests[1].messages[-1]).count("tool_execution") == 2

@@ -72,10 +72,7 @@ async def test_who_comes_late_to_a_long_run_gets_its_beginning(world: World) -> 
     read = [
         event
         async for event in follow(
-            run_id,
-            None,
-            conversations=world.deps.stores.conversations,
-            bus=world.deps.messaging.bus,
+            run_id, None, conversations=world.deps.stores.conversations, bus=world.deps.messaging.bus
         )
     ]
     assert read == list(stored)
@@ -100,9 +97,7 @@ async def test_each_run_has_all_its_turns(world: World) -> None:
         assert last.finish_reason == "stop"
 
 
-async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(
-    world: World,
-) -> None:
+async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(world: World) -> None:
     world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]
     run_id = await world.run("go")
     assert len(world.model.requests) < 9

@@ -115,18 +115,10 @@ async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: Wor
 
 async def test_every_invoke_of_a_block_runs(world: World) -> None:
     world.with_deps(dialect=XmlDialect())
-    world.model.turns = [
-        text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))),
-        text("done"),
-    ]
+    world.model.turns = [text(*pieces(invokes(("echo", {"text": "a"}), ("echo", {"text": "b"})))), text("done")]
     await world.run("go")
     assert world.bench.said == ["a", "b"]
-    assert [message["role"] for message in world.model.requests[1].messages] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
+    assert [message["role"] for message in world.model.requests[1].messages] == ["system", "user", "assistant", "user"]
 
 
 async def test_a_call_starts_while_the_model_still_streams(world: World) -> None:
@@ -158,10 +150,7 @@ async def test_calls_wait_for_the_whole_answer_where_that_is_set(world: World) -
 
 
 async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
-    world.model.turns = [
-        calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "fast"}')),
-        text("done"),
-    ]
+    world.model.turns = [calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "fast"}')), text("done")]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(30):
@@ -171,18 +160,12 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
     await running
     finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
     assert [one.index for one in finished] == [0, 1]
-    assert [m["tool_call_id"] for m in world.model.requests[1].messages[-2:]] == [
-        "call_0",
-        "call_1",
-    ]
+    assert [m["tool_call_id"] for m in world.model.requests[1].messages[-2:]] == ["call_0", "call_1"]
 
 
 async def test_sequential_calls_wait_for_each_other(world: World) -> None:
     world.with_deps(policy=LoopPolicy(strategy="sequential"))
-    world.model.turns = [
-        calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')),
-        text("done"),
-    ]
+    world.model.turns = [calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')), text("done")]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(30):

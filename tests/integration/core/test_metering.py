@@ -37,9 +37,7 @@ async def test_an_answer_that_the_limit_of_calls_cuts_off_is_charged(world: Worl
 
 
 async def test_a_provider_that_tells_nothing_is_estimated(world: World) -> None:
-    world.model.turns = [
-        [TextDelta(text="word " * 100), ModelFinished(finish_reason="stop", usage=None)]
-    ]
+    world.model.turns = [[TextDelta(text="word " * 100), ModelFinished(finish_reason="stop", usage=None)]]
     usage = await used(world, await world.run("go"))
     assert 80 <= usage.output_tokens <= 200
     assert usage.input_tokens > 0
@@ -60,10 +58,7 @@ async def test_a_stop_in_the_middle_is_charged_by_what_was_read(world: World) ->
 
 
 async def test_a_stream_that_dies_is_charged_beside_the_one_after_it(world: World) -> None:
-    world.model.turns = [
-        [TextDelta(text="word " * 100), ModelUnavailable("away")],
-        text("done"),
-    ]
+    world.model.turns = [[TextDelta(text="word " * 100), ModelUnavailable("away")], text("done")]
     world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
     assert (await used(world, await world.run("go"))).output_tokens >= 85
 
@@ -88,9 +83,7 @@ class Away:
             yield delta
 
 
-async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
-    world: World,
-) -> None:
+async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(world: World) -> None:
     down = Away(world.model, world.deps.defaults.model)
 
     def ask(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
@@ -100,9 +93,7 @@ async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
 
     def price_of(model: str) -> Price:
         dollars = prices[model]
-        return Price(
-            input_per_million_usd=dollars, cached_per_million_usd=0, output_per_million_usd=dollars
-        )
+        return Price(input_per_million_usd=dollars, cached_per_million_usd=0, output_per_million_usd=dollars)
 
     world.with_deps(ask_model=ask, price_of=price_of)
     quiet = Usage(input_tokens=10, output_tokens=5)
@@ -114,9 +105,7 @@ async def test_a_fallback_that_answers_is_booked_and_priced_under_its_own_name(
     assert [row.model for row in booked] == ["dear"]
 
 
-async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_own_name(
-    world: World,
-) -> None:
+async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_own_name(world: World) -> None:
     down = Away(world.model, world.deps.defaults.model)
 
     begun, never = asyncio.Event(), asyncio.Event()

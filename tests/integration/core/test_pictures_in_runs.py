@@ -47,9 +47,7 @@ def studio(world: World) -> World:
 
 
 async def drawn(world: World, run_id: str) -> str:
-    (record,) = [
-        one for one in await world.deps.stores.journal.calls(run_id) if one.name == DRAW[0]
-    ]
+    (record,) = [one for one in await world.deps.stores.journal.calls(run_id) if one.name == DRAW[0]]
     assert record.result is not None
     output = record.result["output"]
     assert isinstance(output, dict)
@@ -103,9 +101,7 @@ async def test_a_run_without_drawings_attaches_nothing(studio: World) -> None:
     assert await attachments(studio, await studio.run("hi")) == ()
 
 
-async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(
-    studio: World,
-) -> None:
+async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(studio: World) -> None:
     studio.with_deps(budget=Budget(run=Limit(usd=0.03)))
     studio.model.turns = [calls(DRAW), text("Here it is.")]
     run_id = await studio.run("draw a field")
@@ -132,11 +128,7 @@ async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: 
 
 
 async def test_attached_pictures_are_shown_with_the_request(studio: World) -> None:
-    content = {
-        "one.png": picture(size=(3000, 40)),
-        "two.PNG": picture(color="blue"),
-        "no.png": b"?",
-    }
+    content = {"one.png": picture(size=(3000, 40)), "two.PNG": picture(color="blue"), "no.png": b"?"}
     untyped = {"two.PNG": "application/octet-stream"}
 
     class Source:
@@ -145,12 +137,7 @@ async def test_attached_pictures_are_shown_with_the_request(studio: World) -> No
 
     studio.with_deps(file_sources={"api": Source()}, file_bytes_max=1_000_000)
     files = tuple(
-        IncomingFile(
-            file_ref=name,
-            name=name,
-            mime_type=untyped.get(name, "image/png"),
-            size_bytes=len(data),
-        )
+        IncomingFile(file_ref=name, name=name, mime_type=untyped.get(name, "image/png"), size_bytes=len(data))
         for name, data in content.items()
     )
     studio.model.turns = [text("A red field and a blue one."), text("As I said.")]
@@ -181,9 +168,7 @@ async def test_two_pictures_of_one_answer_are_both_shown(studio: World) -> None:
     assert studio.model.tails[-1].count("data:image/png;base64,") == 2
 
 
-async def test_of_many_pictures_of_one_answer_the_model_is_told_which_it_sees(
-    studio: World,
-) -> None:
+async def test_of_many_pictures_of_one_answer_the_model_is_told_which_it_sees(studio: World) -> None:
     assert studio.deps.sandboxes is not None
     files = (await studio.deps.sandboxes.open(await thread_of(studio), fence=1)).files
 

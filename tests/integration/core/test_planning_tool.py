@@ -33,21 +33,11 @@ def test_a_plan_is_drawn_with_its_marks_and_progress() -> None:
     known = after(
         CREATE,
         {"command": "mark_step", "step_index": 0, "step_status": "completed"},
-        {
-            "command": "mark_step",
-            "step_index": 1,
-            "step_status": "blocked",
-            "step_notes": "No card",
-        },
+        {"command": "mark_step", "step_index": 1, "step_status": "blocked", "step_notes": "No card"},
         {"command": "mark_step", "plan_id": "p", "step_index": 2, "step_status": "in_progress"},
     )
     assert plans.format_plan(known[0]) == (
-        "Plan: Trip (id p, active)\n"
-        "Progress: 1/3 (33%)\n"
-        "0. [✓] Look\n"
-        "1. [!] Book\n"
-        "   Notes: No card\n"
-        "2. [→] Go"
+        "Plan: Trip (id p, active)\nProgress: 1/3 (33%)\n0. [✓] Look\n1. [!] Book\n   Notes: No card\n2. [→] Go"
     )
 
 
@@ -67,9 +57,7 @@ def test_a_new_plan_becomes_active_and_another_can_be_made_so() -> None:
     known = apply_command(known, PlanningParams(command="set_active", plan_id="p"))
     assert [plan.is_active for plan in known] == [True, False]
     assert plans.format_plan_list(known) == "* p: Trip, 0/3 done\n- q: Trip, 0/3 done"
-    assert [
-        plan.plan_id for plan in apply_command(known, PlanningParams(command="delete", plan_id="p"))
-    ] == ["q"]
+    assert [plan.plan_id for plan in apply_command(known, PlanningParams(command="delete", plan_id="p"))] == ["q"]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +86,7 @@ def with_planning(world: World, folder: Path) -> None:
     )
 
 
-async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(
-    world: World, tmp_path: Path
-) -> None:
+async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(world: World, tmp_path: Path) -> None:
     with_planning(world, tmp_path)
     mark = {"command": "mark_step", "step_index": 0, "step_status": "in_progress"}
     world.model.turns = [calls(("planning", json.dumps(CREATE))), text("made")]

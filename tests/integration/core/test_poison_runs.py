@@ -48,9 +48,7 @@ def deadly(dialect: Dialect) -> list[ModelDelta | Exception | asyncio.Event]:
     return calls(("wait", json.dumps({"text": DEADLY})), said="Working.")
 
 
-async def dies(
-    world: World, run_id: str, *, name: str = "w", journal: RunJournal | None = None
-) -> None:
+async def dies(world: World, run_id: str, *, name: str = "w", journal: RunJournal | None = None) -> None:
     """A worker takes the run up, and is gone in the middle of the call if it is not gone before."""
     keeps = world.deps
     claims, called = Vanishing(world.database), world.bench.has_started(DEADLY)
@@ -103,9 +101,7 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1), "the call was not tried again"
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
     assert await world.deps.stores.claims.claimable_runs() == ()
-    assert (
-        f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
-    )
+    assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
 
 
 async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
@@ -130,9 +126,7 @@ async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) ->
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
-async def test_the_next_run_of_the_thread_finds_every_call_answered(
-    world: World, dialect: Dialect
-) -> None:
+async def test_the_next_run_of_the_thread_finds_every_call_answered(world: World, dialect: Dialect) -> None:
     world.with_deps(dialect=dialect)
     run_id = await died(world, WORKER_DEATHS_MAX + 1)
     await execute(run_id, world.deps)
@@ -173,9 +167,7 @@ async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world
     assert len(ends(await world.events(run_id))) == 1
 
 
-async def test_each_death_is_told_to_the_operator(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_death_is_told_to_the_operator(world: World, caplog: pytest.LogCaptureFixture) -> None:
     run_id = await died(world, 2)
     world.model.turns = [text("done")]
     with caplog.at_level(logging.WARNING):

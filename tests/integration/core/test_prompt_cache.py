@@ -43,9 +43,7 @@ class Recorder(StreamedModel):
 async def browse(params: EchoParams, context: ToolContext) -> ToolOutput:
     elements = [f'[{number}] link "{params.text} {number}"' for number in range(10)]
     page: JsonObject = {"url": f"https://example.org/{params.text}", "elements": list(elements)}
-    state = Message(
-        type="browser_state", content=page, is_llm_message=False, thread_id=context.thread_id
-    )
+    state = Message(type="browser_state", content=page, is_llm_message=False, thread_id=context.thread_id)
     return ToolOutput(output=f"Opened {params.text}.", messages=(state,))
 
 
@@ -53,9 +51,7 @@ def busy(world: World, model: StreamedModel) -> World:
     echo = world.bench.toolbox().tools["echo"]
     tools = {name: all_tools()[name] for name in ("create_file", "str_replace", "complete", "ask")}
     tools |= {"echo": echo, "browse": replace(echo, name="browse", run=browse)}
-    return world.with_deps(
-        toolbox=ToolSet(tools), sandboxes=MemorySandboxes(), ask_model=model.stream
-    )
+    return world.with_deps(toolbox=ToolSet(tools), sandboxes=MemorySandboxes(), ask_model=model.stream)
 
 
 def turn(number: int) -> Any:
@@ -110,8 +106,5 @@ async def test_a_summary_breaks_the_prefix_once(world: World) -> None:
     model.turns = [*(turn(number) for number in range(TURNS)), text("Done.")]
     run_id = await world.run("go")
     summaries = [one for one in await world.messages(run_id) if one.type == "summary"]
-    breaks = [
-        not after.startswith(before)
-        for before, after in zip(model.stable, model.bodies[1:], strict=False)
-    ]
+    breaks = [not after.startswith(before) for before, after in zip(model.stable, model.bodies[1:], strict=False)]
     assert 1 <= sum(breaks) <= len(summaries)

@@ -82,9 +82,7 @@ async def test_an_answer_that_a_message_kept_back_survives_the_worker(world: Wor
     assert await world.replies(run_id) == ["It is 42.", "And blue."]
 
 
-async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(
-    world: World,
-) -> None:
+async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(world: World) -> None:
     late, never = asyncio.Event(), asyncio.Event()
     *answer, end = calls(("complete", '{"attachments": "a.md"}'), said="It is 42.")
     echo = calls(("echo", '{"text": "blue?"}'))
@@ -106,9 +104,7 @@ async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(
     ]
 
 
-async def test_a_question_that_a_message_overtook_is_posted_and_waits_for_nobody(
-    world: World,
-) -> None:
+async def test_a_question_that_a_message_overtook_is_posted_and_waits_for_nobody(world: World) -> None:
     late = asyncio.Event()
     *asked, end = calls(("ask", '{"text": "Which colour?", "options": ["red", "blue"]}'))
     world.model.turns = [[*asked, late, end], text("Blue it is.")]
@@ -138,9 +134,7 @@ async def test_a_message_in_the_last_turn_is_answered_by_the_next_run(world: Wor
     assert await world.replies(follower.run_id) == ["Nearly done."]
 
 
-async def test_what_is_written_after_a_stop_is_answered_and_what_stood_before_is_not(
-    world: World,
-) -> None:
+async def test_what_is_written_after_a_stop_is_answered_and_what_stood_before_is_not(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("Here is the sum.")]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
@@ -194,9 +188,7 @@ async def test_a_stop_ends_a_running_tool(world: World) -> None:
 
 async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World) -> None:
     never = asyncio.Event()
-    world.model.turns = [
-        [TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]
-    ]
+    world.model.turns = [[TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]]
     run_id = await world.say("go")
     running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(60):
@@ -247,9 +239,7 @@ async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) ->
     assert "empty answer" in last.public_message
 
 
-async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(
-    world: World,
-) -> None:
+async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(world: World) -> None:
     world.model.turns = [[ended("content_filter")], text("never")]
     run = await world.deps.stores.conversations.run(await world.run("go"))
     assert run is not None
@@ -258,9 +248,7 @@ async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again
     assert len(world.model.requests) == 1
 
 
-async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(
-    world: World,
-) -> None:
+async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(world: World) -> None:
     world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
     run_id = await world.run("go")
     last = (await world.events(run_id))[-1]
@@ -268,9 +256,7 @@ async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_
     assert last.reply is not None
     assert last.reply.text.startswith("It begins\n\n(The content filter")
     await world.run("go on")
-    said = [
-        one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"
-    ]
+    said = [one["content"] for one in world.model.requests[-1].messages if one["role"] == "assistant"]
     assert said == ["It begins"]
 
 
@@ -312,9 +298,7 @@ async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: 
     run = await world.deps.stores.conversations.run(run_id)
     assert run is not None
     assert run.status == "failed"
-    assert [one.run_id for one in await world.deps.stores.conversations.runs(run.thread_id)] == [
-        run_id
-    ]
+    assert [one.run_id for one in await world.deps.stores.conversations.runs(run.thread_id)] == [run_id]
     history = await world.history(run_id)
     assert "go" in str(history[0].content)
 
@@ -327,7 +311,5 @@ async def test_a_run_that_fails_later_still_delivers_the_answer_it_had(world: Wo
     await say_before_the_end(world, "and which colour?", run_id, late)
     await running
     assert isinstance((await world.events(run_id))[-1], RunFailed)
-    delivered = await world.database.read(
-        lambda c: c.exec_driver_sql("SELECT slot, body FROM delivery").all()
-    )
+    delivered = await world.database.read(lambda c: c.exec_driver_sql("SELECT slot, body FROM delivery").all())
     assert [(slot, "It is 42." in body) for slot, body in delivered] == [("answer", True)]

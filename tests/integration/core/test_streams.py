@@ -34,22 +34,12 @@ class Reader:
     """Follows a run in the background and keeps what it got."""
 
     def __init__(
-        self,
-        stores: Stores,
-        bus: MemoryEventBus,
-        run_id: str,
-        after: Cursor | None,
-        *,
-        recheck_seconds: float = 0.05,
+        self, stores: Stores, bus: MemoryEventBus, run_id: str, after: Cursor | None, *, recheck_seconds: float = 0.05
     ) -> None:
         self.cursors: list[str] = []
         self._got = asyncio.Event()
         self._stream = follow(
-            run_id,
-            after,
-            conversations=stores.conversations,
-            bus=bus,
-            recheck_seconds=recheck_seconds,
+            run_id, after, conversations=stores.conversations, bus=bus, recheck_seconds=recheck_seconds
         )
         self.task = spawn(self._read(), name="reader")
 
@@ -107,9 +97,7 @@ async def test_a_finished_run_is_replayed(stores: Stores, bus: MemoryEventBus) -
     assert await Reader(stores, bus, lease.run_id, Cursor(1, 5)).ended() == []
 
 
-async def test_live_events_follow_the_stored_ones_and_repeat_none(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_live_events_follow_the_stored_ones_and_repeat_none(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     await _store(stores, lease, _stored(lease, 1), _stored(lease, 2))
     reader = Reader(stores, bus, lease.run_id, None)
@@ -121,9 +109,7 @@ async def test_live_events_follow_the_stored_ones_and_repeat_none(
     assert await reader.ended() == ["1-1", "1-2", "1-3", "1-4", "1-5"]
 
 
-async def test_a_chunk_that_lies_before_what_was_told_is_dropped(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_a_chunk_that_lies_before_what_was_told_is_dropped(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     await _store(stores, lease, _stored(lease, 10))
     reader = Reader(stores, bus, lease.run_id, None)
@@ -144,9 +130,7 @@ async def test_a_new_attempt_starts_its_text_again(stores: Stores, bus: MemoryEv
     await cancel(reader.task)
 
 
-async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     reader = Reader(stores, bus, lease.run_id, None)
     await bus.publish([])
@@ -168,9 +152,7 @@ async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: Memo
     assert await reader.ended() == ["1-1", "1-2"]
 
 
-async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     second = replace(lease, attempt=2)
     await _store(stores, lease, _stored(lease, 1))
@@ -184,9 +166,7 @@ async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(
     await cancel(reader.task)
 
 
-async def test_a_run_whose_request_was_deleted_ends_for_its_readers(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_a_run_whose_request_was_deleted_ends_for_its_readers(stores: Stores, bus: MemoryEventBus) -> None:
     receipt = await stores.say("oops", key="m1")
     reader = Reader(stores, bus, receipt.run_id or "", None)
     deletion = replace(message("", key="d1", kind="delete"), message_ref="m1")
@@ -200,14 +180,7 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
 ) -> None:
     receipt = await stores.say("oops")
     run_id, recheck = receipt.run_id or "", Recheck()
-    stream = follow(
-        run_id,
-        None,
-        conversations=stores.conversations,
-        bus=bus,
-        recheck_seconds=600,
-        recheck=recheck,
-    )
+    stream = follow(run_id, None, conversations=stores.conversations, bus=bus, recheck_seconds=600, recheck=recheck)
     reading = spawn(anext(stream), name="reader")
     while run_id not in bus._readers:
         await asyncio.sleep(0.01)
@@ -220,9 +193,7 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
     await stream.aclose()
 
 
-async def test_an_unknown_run_and_one_without_events_end_at_once(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_an_unknown_run_and_one_without_events_end_at_once(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     await _end(stores, lease, 1)
     await stores.show_all()
@@ -232,9 +203,7 @@ async def test_an_unknown_run_and_one_without_events_end_at_once(
     assert await Reader(stores, bus, "unknown", None).ended() == []
 
 
-async def test_a_reader_that_leaves_is_forgotten_by_the_bus(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_a_reader_that_leaves_is_forgotten_by_the_bus(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     reader = Reader(stores, bus, lease.run_id, None)
     await _store(stores, lease, _stored(lease, 1))
@@ -244,9 +213,7 @@ async def test_a_reader_that_leaves_is_forgotten_by_the_bus(
     assert bus._readers == {}
 
 
-async def test_readers_that_come_at_any_moment_get_every_stored_event_once(
-    stores: Stores, bus: MemoryEventBus
-) -> None:
+async def test_readers_that_come_at_any_moment_get_every_stored_event_once(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     readers: list[Reader] = []
     for n in range(1, 40, 2):

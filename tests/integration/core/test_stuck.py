@@ -10,9 +10,7 @@ from tests.integration.core.conftest import World
 
 def outcome(name: str = "echo", argument: str = "a", output: str = "b") -> CallOutcome:
     call = ToolCall(name=name, arguments={"text": argument}, call_id="made anew each time")
-    return CallOutcome(
-        call=call, outcome="completed", result={"success": True, "output": output, "error": None}
-    )
+    return CallOutcome(call=call, outcome="completed", result={"success": True, "output": output, "error": None})
 
 
 def ended_after(turns: list[tuple[str, list[CallOutcome]]]) -> int | None:
@@ -26,9 +24,7 @@ def ended_after(turns: list[tuple[str, list[CallOutcome]]]) -> int | None:
 
 
 async def test_twenty_identical_calls_are_caught_although_the_words_differ(world: World) -> None:
-    world.model.turns = [
-        calls(("echo", '{"text": "a"}'), said=f"Attempt {number}.") for number in range(20)
-    ]
+    world.model.turns = [calls(("echo", '{"text": "a"}'), said=f"Attempt {number}.") for number in range(20)]
     run_id = await world.run("go")
     assert world.bench.said == ["a"] * 4
     last = (await world.events(run_id))[-1]

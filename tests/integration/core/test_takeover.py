@@ -56,9 +56,7 @@ async def taken_over(world: World, run_id: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
-async def test_a_call_that_was_under_way_is_reported_and_not_repeated(
-    world: World, dialect: Dialect
-) -> None:
+async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: World, dialect: Dialect) -> None:
     world.with_deps(dialect=dialect)
     first = calls(("wait", '{"text": "x"}'), said="Working.")
     if dialect.name == "xml":
@@ -266,9 +264,7 @@ async def test_the_assistant_text_is_made_again_in_xml(world: World) -> None:
 async def test_calls_in_text_that_waited_for_their_turn_are_told_as_not_run(world: World) -> None:
     said = invokes(("echo", {"text": "a"}), ("echo", {"text": "b"}))
     content: JsonObject = {"role": "assistant", "content": said}
-    assistant = Message(
-        type="assistant", content=content, is_llm_message=True, thread_id="t", message_id="m"
-    )
+    assistant = Message(type="assistant", content=content, is_llm_message=True, thread_id="t", message_id="m")
     result: JsonObject = {"success": True, "output": "echo a", "error": None}
     done = record(state="finished", result=result)
     added = await mended_history(world, XmlDialect(), done, [assistant])

@@ -43,10 +43,7 @@ async def test_the_call_is_an_error_and_the_run_goes_on(world: World, run, is_fi
     tools = dict(world.bench.toolbox().tools)
     tools["wild"] = replace(tools["echo"], name="wild", run=run, timeout_seconds=0.2)
     both = [("wild", '{"text": "x"}'), ("echo", '{"text": "ok"}')]
-    world.with_deps(toolbox=ToolSet(tools)).model.turns = [
-        calls(*(both if is_first else reversed(both))),
-        text("done"),
-    ]
+    world.with_deps(toolbox=ToolSet(tools)).model.turns = [calls(*(both if is_first else reversed(both))), text("done")]
     async with asyncio.timeout(30):
         run_id = await world.run("go")
     events = await world.events(run_id)

@@ -61,9 +61,7 @@ class BrokenJournal(SqlRunJournal):
         self._break()
         return await super().begin_turn(lease, entry, call)
 
-    async def inputs(
-        self, lease: Lease, entry: JournalEntry = NOTHING_NEW
-    ) -> tuple[ThreadInput, ...]:
+    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         self._break()
         return await super().inputs(lease, entry)
 
@@ -113,11 +111,7 @@ class ForgetfulQueue(MemoryRunQueue):
 
 @asynccontextmanager
 async def at_work(
-    world: World,
-    *,
-    queued: Sequence[str] = (),
-    runs_at_once_max: int = 200,
-    queue: MemoryRunQueue | None = None,
+    world: World, *, queued: Sequence[str] = (), runs_at_once_max: int = 200, queue: MemoryRunQueue | None = None
 ) -> AsyncGenerator[MemoryRunQueue, None]:
     queue = queue or MemoryRunQueue()
     for run_id in queued:
@@ -134,9 +128,7 @@ async def ended(world: World, run_id: str) -> str:
     """How the run ended."""
     conversations = SqlConversations(world.database)
     async with asyncio.timeout(30):
-        async for _ in follow(
-            run_id, None, conversations=conversations, bus=world.deps.messaging.bus
-        ):
+        async for _ in follow(run_id, None, conversations=conversations, bus=world.deps.messaging.bus):
             pass
     run = await conversations.run(run_id)
     assert run is not None
@@ -151,9 +143,7 @@ async def test_a_worker_takes_up_runs_after_its_queue_failed(world: World) -> No
 
 
 @pytest.mark.parametrize("trouble", ["claim", "read", "bug"])
-async def test_a_run_that_is_held_and_not_executed_is_taken_up_again(
-    world: World, trouble: str
-) -> None:
+async def test_a_run_that_is_held_and_not_executed_is_taken_up_again(world: World, trouble: str) -> None:
     match trouble:
         case "claim":
             world.with_deps(claims=CutOffClaims(world.database))
@@ -169,17 +159,11 @@ async def test_a_run_that_is_held_and_not_executed_is_taken_up_again(
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
-async def test_a_write_that_was_stored_though_it_failed_is_there_once(
-    world: World, lost: int
-) -> None:
+async def test_a_write_that_was_stored_though_it_failed_is_there_once(world: World, lost: int) -> None:
     journal = DoubtfulJournal(world.database)
     journal.lost = lost
     world.with_deps(journal=journal)
-    world.model.turns += [
-        calls(("echo", '{"text": "a"}'), said="Echoing."),
-        text("Done."),
-        text("Done."),
-    ]
+    world.model.turns += [calls(("echo", '{"text": "a"}'), said="Echoing."), text("Done."), text("Done.")]
     run_id = await world.say("hello")
     async with at_work(world) as queue:
         await queue.put(run_id)
@@ -191,9 +175,7 @@ async def test_a_write_that_was_stored_though_it_failed_is_there_once(
     # a write in the background may be in doubt before the answer is stored: the model is then asked again
     assert said == ("Echoing." in journal.stored)
     assert sum(one.type == "tool" for one in history) == said
-    assert (
-        len(world.bench.said) <= 1
-    )  # a call that was only begun is told to the model as interrupted
+    assert len(world.bench.said) <= 1  # a call that was only begun is told to the model as interrupted
 
 
 async def test_a_busy_channel_does_not_hold_up_the_runs_of_others(world: World) -> None:
@@ -242,9 +224,7 @@ async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world:
         assert await ended(world, busy) == "completed"
 
 
-async def test_the_run_that_follows_another_begins_at_once(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_run_that_follows_another_begins_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not left to the next look for runs without a worker."""
     world.model.turns = [calls(("wait", '{"text": "begun"}')), text("Done.")]
     first = await world.say("a long one")

@@ -52,22 +52,14 @@ class Ended:
         return cast(dict[str, float], self.verdict[platform])
 
 
-def play(
-    folder: Path, settings: Mapping[str, str] | None = None, *, prefix: tuple[str, ...] = ()
-) -> Ended:
+def play(folder: Path, settings: Mapping[str, str] | None = None, *, prefix: tuple[str, ...] = ()) -> Ended:
     """The demo in a folder of its own, with nothing of this process's settings."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}  # noqa: TID251 - tests have no settings
     environ = {**kept, "HOME": str(folder), "PYTHONPATH": str(REPOSITORY), **(settings or {})}
     command = [*prefix, sys.executable, "-m", "bots", "demo", "--headless"]
     started = time.monotonic()
     ended = subprocess.run(
-        command,
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS_MAX,
-        check=False,
+        command, cwd=folder, env=environ, capture_output=True, encoding="utf-8", timeout=SECONDS_MAX, check=False
     )
     return Ended(
         code=ended.returncode,
@@ -116,9 +108,7 @@ def two_demos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Ended]:
     in_the_way.write_text("")
     plain = {"THREADHAND_SANDBOX": "unsafe-process"}
     with ThreadPoolExecutor(2) as both:
-        first, second = both.map(
-            play, folders, (plain, plain | {"THREADHAND_DATA_DIR": str(in_the_way / "below")})
-        )
+        first, second = both.map(play, folders, (plain, plain | {"THREADHAND_DATA_DIR": str(in_the_way / "below")}))
     return first, second
 
 
@@ -127,15 +117,11 @@ def test_two_demos_at_once_do_not_meet(two_demos: tuple[Ended, Ended]) -> None:
         check_told(ended)
 
 
-def test_a_data_folder_that_cannot_be_written_does_not_matter(
-    two_demos: tuple[Ended, Ended],
-) -> None:
+def test_a_data_folder_that_cannot_be_written_does_not_matter(two_demos: tuple[Ended, Ended]) -> None:
     check_told(two_demos[1])
 
 
-def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
-    two_demos: tuple[Ended, Ended],
-) -> None:
+def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(two_demos: tuple[Ended, Ended]) -> None:
     ended, _ = two_demos
     assert ended.skipped == ["browser"]
     told = "\n".join(ended.lines[:-1])

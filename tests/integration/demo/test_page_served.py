@@ -27,9 +27,7 @@ async def demo(folder: Path, *arguments: str) -> AsyncGenerator[Process, None]:
         "THREADHAND_SANDBOX": "unsafe-process",
     }
     command = [sys.executable, "-m", "bots", "demo", *arguments]
-    process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, env=environ, stdout=PIPE, stderr=PIPE
-    )
+    process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environ, stdout=PIPE, stderr=PIPE)
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             yield process

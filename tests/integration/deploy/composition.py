@@ -111,10 +111,7 @@ class Service:
 async def succeeds(command: list[str], environment: Mapping[str, str]) -> bool:
     path = {"PATH": os.environ["PATH"]}  # noqa: TID251 - tests
     process = await asyncio.create_subprocess_exec(
-        *command,
-        env={**path, **environment},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
+        *command, env={**path, **environment}, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     return await process.wait() == 0
 

@@ -44,13 +44,7 @@ def run(folder: Path, line: str, **variables: str) -> subprocess.CompletedProces
     here = line.replace(".venv/bin/python", shlex.quote(sys.executable))
     environment: Mapping[str, str] = {"PATH": path, "LC_ALL": "C", **variables}
     return subprocess.run(
-        ["sh", "-c", here],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
+        ["sh", "-c", here], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
 
 
@@ -64,9 +58,7 @@ async def said(database: Database, scope: str) -> None:
     await database.write(_SAY, lambda c: c.exec_driver_sql(SAID.format(scope)).close())
 
 
-@pytest.mark.parametrize(
-    ("inside", "role"), [("", "keeper"), (IN_THE_CONTAINER, "threadhand")], ids=["url", "compose"]
-)
+@pytest.mark.parametrize(("inside", "role"), [("", "keeper"), (IN_THE_CONTAINER, "threadhand")], ids=["url", "compose"])
 async def test_a_dump_comes_back_into_a_database_that_a_newer_version_has_changed(
     inside: str, role: str, server: str, tmp_path: Path
 ) -> None:
@@ -86,8 +78,7 @@ async def test_a_dump_comes_back_into_a_database_that_a_newer_version_has_change
     for number in range(2):  # what was brought back can be kept and brought back again
         await database.execute(SAID.format(f"after{number}"))
         await database.execute(
-            "CREATE TABLE later (run_id text REFERENCES run (run_id)); "
-            "UPDATE alembic_version SET version_num = 'later'"
+            "CREATE TABLE later (run_id text REFERENCES run (run_id)); UPDATE alembic_version SET version_num = 'later'"
         )
         await database.close()
         await carry_out("psql", "pg_restore")

@@ -6,13 +6,7 @@ import asyncpg
 
 from bots.demo.thread_reader import messages_of, text_of
 from tests.chaos.harness import PERSON
-from tests.integration.deploy.composition import (
-    COMPOSE,
-    START_SECONDS,
-    Composition,
-    Service,
-    composed,
-)
+from tests.integration.deploy.composition import COMPOSE, START_SECONDS, Composition, Service, composed
 
 SCENARIO = r"""
 conversations:
@@ -72,17 +66,13 @@ async def has_tables(there: Composition) -> bool:
 
 async def is_answered(there: Composition, token: str) -> None:
     stage = there.stage
-    thread_id = await stage.platform.say(
-        PERSON, stage.channel_id, f"@{stage.view().bot_name} Hello, token {token}"
-    )
+    thread_id = await stage.platform.say(PERSON, stage.channel_id, f"@{stage.view().bot_name} Hello, token {token}")
 
     def said() -> list[str]:
         ours = [one for one in messages_of(stage.view(), thread_id) if one.is_bot]
         return [text_of(one) for one in ours]
 
-    await stage.until(
-        lambda: any(f"Done {token}." in one for one in said()), "it is answered", seconds=90
-    )
+    await stage.until(lambda: any(f"Done {token}." in one for one in said()), "it is answered", seconds=90)
     assert sum(f"Done {token}." in one for one in said()) == 1, said()
 
 

@@ -17,10 +17,7 @@ def redis_url() -> Iterator[str]:
         yield url
 
 
-async def test_each_server_is_answered_once_also_after_its_bot_was_down(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_each_server_is_answered_once_also_after_its_bot_was_down(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("discord", postgresql_url, redis_url, bots=2, workers=1) as cluster:
         platform = cluster.stage.platform
         assert isinstance(platform, DiscordSimulator)
@@ -62,9 +59,7 @@ async def is_answered(cluster: Cluster, thread_id: str, token: str) -> None:
         f"{token} is told to its end",
         seconds=90,
     )
-    assert sum(f"Done {token}." in one for one in answers(cluster, thread_id)) == 1, (
-        cluster.report()
-    )
+    assert sum(f"Done {token}." in one for one in answers(cluster, thread_id)) == 1, cluster.report()
 
 
 def answers(cluster: Cluster, thread_id: str) -> list[str]:

@@ -51,32 +51,20 @@ LABELS = json.dumps(
                 "steps": [
                     {
                         "raw": _action(
-                            "execute_command",
-                            "I look at the file first.",
-                            command=WAITING,
-                            blocking=True,
-                            timeout=60,
+                            "execute_command", "I look at the file first.", command=WAITING, blocking=True, timeout=60
                         )
                     },
                     {
                         "expect": {"tool": "execute_command", "last": {"contains": "20,22"}},
-                        "raw": _action(
-                            "ask", "Two ways.", text=QUESTION, options=["of all", "of one"]
-                        ),
+                        "raw": _action("ask", "Two ways.", text=QUESTION, options=["of all", "of one"]),
                     },
                     {
                         "expect": {"last": {"contains": "of all"}},
-                        "raw": _action(
-                            "execute_command", command=WAITING_AGAIN, blocking=True, timeout=60
-                        ),
+                        "raw": _action("execute_command", command=WAITING_AGAIN, blocking=True, timeout=60),
                     },
                     {
                         "expect": {"tool": "execute_command", "last": {"contains": "20+22"}},
-                        "raw": _action(
-                            "create_file",
-                            file_path="sum.md",
-                            file_contents="    42 < 43 && done\n",
-                        ),
+                        "raw": _action("create_file", file_path="sum.md", file_contents="    42 < 43 && done\n"),
                     },
                     {
                         "expect": {"tool": "create_file", "success": True},

@@ -52,9 +52,7 @@ def direct_channel(stage: Stage, person: str) -> str:
     if isinstance(platform, SlackSimulator):
         return platform.workspace.direct[platform.member(person).user_id].channel_id
     channels = platform.world.channels.values()
-    return next(
-        one.channel_id for one in channels if one.recipient is platform.world.people[person]
-    )
+    return next(one.channel_id for one in channels if one.recipient is platform.world.people[person])
 
 
 def told(stage: Stage, sentence: str) -> list[SeenMessage]:
@@ -73,12 +71,8 @@ async def up(stage: Stage) -> None:
 
 
 @BOTH
-async def test_somebody_who_lost_the_role_since_the_question_may_not_answer_it(
-    platform: PlatformName,
-) -> None:
-    async with staged(
-        platform, SCENARIO, allowed_workspaces="", allowed_roles=ROLES[platform]
-    ) as stage:
+async def test_somebody_who_lost_the_role_since_the_question_may_not_answer_it(platform: PlatformName) -> None:
+    async with staged(platform, SCENARIO, allowed_workspaces="", allowed_roles=ROLES[platform]) as stage:
         give_role(stage, PERSON)
         await up(stage)
         await stage.say("Choose, please.")
@@ -97,9 +91,7 @@ async def test_somebody_who_lost_the_role_since_the_question_may_not_answer_it(
 
 @BOTH
 async def test_who_has_no_role_is_told_once_and_starts_nothing(platform: PlatformName) -> None:
-    async with staged(
-        platform, SCENARIO, allowed_workspaces="", allowed_roles=ROLES[platform]
-    ) as stage:
+    async with staged(platform, SCENARIO, allowed_workspaces="", allowed_roles=ROLES[platform]) as stage:
         give_role(stage, "bob")
         await up(stage)
         for _ in range(2):

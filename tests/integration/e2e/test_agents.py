@@ -61,9 +61,7 @@ async def use(stage: Stage, name: str, answer: str) -> None:
     if stage.name == "slack":
         await stage.say(f"@{stage.view().bot_name} use {name}")
     else:
-        await stage.platform.command(
-            PERSON, stage.channel_id, "agent use", {"name": name}, thread_id=stage.thread_id
-        )
+        await stage.platform.command(PERSON, stage.channel_id, "agent use", {"name": name}, thread_id=stage.thread_id)
     await stage.until(lambda: answer in everything(stage), f"use {name}")
 
 
@@ -96,9 +94,7 @@ def folder_with(stage: Stage, word: str) -> Path:
 
 
 @BOTH
-async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(
-    platform: PlatformName,
-) -> None:
+async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(platform: PlatformName) -> None:
     async with talking(platform) as stage:
         usual = stage.script.requests[-1]
         assert RESEARCH not in system(usual)
@@ -122,18 +118,11 @@ async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(
             "SELECT r.agent_id, v.number FROM run r JOIN agent_version v"
             " ON v.agent_version_id = r.agent_version_id ORDER BY r.run_id"
         )
-        assert versions == [
-            ("threadhand", 1),
-            ("research", 1),
-            ("research", 1),
-            ("threadhand", 1),
-        ]
+        assert versions == [("threadhand", 1), ("research", 1), ("research", 1), ("threadhand", 1)]
 
 
 @BOTH
-async def test_a_message_names_its_own_agent_and_strangers_are_refused(
-    platform: PlatformName,
-) -> None:
+async def test_a_message_names_its_own_agent_and_strangers_are_refused(platform: PlatformName) -> None:
     async with talking(platform) as stage:
         await use(stage, "research", "`research` works in this conversation")
         once = await ask(stage, "agent:Coding Please say two")
@@ -156,9 +145,7 @@ async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
         stage.program.start()
         await stage.connected()
         await stage.say("use research")
-        await stage.until(
-            lambda: stage.shows("`research` works in this conversation"), "it is chosen"
-        )
+        await stage.until(lambda: stage.shows("`research` works in this conversation"), "it is chosen")
         assert RESEARCH in system(await ask(stage, "Please say one"))
 
 
@@ -177,28 +164,20 @@ async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:
         listed = "`threadhand` (works here)"
         await stage.until(lambda: listed in everything(stage), "it lists them")
         await stage.platform.command(
-            PERSON,
-            stage.channel_id,
-            "agent run",
-            {"prompt": "Please say two", "agent": "coding"},
-            **place,
+            PERSON, stage.channel_id, "agent run", {"prompt": "Please say two", "agent": "coding"}, **place
         )
         await stage.settled(2)
         assert CODING in system(stage.script.requests[-1])
         stranger = {"name": "stranger"}  # Discord suggests names, and accepts every other one
         await stage.platform.command(PERSON, stage.channel_id, "agent use", stranger, **place)
-        await stage.until(
-            lambda: "no agent stranger" in everything(stage), "it knows no such agent"
-        )
+        await stage.until(lambda: "no agent stranger" in everything(stage), "it knows no such agent")
         assert "option `agent`" not in everything(stage)
         await stage.platform.command(PERSON, stage.channel_id, "agent use", {"name": "research"})
         await stage.until(lambda: stage.shows("no conversation with me here"), "it says so")
 
 
 @BOTH
-async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(
-    platform: PlatformName,
-) -> None:
+async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.change(agents_dir=str(folder_with(stage, "first")))
         channels = f"{stage.channel_id}=own"
@@ -222,15 +201,11 @@ async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(
 
         new = await ask(stage, "Please say two")
         assert "The second word." in system(new)
-        numbers = stage.rows(
-            "SELECT number FROM agent_version WHERE agent_id = 'own' ORDER BY number"
-        )
+        numbers = stage.rows("SELECT number FROM agent_version WHERE agent_id = 'own' ORDER BY number")
         assert numbers == [(1,), (2,)]
 
 
-async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken_one_does_not() -> (
-    None
-):
+async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken_one_does_not() -> None:
     async with staged("slack", SCENARIO) as stage:
         folder = folder_with(stage, "first")
         stage.program.change(agents_dir=str(folder))
@@ -270,9 +245,7 @@ async def test_a_message_over_http_names_its_agent(as_form: bool) -> None:
             run = await call(http, "GET", f"/api/agent-run/{run_id}")
             assert run["agent_id"] == "coding"
             told = (await call(http, "GET", f"{path}/messages"))["messages"]
-            assert {(one["agent_id"], one["agent_version_id"]) for one in told} == {
-                ("coding", run["agent_version_id"])
-            }
+            assert {(one["agent_id"], one["agent_version_id"]) for one in told} == {("coding", run["agent_version_id"])}
             refused = await post(text="Please say two", agent_id="stranger")
             assert refused["error"] == "not_taken"
             assert refused["message"].startswith("There is no agent stranger. There are: ")

@@ -11,14 +11,7 @@ import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
 from bots.inbound.actions import READING_SECONDS
-from core.domain.approval import (
-    APPROVE_ALWAYS,
-    APPROVE_ONCE,
-    CHOICES,
-    DENY,
-    EXPIRED,
-    ONE_BY_ONE,
-)
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED, ONE_BY_ONE
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
@@ -90,12 +83,7 @@ async def asking(
             stage.program.change(allowed_users=alice_of(stage))
         place = stage.program.folder / "mcp.json"
         command, *arguments = command_of(str(SERVER), str(stage.program.folder / "notebook.txt"))
-        server = {
-            "transport": "stdio",
-            "command": command,
-            "args": arguments,
-            "needs_approval": "writes",
-        }
+        server = {"transport": "stdio", "command": command, "args": arguments, "needs_approval": "writes"}
         place.write_text(json.dumps({"servers": {"notebook": server}}))
         stage.program.change(mcp_config=str(place))
         await start(stage)
@@ -118,8 +106,7 @@ async def start(stage: Stage) -> None:
     stage.program.start()
     await stage.connected()
     await stage.until(
-        lambda: stage.program.log().count("the MCP server notebook is connected") > before,
-        "the tool server is ready",
+        lambda: stage.program.log().count("the MCP server notebook is connected") > before, "the tool server is ready"
     )
 
 
@@ -180,9 +167,7 @@ def told(stage: Stage) -> str:
 
 
 @BOTH
-async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(
-    platform: PlatformName,
-) -> None:
+async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(platform: PlatformName) -> None:
     async with asking(platform) as stage:
         assert [one.label for one in buttons_of(question(stage))][:3] == list(CHOICES)
         assert "write_down" in text_of(question(stage))
@@ -235,9 +220,7 @@ async def test_one_of_two_calls_can_be_refused(platform: PlatformName) -> None:
         await stage.press(ONE_BY_ONE)
         await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks about the first")
         await stage.press(APPROVE_ONCE)
-        await stage.until(
-            lambda: stage.button(DENY) and len(asked(stage)) == 3, "it asks about the second"
-        )
+        await stage.until(lambda: stage.button(DENY) and len(asked(stage)) == 3, "it asks about the second")
         assert "poison" in text_of(asked(stage)[-1])
         await stage.press(DENY)
         await answered(stage)
@@ -276,9 +259,7 @@ async def test_the_form_in_discord_denies_with_a_reason() -> None:
 
 
 @BOTH
-async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(
-    platform: PlatformName,
-) -> None:
+async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(platform: PlatformName) -> None:
     """The platform is slow to take edits, so that the buttons are still there."""
     async with asking(platform) as stage:
         asked, button = question(stage), buttons_of(question(stage))
@@ -300,8 +281,7 @@ async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
         asked, button = question(stage), buttons_of(question(stage))[0]
         press = stage.platform.press
         presses = [
-            press(person, stage.channel_id, asked.message_id, button.control_id)
-            for person in ("alice", "bob", "alice")
+            press(person, stage.channel_id, asked.message_id, button.control_id) for person in ("alice", "bob", "alice")
         ]
         await asyncio.gather(*presses, return_exceptions=True)
         await answered(stage)
@@ -347,9 +327,7 @@ async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
 
 
 @BOTH
-async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(
-    platform: PlatformName,
-) -> None:
+async def test_an_approval_that_nobody_gives_ends_with_a_plain_sentence(platform: PlatformName) -> None:
     """So old is the question when the program starts again; it looks at its start."""
     async with asking(platform, approval_hours="2") as stage:
         stage.program.terminate()

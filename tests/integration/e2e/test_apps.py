@@ -141,9 +141,7 @@ async def test_an_app_and_each_person_have_a_day_of_their_own(platform: Platform
         await stage.until(lambda: answers(stage), "the app is served")
         await stage.settled(3)
         await app_says(stage, "And what do you think now?")
-        refusal = (
-            "Today's budget of the app that asked is used up: 110 of 100 tokens. A new one starts"
-        )
+        refusal = "Today's budget of the app that asked is used up: 110 of 100 tokens. A new one starts"
         await stage.until(lambda: stage.shows(refusal), "the app is refused")
         await stage.settled(4)
         assert len(answers(stage)) == 1
@@ -155,7 +153,4 @@ async def test_an_app_and_each_person_have_a_day_of_their_own(platform: Platform
         await stage.until(lambda: len(stage.script.requests) == 3, "bob is served")
         await stage.settled(5)
         shown = [text_of(one) for one in stage.ours()]
-        assert [sum(words in one for one in shown) for words in ("used up", "They agree.")] == [
-            2,
-            2,
-        ]
+        assert [sum(words in one for one in shown) for words in ("used up", "They agree.")] == [2, 2]

@@ -49,9 +49,7 @@ async def refused(stage: Stage, says: str, *, code: int = 2) -> None:
     ],
     ids=str,
 )
-async def test_a_wrong_setting_is_named_with_its_remedy(
-    settings: dict[str, str], says: str
-) -> None:
+async def test_a_wrong_setting_is_named_with_its_remedy(settings: dict[str, str], says: str) -> None:
     async with staged("slack", TALK, **settings) as stage:
         if "failpoints" in settings:
             stage.program.start(failpoints=settings["failpoints"])
@@ -69,9 +67,7 @@ async def test_a_wrong_setting_is_named_with_its_remedy(
     ],
     ids=str,
 )
-async def test_a_slack_set_up_by_half_is_left_out_and_named(
-    settings: dict[str, str], says: str
-) -> None:
+async def test_a_slack_set_up_by_half_is_left_out_and_named(settings: dict[str, str], says: str) -> None:
     async with staged("slack", TALK, **settings) as stage:
         stage.program.start()
         log = stage.program.log
@@ -105,13 +101,9 @@ async def test_the_log_sums_up_the_start_and_each_run() -> None:
         await stage.until(lambda: "Ready: " in log(), "it is ready")
         await stage.until(lambda: " is completed: requester " in log(), "the end is logged")
         assert re.search(r"discord: connected as \d+; servers: 1", log())
-        assert re.search(
-            r"Ready: Discord 1 server, model \S+, [\w-]+, (SQLite|PostgreSQL)\.", log()
-        )
+        assert re.search(r"Ready: Discord 1 server, model \S+, [\w-]+, (SQLite|PostgreSQL)\.", log())
         (line,) = (line for line in log().splitlines() if " is completed: requester " in line)
-        assert re.search(
-            r"requester \d+, discord \d+ \d+, model \S+, 1 turns, [\d.]+ s, [\d.]+ US", line
-        )
+        assert re.search(r"requester \d+, discord \d+ \d+, model \S+, 1 turns, [\d.]+ s, [\d.]+ US", line)
 
 
 async def test_who_is_refused_is_in_the_log() -> None:
@@ -151,9 +143,7 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
         await stage.connected()
         log = stage.program.log
         await stage.until(lambda: f"Ready: {works.capitalize()}" in log(), "it is ready")
-        (line,) = (
-            line for line in log().splitlines() if f"{refuses.capitalize()} is off: " in line
-        )
+        (line,) = (line for line in log().splitlines() if f"{refuses.capitalize()} is off: " in line)
         assert f"THREADHAND_{name.upper()}" in line
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
@@ -227,25 +217,11 @@ conversations:
         ("{name: execute_command, arguments: {command: 7, timeout: many}}", "timeout"),
         ('{name: execute_command, arguments: \'{"command": "touch x\'}', "Error: "),
         ("{name: execute_command, arguments: '[not JSON'}", "Error: "),
-        (
-            "{name: execute_command, arguments: {command: 'timeout 2 yes', blocking: true}}",
-            "left out in the middle",
-        ),
-        (
-            "{name: execute_command, arguments: {command: 'head -c 200000 /dev/urandom', blocking: true}}",
-            "exit code 0",
-        ),
+        ("{name: execute_command, arguments: {command: 'timeout 2 yes', blocking: true}}", "left out in the middle"),
+        ("{name: execute_command, arguments: {command: 'head -c 200000 /dev/urandom', blocking: true}}", "exit code 0"),
         ("{name: read_file, arguments: {file_path: ../../../etc/passwd}}", "Error: "),
     ],
-    ids=[
-        "unknown tool",
-        "wrong arguments",
-        "cut JSON",
-        "no JSON",
-        "endless output",
-        "binary output",
-        "outside",
-    ],
+    ids=["unknown tool", "wrong arguments", "cut JSON", "no JSON", "endless output", "binary output", "outside"],
 )
 async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: str) -> None:
     async with staged("slack", _calls(call)) as stage:
@@ -267,15 +243,10 @@ async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: st
 @pytest.mark.timeout(180)  # the waits between six attempts add up to a minute at most
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [
-        ("{kind: status, status: 401, message: bad key}", "key"),
-        ("{kind: garbage, times: 99}", "cannot be read"),
-    ],
+    [("{kind: status, status: 401, message: bad key}", "key"), ("{kind: garbage, times: 99}", "cannot be read")],
     ids=["401", "garbage"],
 )
-async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(
-    fault: str, said: str
-) -> None:
+async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(fault: str, said: str) -> None:
     async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
         stage.program.start()
         await stage.connected()

@@ -101,9 +101,7 @@ async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
     async with talk(STORY) as told:
         waiting = await told.until("waiting")
         question = waiting["ask"]["text"]
-        assert question.startswith(
-            "Please knock once more.\n\n[Open the browser](http://127.0.0.1:"
-        )
+        assert question.startswith("Please knock once more.\n\n[Open the browser](http://127.0.0.1:")
         await states_stand_before_their_results(told)
         await only_the_newest_state_is_sent(told)
 

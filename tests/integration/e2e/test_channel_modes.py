@@ -33,9 +33,7 @@ async def up(stage: Stage) -> None:
 
 
 @MOSTLY_DISCORD
-async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_it(
-    platform: PlatformName,
-) -> None:
+async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_it(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.change(admins=id_of(stage, PERSON))
         await up(stage)

@@ -28,21 +28,11 @@ ANALYSIS = json.dumps(
                     "system": {"contains": ["You answer questions from data", "import matplotlib"]},
                 },
                 "steps": [
-                    {
-                        "calls": [
-                            {
-                                "name": "create_file",
-                                "arguments": {"file_path": "draw.py", "file_contents": DRAW},
-                            }
-                        ]
-                    },
+                    {"calls": [{"name": "create_file", "arguments": {"file_path": "draw.py", "file_contents": DRAW}}]},
                     {
                         "expect": {"tool": "create_file", "success": True},
                         "calls": [
-                            {
-                                "name": "execute_command",
-                                "arguments": {"command": "python3 draw.py", "blocking": True},
-                            }
+                            {"name": "execute_command", "arguments": {"command": "python3 draw.py", "blocking": True}}
                         ],
                     },
                     {

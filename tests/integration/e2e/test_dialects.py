@@ -131,9 +131,7 @@ async def talk(tmp_path: Path, story: str, **settings: str) -> AsyncIterator[Tal
         }
         environ = {f"THREADHAND_{name.upper()}": value for name, value in named.items()}
         program = await stack.enter_async_context(run_program(load_settings(environ, None)))
-        http = await stack.enter_async_context(
-            aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}")
-        )
+        http = await stack.enter_async_context(aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}"))
         made = Talk(http, script, tmp_path / "data")
         made.thread_id = (await made.post("/api/thread"))["thread_id"]
         yield made
@@ -190,11 +188,7 @@ CASES = [
 
 @pytest.mark.parametrize(("dialect", "limit", "story", "reasons"), CASES)
 async def test_a_whole_story_is_told_in_the_promised_order(
-    tmp_path: Path,
-    dialect: str,
-    limit: str,
-    story: str,
-    reasons: tuple[str | None, str | None, str | None],
+    tmp_path: Path, dialect: str, limit: str, story: str, reasons: tuple[str | None, str | None, str | None]
 ) -> None:
     early, works, ends = reasons
     async with talk(tmp_path, story, dialect=dialect, max_xml_tool_calls=limit) as told:
@@ -205,9 +199,7 @@ async def test_a_whole_story_is_told_in_the_promised_order(
         assert second == [_whole("user"), *working, *working, *last, END]
 
         messages = await told.messages()
-        assert [
-            one["type"] for one in messages if one["is_llm_message"] and one["type"] != "status"
-        ] == [
+        assert [one["type"] for one in messages if one["is_llm_message"] and one["type"] != "status"] == [
             *("user", "assistant", "tool", "assistant", "tool"),
             *("user", "assistant", "tool", "assistant", "tool", "assistant"),
             *(() if dialect == "react" else ("tool",)),

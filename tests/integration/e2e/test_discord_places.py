@@ -7,14 +7,7 @@ import pytest
 from bots.demo.thread_reader import text_of
 from bots.discord.permissions import NO_THREADS_HERE
 from simulator.discord.server import DiscordSimulator
-from simulator.discord.world import (
-    ANNOUNCEMENTS,
-    FORUM,
-    PRIVATE_THREAD,
-    STAGE,
-    THREAD,
-    VOICE,
-)
+from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE
 from simulator.view import SeenChannel, SentFile
 from tests.chaos.harness import PERSON, Stage, staged
 
@@ -45,9 +38,7 @@ async def new_channel(stage: Stage, kind: int) -> str:
 
 
 async def run(stage: Stage, channel_id: str, thread_id: str | None = None) -> None:
-    await stage.platform.command(
-        PERSON, channel_id, "agent run", {"prompt": "Count the rows."}, thread_id=thread_id
-    )
+    await stage.platform.command(PERSON, channel_id, "agent run", {"prompt": "Count the rows."}, thread_id=thread_id)
 
 
 NAMED = pytest.mark.parametrize("is_channel_named", [True, False])
@@ -56,9 +47,7 @@ NAMED = pytest.mark.parametrize("is_channel_named", [True, False])
 
 @NAMED
 @pytest.mark.parametrize("kind", [VOICE, STAGE])
-async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(
-    kind: int, is_channel_named: bool
-) -> None:
+async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(kind: int, is_channel_named: bool) -> None:
     async with staged("discord", SCENARIO) as stage:
         discord_of(stage).settings.names_interaction_channels = is_channel_named
         stage.program.start()

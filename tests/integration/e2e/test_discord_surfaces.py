@@ -38,30 +38,21 @@ def discord(stage: Stage) -> DiscordSimulator:
 
 async def run(stage: Stage, prompt: str, **files: SentFile) -> None:
     """Calls `/agent run` in the channel, whose answer becomes the test's thread."""
-    await stage.platform.command(
-        PERSON, stage.channel_id, "agent run", {"prompt": prompt}, files=files
-    )
+    await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": prompt}, files=files)
     await stage.settled(1)
     (stage.thread_id,) = stage.threads()
 
 
-async def suggested(
-    stage: Stage, name: str, option: str, typed: str, *, person: str = PERSON
-) -> list[str]:
+async def suggested(stage: Stage, name: str, option: str, typed: str, *, person: str = PERSON) -> list[str]:
     place = (person, stage.channel_id)
-    found = await stage.platform.suggest(
-        *place, name, {option: typed}, option, thread_id=stage.thread_id
-    )
+    found = await stage.platform.suggest(*place, name, {option: typed}, option, thread_id=stage.thread_id)
     return [one.value for one in found]
 
 
 async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -> None:
     async with on_discord(SCENARIO) as stage:
         names = ["attachment", *(f"attachment{number}" for number in range(2, 11))]
-        files = {
-            name: SentFile(name=f"{name}.txt", content=name.encode(), mime_type="text/plain")
-            for name in names
-        }
+        files = {name: SentFile(name=f"{name}.txt", content=name.encode(), mime_type="text/plain") for name in names}
         await run(stage, "Please count these", **files)
         asked = str(stage.script.requests[0]["messages"])
         assert all(f"/workspace/uploads/{name}.txt" in asked for name in names)
@@ -76,15 +67,10 @@ async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -
         assert await suggested(stage, "agent knowledge", "name", "cat") == ["cats.txt"]
 
         await stage.platform.command(
-            PERSON,
-            stage.channel_id,
-            "files",
-            {"path": "report.csv"},
-            thread_id=stage.thread_id,
+            PERSON, stage.channel_id, "files", {"path": "report.csv"}, thread_id=stage.thread_id
         )
         await stage.until(
-            lambda: any(f.name == "report.csv" for one in stage.ours() for f in one.files),
-            "the file is posted",
+            lambda: any(f.name == "report.csv" for one in stage.ours() for f in one.files), "the file is posted"
         )
 
         bob = discord(stage).world.people["bob"].user_id
@@ -105,9 +91,7 @@ async def ask_about(stage: Stage, message_id: str, request: str) -> None:
     await stage.platform.use_shortcut(*place)
     await stage.until(lambda: stage.view().forms, "the form opens")
     (form,) = stage.view().forms
-    assert [(one.label, one.is_long) for one in form.fields] == [
-        ("What should I do with it?", True)
-    ]
+    assert [(one.label, one.is_long) for one in form.fields] == [("What should I do with it?", True)]
     await stage.platform.submit(PERSON, form.form_id, {form.fields[0].field_id: request})
 
 
@@ -128,9 +112,7 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         assert "/workspace/uploads/sales.csv" in asked
 
         votes = {"Monday": 3, "Friday": 1}
-        poll = await discord(stage).post_poll(
-            "bob", stage.channel_id, "Which day?", votes, thread_id=stage.thread_id
-        )
+        poll = await discord(stage).post_poll("bob", stage.channel_id, "Which day?", votes, thread_id=stage.thread_id)
         assert len(stage.runs()) == 1
         await stage.say(f"@{stage.view().bot_name} Please plan for it")
         await stage.settled(2)
@@ -145,9 +127,7 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         assert "> - Monday: 3 votes" in str(stage.script.requests[-1]["messages"])
 
 
-async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_one_is_said() -> (
-    None
-):
+async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_one_is_said() -> None:
     async with on_discord(SCENARIO) as stage:
         said = await stage.platform.say("bob", stage.channel_id, "Our sales.")
         place = (PERSON, "Ask Threadhand", stage.channel_id, said)

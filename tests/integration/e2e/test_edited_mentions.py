@@ -20,16 +20,12 @@ conversations:
 
 def answers(stage: Stage, thread_id: str) -> list[str]:
     return [
-        text
-        for one in messages_of(stage.view(), thread_id)
-        if one.is_bot and "Done" not in (text := str(one.elements))
+        text for one in messages_of(stage.view(), thread_id) if one.is_bot and "Done" not in (text := str(one.elements))
     ]
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_not(
-    platform: PlatformName,
-) -> None:
+async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_not(platform: PlatformName) -> None:
     async with staged(platform, HELLO) as stage:
         stage.program.start()
         await stage.connected()

@@ -19,9 +19,7 @@ conversations:
 
 
 @BOTH
-async def test_whoever_started_the_thread_may_forget_what_was_asked_in_it(
-    platform: PlatformName,
-) -> None:
+async def test_whoever_started_the_thread_may_forget_what_was_asked_in_it(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.start()
         await stage.connected()
@@ -43,9 +41,7 @@ async def test_whoever_started_the_thread_may_forget_what_was_asked_in_it(
 
 
 @BOTH
-async def test_an_export_is_a_file_in_the_thread_with_what_both_sides_said(
-    platform: PlatformName,
-) -> None:
+async def test_an_export_is_a_file_in_the_thread_with_what_both_sides_said(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.change(allowed_users=alice_of(stage))
         stage.program.start()
@@ -85,16 +81,12 @@ async def test_forget_me_leaves_no_word_and_no_name_of_the_person(platform: Plat
         await stage.say(f"@{stage.view().bot_name} forget me yes")
         await stage.until(lambda: stage.shows("Forgotten in"), "it says so")
         left = [
-            one
-            for one in stored(stage)
-            if any(word in one[1] for word in ("wrong file", "Write it down", PERSON, me))
+            one for one in stored(stage) if any(word in one[1] for word in ("wrong file", "Write it down", PERSON, me))
         ]
         assert not left, "\n".join(map(str, left))
 
 
 def stored(stage: Stage) -> list[tuple[str, str]]:
     """Every row of the database as text, with its table."""
-    tables = [
-        str(name) for (name,) in stage.rows("SELECT name FROM sqlite_master WHERE type = 'table'")
-    ]
+    tables = [str(name) for (name,) in stage.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
     return [(name, str(row)) for name in tables for row in stage.rows(f"SELECT * FROM {name}")]  # noqa: S608 - a table's name

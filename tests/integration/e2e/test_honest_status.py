@@ -44,9 +44,7 @@ def status(stage: Stage) -> str:
     """The newest status message."""
     words = ("Done ·", "Stopped at a limit", "A limit was reached")
     return next(
-        text
-        for one in reversed(stage.ours())
-        if any(word in (text := text_of(one).replace("*", "")) for word in words)
+        text for one in reversed(stage.ours()) if any(word in (text := text_of(one).replace("*", "")) for word in words)
     )
 
 
@@ -62,8 +60,7 @@ async def test_a_background_command_and_a_failed_step_show_no_tick(platform: Pla
         await stage.connected()
         await asked(stage, "Start the server", 1)
         assert re.search(
-            r"✅ Done · 3 steps, \d failed · 1 command still running( · \d+(\.\d)? s)?\n\[ Details \]",
-            status(stage),
+            r"✅ Done · 3 steps, \d failed · 1 command still running( · \d+(\.\d)? s)?\n\[ Details \]", status(stage)
         )
         lines = (await stage.details()).split("\n")
         (server,) = [line for line in lines if "sleep 60" in line]
@@ -75,9 +72,7 @@ async def test_a_background_command_and_a_failed_step_show_no_tick(platform: Pla
 
 
 @MOSTLY_SLACK
-async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(
-    platform: PlatformName,
-) -> None:
+async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.start()
         await stage.connected()
@@ -98,9 +93,7 @@ async def test_a_run_that_hits_a_limit_carries_a_warning_sign(platform: Platform
 
 
 @MOSTLY_SLACK
-async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_once(
-    platform: PlatformName,
-) -> None:
+async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_once(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO) as stage:
         stage.program.start()
         await stage.connected()

@@ -5,16 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.harness import Stage, staged
-from tests.integration.e2e.test_refusals import (
-    CROSS,
-    SCENARIO,
-    TICK,
-    beside,
-    released,
-    signs,
-    slack_of,
-    working,
-)
+from tests.integration.e2e.test_refusals import CROSS, SCENARIO, TICK, beside, released, signs, slack_of, working
 
 
 async def refused(stage: Stage, code: str) -> None:
@@ -24,9 +15,7 @@ async def refused(stage: Stage, code: str) -> None:
     assert stage.runs() == ["completed"]
     assert signs(stage) != TICK["slack"]
     assert f"was refused: {code}" in stage.program.log()
-    assert "error bots.delivery.outbox found no place to say that the messages" in (
-        stage.program.log()
-    )
+    assert "error bots.delivery.outbox found no place to say that the messages" in (stage.program.log())
 
 
 async def answered_by_the_stale_button(stage: Stage) -> None:

@@ -28,9 +28,7 @@ async def said(stage: Stage, lines: list[str]) -> None:
         person, _, text = line.partition(": ")
         before = heard(stage) + taken(stage)
         await stage.platform.say(person, stage.channel_id, text, thread_id=stage.thread_id)
-        await stage.until(
-            lambda seen=before: heard(stage) + taken(stage) > seen, f"{line} is stored"
-        )
+        await stage.until(lambda seen=before: heard(stage) + taken(stage) > seen, f"{line} is stored")
 
 
 def heard(stage: Stage) -> int:
@@ -64,9 +62,7 @@ async def test_small_talk_answers_nothing_and_starts_nothing(platform: PlatformN
 
 
 @BOTH
-async def test_with_follow_the_agent_reads_what_several_people_write(
-    platform: PlatformName,
-) -> None:
+async def test_with_follow_the_agent_reads_what_several_people_write(platform: PlatformName) -> None:
     async with asking(platform) as stage:
         await stage.say("yes")
         await answered(stage)
@@ -79,22 +75,13 @@ async def test_with_follow_the_agent_reads_what_several_people_write(
 
 
 @BOTH
-async def test_other_words_leave_the_question_open_and_reach_the_agent(
-    platform: PlatformName,
-) -> None:
+async def test_other_words_leave_the_question_open_and_reach_the_agent(platform: PlatformName) -> None:
     async with asking(platform) as stage:
         await stage.say("yes but first rename the file")
-        await stage.platform.say(
-            "bob", stage.channel_id, "yes, go ahead", thread_id=stage.thread_id
-        )
+        await stage.platform.say("bob", stage.channel_id, "yes, go ahead", thread_id=stage.thread_id)
         await stage.until(lambda: taken(stage) == 2 and heard(stage) == 1, "both are stored")
         assert (stage.runs(), notebook(stage)) == (["waiting"], [])
-        await stage.platform.say(
-            "bob",
-            stage.channel_id,
-            f"@{stage.view().bot_name} yes",
-            thread_id=stage.thread_id,
-        )
+        await stage.platform.say("bob", stage.channel_id, f"@{stage.view().bot_name} yes", thread_id=stage.thread_id)
         await answered(stage)
         assert notebook(stage) == ["milk"]
         assert "yes but first rename the file" in str(stage.script.requests[-1]["messages"])
@@ -147,16 +134,9 @@ async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformNa
                 assert (stage.runs(), notebook(stage)) == (["waiting"], [])
                 before = taken(stage)
                 await stage.platform.say(
-                    "bob",
-                    stage.channel_id,
-                    "yes",
-                    thread_id=stage.thread_id,
-                    reply_to=replied.message_id,
+                    "bob", stage.channel_id, "yes", thread_id=stage.thread_id, reply_to=replied.message_id
                 )
-                await stage.until(
-                    lambda seen=before: taken(stage) > seen or stage.runs() != ["waiting"],
-                    "it is taken",
-                )
+                await stage.until(lambda seen=before: taken(stage) > seen or stage.runs() != ["waiting"], "it is taken")
         else:
             await stage.platform.say("bob", stage.channel_id, "yes", thread_id=stage.thread_id)
         await answered(stage)
@@ -265,9 +245,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
 
 
 @MOSTLY_SLACK
-async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(
-    platform: PlatformName,
-) -> None:
+async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
     async with staged(platform, WORKING) as stage:
         stage.program.start()
         await stage.connected()
@@ -305,9 +283,7 @@ bob: schick mir bitte die Einladung
 
 
 @BOTH
-async def test_what_colleagues_ask_each_other_starts_nothing_and_a_call_by_name_does(
-    platform: PlatformName,
-) -> None:
+async def test_what_colleagues_ask_each_other_starts_nothing_and_a_call_by_name_does(platform: PlatformName) -> None:
     async with staged(platform, REPORTING) as stage:
         stage.program.start()
         await stage.connected()
@@ -331,9 +307,7 @@ conversations:
 
 
 @MOSTLY_DISCORD
-async def test_who_was_asked_answers_with_a_mention_while_others_are_talking(
-    platform: PlatformName,
-) -> None:
+async def test_who_was_asked_answers_with_a_mention_while_others_are_talking(platform: PlatformName) -> None:
     async with staged(platform, DISPUTED) as stage:
         stage.program.start()
         await stage.connected()

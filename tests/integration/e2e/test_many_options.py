@@ -22,9 +22,7 @@ conversations:
 """
 
 
-LONG = [
-    f"{'The report that we sent to all customers of the last quarter, ' * 5}{end}" for end in "AB"
-]
+LONG = [f"{'The report that we sent to all customers of the last quarter, ' * 5}{end}" for end in "AB"]
 """Two options of more than 300 characters that differ only at the end."""
 
 
@@ -43,10 +41,7 @@ def offering(options: list[str]) -> str:
 def menus(stage: Stage) -> list[tuple[str, Select]]:
     """The menus of the question, each with its message."""
     return [
-        (one.message_id, element)
-        for one in stage.ours()
-        for element in one.elements
-        if isinstance(element, Select)
+        (one.message_id, element) for one in stage.ours() for element in one.elements if isinstance(element, Select)
     ]
 
 
@@ -107,9 +102,7 @@ async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: st
         if way == "click":
             message_id, menu = menus(stage)[-1]
             (last,) = [one for one in menu.options if one.label == "Customer 101"]
-            await stage.platform.press(
-                PERSON, stage.channel_id, message_id, menu.control_id, value=last.value
-            )
+            await stage.platform.press(PERSON, stage.channel_id, message_id, menu.control_id, value=last.value)
         else:
             await stage.say("customer 101")
         assert await heard(stage) == "Customer 101"
@@ -125,9 +118,7 @@ async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> 
         files = [file.name for one in stage.ours() for file in one.files]
         assert files == ["options.txt"]
         left = 500 - len(shown)
-        assert any(f"{left} more options do not fit" in text_of(one) for one in stage.ours()) == (
-            left > 0
-        )
+        assert any(f"{left} more options do not fit" in text_of(one) for one in stage.ours()) == (left > 0)
         if way == "click":
             chosen = shown[-1]
             message_id, menu = menus(stage)[-1]
@@ -140,19 +131,9 @@ async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> 
         assert await heard(stage) == chosen
 
 
-@pytest.mark.parametrize(
-    ("count", "way"),
-    [
-        (1, "click"),
-        (5, "click"),
-        (26, "click"),
-        (26, "words"),
-    ],
-)
+@pytest.mark.parametrize(("count", "way"), [(1, "click"), (5, "click"), (26, "click"), (26, "words")])
 @MOSTLY_DISCORD
-async def test_each_option_is_shown_and_the_chosen_one_is_told(
-    platform: PlatformName, count: int, way: str
-) -> None:
+async def test_each_option_is_shown_and_the_chosen_one_is_told(platform: PlatformName, count: int, way: str) -> None:
     async with staged(platform, scenario(count)) as stage:
         await begin(stage)
         assert list(offered(stage)) == customers(count)

@@ -19,21 +19,14 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_worker_answers_what_a_bot_took_in(
-    platform: PlatformName,
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_worker_answers_what_a_bot_took_in(platform: PlatformName, postgresql_url: str, redis_url: str) -> None:
     async with open_cluster(platform, postgresql_url, redis_url) as cluster:
         await cluster.start()
         await cluster.say("Hello", "a1")
         await settle_and_check(cluster)
 
 
-async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_a_stop_is_heard_by_the_worker_that_has_the_run(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url) as cluster:
         await cluster.start()
         await cluster.say("Nap", "a1")
@@ -46,10 +39,7 @@ async def test_a_stop_is_heard_by_the_worker_that_has_the_run(
         assert await cluster.runs() == ["stopped"]
 
 
-async def test_what_a_dead_bot_left_is_shown_by_the_other(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_what_a_dead_bot_left_is_shown_by_the_other(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
         killed, other = cluster.bots
         await cluster.start()
@@ -61,9 +51,7 @@ async def test_what_a_dead_bot_left_is_shown_by_the_other(
         assert other.is_running
 
 
-async def test_without_redis_runs_are_late_and_not_lost(
-    postgresql_url: str,
-) -> None:
+async def test_without_redis_runs_are_late_and_not_lost(postgresql_url: str) -> None:
     with redis() as url:
         async with open_cluster("slack", postgresql_url, url) as cluster:
             await cluster.start()

@@ -81,10 +81,7 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture
-async def account(
-    postgresql_url: str,
-    redis_url: str,
-) -> AsyncGenerator[Account, None]:
+async def account(postgresql_url: str, redis_url: str) -> AsyncGenerator[Account, None]:
     async with staged_account(postgresql_url, redis_url) as found:
         yield found
 
@@ -93,9 +90,7 @@ async def account(
 async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, None]:
     async with (
         modal_stage() as at_modal,
-        open_cluster(
-            "slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand"
-        ) as cluster,
+        open_cluster("slack", url, redis_url, workers=0, sandbox="modal", modal_worker_app="threadhand") as cluster,
     ):
         world, program = at_modal.modal.world, cluster.stage.program
         if not DEPLOYMENT:  # by the real command, which takes seconds; the same for each account
@@ -105,10 +100,7 @@ async def staged_account(url: str, redis_url: str) -> AsyncGenerator[Account, No
             setattr(world, name, copy(value))
         program.environment |= environment_of(at_modal.modal)
         world.secrets["threadhand"] = {
-            **{
-                name: program.settings[name]
-                for name in map("THREADHAND_{}".format, OF_THE_FUNCTIONS)
-            },
+            **{name: program.settings[name] for name in map("THREADHAND_{}".format, OF_THE_FUNCTIONS)},
             "THREADHAND_DATA_DIR": str(program.folder / "function"),
         }
         mounted = program.folder / "mounted"
@@ -130,9 +122,7 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
     (process,) = [call.process for call in account.calls]
     assert process is not None
     assert process.returncode == 0
-    assert (
-        not await account.a_minute_passes()
-    )  # the function has ended it: an approval would go on at once
+    assert not await account.a_minute_passes()  # the function has ended it: an approval would go on at once
 
 
 STARTED_AFTER_CALLS_MAX = {"first": 8, "warm": 7, "restored": 6}
@@ -203,9 +193,7 @@ async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -
     await account.cluster.say("Hello", "a1")
     log = account.cluster.bots[0].log
     for handed_over in (1, 2):
-        await account.cluster.until(
-            lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried"
-        )
+        await account.cluster.until(lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried")
         assert account.calls == []
         await account.a_minute_passes()
     await account.settle_and_check()
@@ -230,9 +218,7 @@ async def test_a_bot_that_dies_as_it_hands_a_run_over(account: Account, when: st
 async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) -> None:
     await account.cluster.start()
     await account.cluster.say("Nap", "a1")
-    await account.cluster.until(
-        lambda: account.calls and "takes up run" in account.calls[0].log(), "it is taken up"
-    )
+    await account.cluster.until(lambda: account.calls and "takes up run" in account.calls[0].log(), "it is taken up")
     await account.cluster.stage.press("Stop")
     await account.cluster.until(lambda: account.cluster.stage.shows("Stopped"), "it says so")
     await account.cluster.until(account.are_over, "the functions end")

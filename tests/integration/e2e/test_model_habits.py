@@ -84,9 +84,7 @@ async def talk(tmp_path: Path, *answers: Said, file: bytes = b"", **settings: st
 
 
 @asynccontextmanager
-async def program(
-    tmp_path: Path, url: str, **settings: str
-) -> AsyncIterator[aiohttp.ClientSession]:
+async def program(tmp_path: Path, url: str, **settings: str) -> AsyncIterator[aiohttp.ClientSession]:
     named = {
         "model": "openai/strict",
         "llm_base_url": f"{url}/v1",

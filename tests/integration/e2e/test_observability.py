@@ -57,13 +57,9 @@ def ids(stage: Stage) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(
-    platform: PlatformName,
-) -> None:
+async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(platform: PlatformName) -> None:
     async with staged(platform, ANALYSIS) as stage:
-        stage.program.change(
-            log_format="json", api_token=API_TOKEN, link_secret=LINK_SECRET, http_host="127.0.0.1"
-        )
+        stage.program.change(log_format="json", api_token=API_TOKEN, link_secret=LINK_SECRET, http_host="127.0.0.1")
         stage.program.start()
         await stage.connected()
         table = SentFile(name="sales.csv", content=b"city,sales\nOslo,30\nRome,50\n")
@@ -73,9 +69,7 @@ async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(
 
         status, readiness = await answer(stage, "/readyz")
         assert status == 200
-        assert json.loads(readiness)["parts"] == dict.fromkeys(
-            ("database", platform, "worker"), "ready"
-        )
+        assert json.loads(readiness)["parts"] == dict.fromkeys(("database", platform, "worker"), "ready")
         await asyncio.sleep(LAG_SECONDS)  # so that the loop's delay has been measured
         _, text = await answer(stage, "/metrics")
         check_figures(text, platform)
@@ -129,9 +123,7 @@ async def test_a_program_whose_database_fails_says_which_part_is_not_ready() -> 
         stage.program.change(api_token=API_TOKEN)
         stage.program.start()
         await stage.connected()
-        async with asyncio.timeout(
-            30
-        ):  # the platform knows of the connection before the program does
+        async with asyncio.timeout(30):  # the platform knows of the connection before the program does
             while (await answer(stage, "/readyz"))[0] != 200:
                 await asyncio.sleep(0.05)
         with closing(sqlite3.connect(stage.program.folder / "data" / "threadhand.db")) as opened:

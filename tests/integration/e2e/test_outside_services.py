@@ -76,9 +76,7 @@ async def test_the_web_is_searched_and_read_and_closed_places_are_not() -> None:
         assert "not on the public internet" in closed
         assert printed.startswith("42\n")
         assert {"web_search", "scrape_webpage", "see_image", "expose_port"} <= offered(stage)
-        assert not {"deploy", "image_edit_or_generate", "execute_data_provider_call"} & offered(
-            stage
-        )
+        assert not {"deploy", "image_edit_or_generate", "execute_data_provider_call"} & offered(stage)
 
 
 async def test_what_is_set_up_is_offered() -> None:

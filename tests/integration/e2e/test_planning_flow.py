@@ -54,9 +54,7 @@ async def begun(stage: Stage) -> None:
     await stage.say("agent:planner Count the fruit, please.")
     folder = stage.program.folder / "data" / "sandboxes"
     await stage.until(lambda: list(folder.glob("**/begun")), "the first step is at work")
-    await stage.until(
-        lambda: f"{ACTIVE[stage.name]} [coding] Count the apples" in status(stage), "it is seen"
-    )
+    await stage.until(lambda: f"{ACTIVE[stage.name]} [coding] Count the apples" in status(stage), "it is seen")
 
 
 def go(stage: Stage) -> None:

@@ -27,8 +27,7 @@ async def _answered_once(stage: Stage, runs: int = 1) -> None:
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize(
-    ("fault", "times"),
-    [("error_after", 2), ("timeout_after", 1), ("server_error", 2), ("rate_limit", 4)],
+    ("fault", "times"), [("error_after", 2), ("timeout_after", 1), ("server_error", 2), ("rate_limit", 4)]
 )
 async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, times: int) -> None:
     async with staged(platform, TALK) as stage:
@@ -41,9 +40,7 @@ async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize("fault", ["duplicate", "drop_connection", "reconnect"])
-async def test_a_message_starts_one_run_however_it_comes(
-    platform: PlatformName, fault: str
-) -> None:
+async def test_a_message_starts_one_run_however_it_comes(platform: PlatformName, fault: str) -> None:
     async with staged(platform, TALK) as stage:
         stage.program.start()
         await stage.connected()
@@ -114,9 +111,7 @@ async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_an_edit_of_the_request_reaches_the_run_under_way(
-    platform: PlatformName, tmp_path: Path
-) -> None:
+async def test_an_edit_of_the_request_reaches_the_run_under_way(platform: PlatformName, tmp_path: Path) -> None:
     scenario = f"""
 conversations:
   - name: wait
@@ -137,9 +132,7 @@ conversations:
         await stage.until((tmp_path / "on").exists, "the command runs")
         changed = f"@{stage.view().bot_name} Count the cats"
         await stage.platform.edit(PERSON, stage.channel_id, request, changed)
-        await stage.until(
-            lambda: stage.rows("SELECT 1 FROM thread_input WHERE kind = 'edit'"), "it is stored"
-        )
+        await stage.until(lambda: stage.rows("SELECT 1 FROM thread_input WHERE kind = 'edit'"), "it is stored")
         (tmp_path / "go").touch()
         await _answered_once(stage)
         assert stage.script.problems == []
@@ -159,8 +152,7 @@ async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:
             stage.program.start()
             await stage.connected()
             await stage.until(
-                lambda is_kept=is_kept: bool(stage.rows("SELECT n FROM run_event")) == is_kept,
-                f"after {hours} hours",
+                lambda is_kept=is_kept: bool(stage.rows("SELECT n FROM run_event")) == is_kept, f"after {hours} hours"
             )
             stage.program.terminate()
             assert await stage.program.ended() == 0
@@ -173,8 +165,6 @@ def _age(stage: Stage, finished_at: datetime) -> None:
     with closing(sqlite3.connect(path)) as opened:
         (stored,) = opened.execute("SELECT finished_at FROM run").fetchone()
         is_number = isinstance(stored, int | float)
-        value = (
-            finished_at.timestamp() if is_number else finished_at.strftime("%Y-%m-%d %H:%M:%S.%f")
-        )
+        value = finished_at.timestamp() if is_number else finished_at.strftime("%Y-%m-%d %H:%M:%S.%f")
         opened.execute("UPDATE run SET finished_at = ?", (value,))
         opened.commit()

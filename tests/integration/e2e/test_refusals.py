@@ -63,9 +63,7 @@ async def pressed_beside(stage: Stage, label: str) -> None:
         for message in channel.messages:
             for button in buttons_of(message):
                 if button.label == label:
-                    await stage.platform.press(
-                        PERSON, channel.channel_id, message.message_id, button.control_id
-                    )
+                    await stage.platform.press(PERSON, channel.channel_id, message.message_id, button.control_id)
                     return
     raise AssertionError(f"no button {label}\n{stage.report()}")
 
@@ -99,15 +97,7 @@ async def test_a_thread_that_cannot_be_opened_is_told_and_retried() -> None:
         assert any("Hello to you." in text_of(one) for one in thread.messages)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        "locked",
-        "closed",
-        "deleted",
-        "purged",
-    ],
-)
+@pytest.mark.parametrize("way", ["locked", "closed", "deleted", "purged"])
 async def test_what_moderators_do_stops_the_run_and_reopens_nothing(way: str) -> None:
     async with staged("discord", SCENARIO) as stage:
         await working(stage)

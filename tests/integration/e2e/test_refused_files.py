@@ -23,14 +23,10 @@ def uploads(stage: Stage) -> list[str]:
 
 def sentences(stage: Stage) -> list[str]:
     """What the agent says about its files, besides the answer and the status."""
-    return [
-        text for one in stage.ours() if "could not" in (text := text_of(one)) or "too large" in text
-    ]
+    return [text for one in stage.ours() if "could not" in (text := text_of(one)) or "too large" in text]
 
 
-@pytest.mark.parametrize(
-    ("tier", "size", "limit"), [(0, 11_000_000, "10.5 MB"), (2, 53_000_000, "52.4 MB")]
-)
+@pytest.mark.parametrize(("tier", "size", "limit"), [(0, 11_000_000, "10.5 MB"), (2, 53_000_000, "52.4 MB")])
 async def test_a_file_over_the_limit_of_the_server_is_told_with_size_and_limit(
     tier: int, size: int, limit: str
 ) -> None:

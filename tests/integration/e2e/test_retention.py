@@ -60,9 +60,7 @@ def age(stage: Stage, thread_id: str) -> None:
     """Makes the conversation one without activity for 31 days, while the program does not run."""
     past = (datetime.now(UTC) - timedelta(days=31)).strftime("%Y-%m-%d %H:%M:%S.%f")
     with closing(sqlite3.connect(stage.program.folder / "data" / "threadhand.db")) as database:
-        changed = database.execute(
-            "UPDATE thread SET last_activity_at = ? WHERE thread_id = ?", (past, thread_id)
-        )
+        changed = database.execute("UPDATE thread SET last_activity_at = ? WHERE thread_id = ?", (past, thread_id))
         assert changed.rowcount == 1
         database.commit()
 
@@ -72,9 +70,7 @@ def texts(stage: Stage) -> list[str]:
 
 
 @MOSTLY_SLACK
-async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(
-    platform: PlatformName,
-) -> None:
+async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(platform: PlatformName) -> None:
     async with staged(platform, SCENARIO, retention_days="30") as stage:
         stage.program.start()
         await stage.connected()
@@ -88,9 +84,7 @@ async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(
         stage.program.start()
         await stage.connected()
         stage.thread_id = old_place
-        await stage.until(
-            lambda: stage.rows("SELECT thread_id FROM thread") == [(recent,)], "the old one goes"
-        )
+        await stage.until(lambda: stage.rows("SELECT thread_id FROM thread") == [(recent,)], "the old one goes")
         await stage.until(lambda: not stage.workspace_file("aged.txt"), "its files go")
         left = {table for table, row in stored(stage) if old in row or "aged" in row.lower()}
         assert left == {"audit_entry"}  # who did what, which has an age of its own
@@ -104,12 +98,8 @@ async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(
         await stage.say(f"@{stage.view().bot_name} Where were we?")
         await stage.settled(2)
         assert "At the beginning." in "".join(texts(stage)[before:])
-        roles = [
-            one["role"] for one in cast(list[dict[str, str]], stage.last_request()["messages"])
-        ]
+        roles = [one["role"] for one in cast(list[dict[str, str]], stage.last_request()["messages"])]
         assert "assistant" not in roles  # it knows no more than anyone who reads the thread
         stage.thread_id = recent_place
         await stage.say("Where were we with the fresh words?")
-        await stage.until(
-            lambda: "Kept, too." in str(stage.last_request()["messages"]), "it knows the fresh one"
-        )
+        await stage.until(lambda: "Kept, too." in str(stage.last_request()["messages"]), "it knows the fresh one")

@@ -38,9 +38,7 @@ async def test_what_was_said_in_a_long_outage_is_answered_once() -> None:
         await slack.say(PERSON, private, "Hello again")
         stage.program.start()
         await stage.settled(5)
-        await stage.until(
-            lambda: "caught up in workspace" in stage.program.log_of_this_start(), "all was read"
-        )
+        await stage.until(lambda: "caught up in workspace" in stage.program.log_of_this_start(), "all was read")
         deliver_again(slack, stage.channel_id, mention)
         await slack.say("bob", stage.channel_id, "And more", thread_id=mention)
         await stage.settled(6)

@@ -97,8 +97,5 @@ async def _post(stage: Stage, body: bytes, timestamp: int, signature: str) -> in
         "X-Slack-Signature": signature,
     }
     url = f"http://127.0.0.1:{stage.http_port}/slack/events"
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(url, data=body, headers=headers) as answer,
-    ):
+    async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=headers) as answer:
         return answer.status

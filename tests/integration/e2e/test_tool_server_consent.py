@@ -24,10 +24,7 @@ async def test_an_admin_connects_a_tool_server(platform: PlatformName, tmp_path:
         file, port = tmp_path / "mcp.json", str(free_port())
         file.write_text(json.dumps({"servers": {"tickets": {"url": server.url, "oauth": {}}}}))
         stage.program.change(
-            mcp_config=str(file),
-            admins=id_of(stage, PERSON),
-            http_port=port,
-            public_url=f"http://127.0.0.1:{port}",
+            mcp_config=str(file), admins=id_of(stage, PERSON), http_port=port, public_url=f"http://127.0.0.1:{port}"
         )
         await up(stage)
         words = "mcp connect tickets"

@@ -58,16 +58,12 @@ async def thread_from(stage: Stage, message_id: str) -> str:
 
 async def mention(stage: Stage, text: str) -> str:
     words = f"@{stage.view().bot_name} {text}"
-    return await stage.platform.say(
-        "alice", stage.channel_id, words, thread_id=stage.thread_id or None
-    )
+    return await stage.platform.say("alice", stage.channel_id, words, thread_id=stage.thread_id or None)
 
 
 async def post_alert(stage: Stage, thread_id: str | None = None) -> str:
     if isinstance(stage.platform, SlackSimulator):
-        return await stage.platform.post_as_app(
-            stage.channel_id, attachments=[ALERT], thread_id=thread_id
-        )
+        return await stage.platform.post_as_app(stage.channel_id, attachments=[ALERT], thread_id=thread_id)
     return await stage.platform.post_as_app(stage.channel_id, embeds=[EMBED], thread_id=thread_id)
 
 
@@ -75,9 +71,7 @@ def told(stage: Stage) -> str:
     """Returns what the last request told the model of people's messages."""
     messages = stage.last_request()["messages"]
     assert isinstance(messages, list)
-    return "\n".join(
-        str(one["content"]) for one in messages if isinstance(one, dict) and one["role"] == "user"
-    )
+    return "\n".join(str(one["content"]) for one in messages if isinstance(one, dict) and one["role"] == "user")
 
 
 @BOTH
@@ -96,12 +90,7 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         await thread_from(stage, await post_alert(stage))
         await mention(stage, "what is this alert about?")
         await stage.settled(2)
-        for words in (
-            "Disk full",
-            "db-1 has no space left",
-            "Severity: critical",
-            "alerts.example",
-        ):
+        for words in ("Disk full", "db-1 has no space left", "Severity: critical", "alerts.example"):
             assert words in told(stage)
         assert '"is_app": true' in told(stage)
 

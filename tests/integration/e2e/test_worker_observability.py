@@ -33,19 +33,12 @@ async def told_by(worker: Program, path: str) -> str:
             await asyncio.sleep(0.05)  # its first heartbeat may still be to come
 
 
-async def test_workers_are_watched_each_at_its_own_port(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
-    async with open_cluster(
-        "slack", postgresql_url, redis_url, scenario=TALK, worker_http_port="0"
-    ) as cluster:
+async def test_workers_are_watched_each_at_its_own_port(postgresql_url: str, redis_url: str) -> None:
+    async with open_cluster("slack", postgresql_url, redis_url, scenario=TALK, worker_http_port="0") as cluster:
         await cluster.start()
         await cluster.stage.say("Hello")
         await cluster.stage.until(lambda: cluster.stage.shows("Hi there."), "it answers")
-        await cluster.stage.until(
-            lambda: all("listens on" in one.log() for one in cluster.workers), "workers listen"
-        )
+        await cluster.stage.until(lambda: all("listens on" in one.log() for one in cluster.workers), "workers listen")
         ended = 0.0
         for worker in cluster.workers:
             parts = json.loads(await told_by(worker, "/readyz"))["parts"]
@@ -58,14 +51,9 @@ async def test_workers_are_watched_each_at_its_own_port(
         assert ended == 1
 
 
-async def test_without_a_port_a_worker_listens_nowhere(
-    postgresql_url: str,
-    redis_url: str,
-) -> None:
+async def test_without_a_port_a_worker_listens_nowhere(postgresql_url: str, redis_url: str) -> None:
     settings = {"public_url": "https://agent.example.org", "link_secret": "s" * 32}
-    async with open_cluster(
-        "slack", postgresql_url, redis_url, scenario=TALK, **settings
-    ) as cluster:
+    async with open_cluster("slack", postgresql_url, redis_url, scenario=TALK, **settings) as cluster:
         await cluster.start()
         await cluster.stage.say("Hello")
         await cluster.stage.until(lambda: cluster.stage.shows("Hi there."), "it answers")

@@ -7,20 +7,13 @@ from core.ports import Sandbox, SandboxProvider
 from sandbox.limits import SandboxLimits
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.integration.sandbox.modal_stage import modal_stage
-from tests.integration.sandbox.providers import (
-    docker_containers,
-    local_jails,
-    reachable_folder,
-    run,
-)
+from tests.integration.sandbox.providers import docker_containers, local_jails, reachable_folder, run
 
 PROVIDERS = ("local", "unsafe-process", "modal", "docker")
 
 
 @asynccontextmanager
-async def provider_of(
-    name: str, limits: SandboxLimits | None = None
-) -> AsyncGenerator[SandboxProvider]:
+async def provider_of(name: str, limits: SandboxLimits | None = None) -> AsyncGenerator[SandboxProvider]:
     if name == "local":
         async with local_jails(limits) as jails:
             yield jails
@@ -47,8 +40,6 @@ async def clear(sandbox: Sandbox) -> None:
     """Ends all sessions and empties the workspace, so that the next test finds the sandbox like a new one."""
     for session in await sandbox.shell.sessions():
         await sandbox.shell.terminate(session.name)
-    emptied = await run(
-        sandbox, "chmod -R u+rwx . && find . -mindepth 1 -delete", session="clearing"
-    )
+    emptied = await run(sandbox, "chmod -R u+rwx . && find . -mindepth 1 -delete", session="clearing")
     assert emptied.exit_code == 0, emptied
     await sandbox.shell.terminate("clearing")

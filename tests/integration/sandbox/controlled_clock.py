@@ -13,9 +13,7 @@ from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
 
 MINUTE = 60.0
-DEFAULT_LIFECYCLE = LifecyclePolicy(
-    stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE
-)
+DEFAULT_LIFECYCLE = LifecyclePolicy(stop_after_seconds=15 * MINUTE, archive_after_seconds=120 * MINUTE)
 
 
 @dataclass(slots=True)
@@ -35,9 +33,7 @@ class Day:
 
     async def restart(self) -> None:
         await self.jails.close()
-        self.jails = LocalSandboxProvider(
-            self.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=self.now
-        )
+        self.jails = LocalSandboxProvider(self.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=self.now)
 
     @property
     def home(self) -> Path:

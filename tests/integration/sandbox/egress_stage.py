@@ -60,8 +60,6 @@ async def jail_with_a_way_out(
 ) -> AsyncIterator[Sandbox]:
     """Those ports of 127.0.0.1 count as the internet."""
     guard = AddressGuard(frozenset(("127.0.0.1", port) for port in ports))
-    egress = EgressConfig(
-        policy=parse_egress_policy(setting), limits=limits or EgressLimits(), guard=guard
-    )
+    egress = EgressConfig(policy=parse_egress_policy(setting), limits=limits or EgressLimits(), guard=guard)
     async with local_jails(egress=egress) as jails:
         yield await jails.open("thread", fence=1)

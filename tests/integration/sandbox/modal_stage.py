@@ -165,9 +165,5 @@ async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
     except programs.MissingRequirement as why:
         lacking("jail", str(why))
     return Jail(
-        bwrap=bwrap,
-        python=python.path,
-        prefix=python.prefix,
-        user=JAIL_USER if drops_user else None,
-        more=more,
+        bwrap=bwrap, python=python.path, prefix=python.prefix, user=JAIL_USER if drops_user else None, more=more
     )

@@ -46,9 +46,7 @@ async def local_jails(
 
 
 @asynccontextmanager
-async def docker_containers(
-    limits: SandboxLimits | None = None,
-) -> AsyncGenerator[DockerSandboxProvider]:
+async def docker_containers(limits: SandboxLimits | None = None) -> AsyncGenerator[DockerSandboxProvider]:
     async with reachable_folder() as folder:
         image = Settings.model_fields["docker_image"].default
         plan = DockerCommands(image=image, home=str(folder), limits=limits or SandboxLimits())
@@ -64,12 +62,8 @@ async def docker_containers(
             await provider.close()
 
 
-async def run(
-    sandbox: Sandbox, command: str, *, session: str = "main", seconds: float = SECONDS
-) -> CommandOutput:
-    return await sandbox.shell.execute(
-        command, session=session, folder=None, timeout_seconds=seconds
-    )
+async def run(sandbox: Sandbox, command: str, *, session: str = "main", seconds: float = SECONDS) -> CommandOutput:
+    return await sandbox.shell.execute(command, session=session, folder=None, timeout_seconds=seconds)
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

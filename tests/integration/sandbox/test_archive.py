@@ -57,10 +57,7 @@ async def test_links_are_neither_followed_on_the_way_in_nor_out() -> None:
         precious.mkdir()
         (precious / "file").write_text("precious")
         sandbox = await day.jails.open("thread", fence=1)
-        await run(
-            sandbox,
-            f"ln -s {precious} folder; ln -s {precious}/file file; ln -s / root; ln -s /workspace self",
-        )
+        await run(sandbox, f"ln -s {precious} folder; ln -s {precious}/file file; ln -s / root; ln -s /workspace self")
         await day.passes(500)
         await day.passes(1)
         assert day.is_archived
@@ -71,9 +68,7 @@ async def test_links_are_neither_followed_on_the_way_in_nor_out() -> None:
         assert (precious / "file").read_text() == "precious"
 
 
-@pytest.mark.parametrize(
-    "leaves", [["workspace", ARCHIVE], [ARCHIVE, "workspace.gone"], [ARCHIVE, "workspace.new"]]
-)
+@pytest.mark.parametrize("leaves", [["workspace", ARCHIVE], [ARCHIVE, "workspace.gone"], [ARCHIVE, "workspace.new"]])
 async def test_cut_off_anywhere_nothing_is_lost(leaves: list[str]) -> None:
     """As a crash leaves the folder: the whole workspace beside the archive, or what is half removed or half made."""
     async with a_day() as day:
@@ -102,9 +97,7 @@ async def test_an_archive_that_is_not_whole_is_told_once(harm: str) -> None:
         archive = day.home / ARCHIVE
         whole = archive.read_bytes()
         flipped = whole[:150_000] + bytes([whole[150_000] ^ 255]) + whole[150_001:]
-        archive.write_bytes(
-            {"cut": whole[:-1000], "flipped": flipped, "empty": b""}.get(harm, b"x" * 5000)
-        )
+        archive.write_bytes({"cut": whole[:-1000], "flipped": flipped, "empty": b""}.get(harm, b"x" * 5000))
         reader = await day.jails.open("thread", fence=0)
         assert await reader.files.list("") == ()
         with pytest.raises(SandboxUnavailable, match="could not be read"):

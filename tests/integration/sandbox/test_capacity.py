@@ -28,9 +28,7 @@ def running(jails: LocalSandboxProvider) -> set[str]:
     return set(jails._machines.running_by_thread())
 
 
-async def test_the_longest_idle_sandbox_makes_room_and_keeps_its_files(
-    two: LocalSandboxProvider,
-) -> None:
+async def test_the_longest_idle_sandbox_makes_room_and_keeps_its_files(two: LocalSandboxProvider) -> None:
     first = await two.open("first", fence=1)
     await first.files.write("kept", pieces(b"x"))
     two.release("first")
@@ -60,9 +58,7 @@ async def test_the_sandbox_of_a_run_is_never_taken(two: LocalSandboxProvider) ->
     assert two.occupancy().waiting == 0
 
 
-async def test_a_sandbox_that_works_in_the_background_of_a_call_is_not_idle(
-    two: LocalSandboxProvider,
-) -> None:
+async def test_a_sandbox_that_works_in_the_background_of_a_call_is_not_idle(two: LocalSandboxProvider) -> None:
     first = await two.open("first", fence=1)
     two.release("first")
     reading = asyncio.ensure_future(run(first, "read line"))
@@ -92,9 +88,7 @@ async def test_a_run_without_a_sandbox_waits_and_says_so(two: LocalSandboxProvid
         while not log.events:
             await asyncio.sleep(0.01)
         assert log.events == [
-            ActivityChanged(
-                text="Waiting for a sandbox. All 2 sandboxes of this machine are in use."
-            )
+            ActivityChanged(text="Waiting for a sandbox. All 2 sandboxes of this machine are in use.")
         ]
         two.release("first")
         await waiting
@@ -119,9 +113,7 @@ class SlowStart:
         await self._provider.destroy(thread_id)
 
 
-async def test_a_slow_start_is_said_once(
-    two: LocalSandboxProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_slow_start_is_said_once(two: LocalSandboxProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_sandbox, "TOLD_AFTER_SECONDS", 0.0)
     slow, log = SlowStart(two), Log()
     mine = ThreadSandbox(slow, "first", 1, log, bind=lambda sandbox_id: None)
@@ -155,9 +147,7 @@ def test_the_capacity_follows_from_descriptors_and_memory() -> None:
     assert sandbox_capacity(total_memory_bytes=1 << 20) == 1
 
 
-async def test_with_too_few_descriptors_a_run_waits_and_does_not_fail(
-    two: LocalSandboxProvider,
-) -> None:
+async def test_with_too_few_descriptors_a_run_waits_and_does_not_fail(two: LocalSandboxProvider) -> None:
     await two.open("first", fence=1)
     lowest = os.dup(0)
     os.close(lowest)

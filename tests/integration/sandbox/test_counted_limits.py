@@ -136,9 +136,7 @@ async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandbox
     assert not jails._workspaces.exists("thread")
 
 
-async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(
-    jails: LocalSandboxProvider,
-) -> None:
+async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(jails: LocalSandboxProvider) -> None:
     attack = await start_in_background(jails, UNLINKED)
     with pytest.raises(SandboxUnavailable, match="deleted files"):
         await send_messages(jails)
@@ -150,9 +148,7 @@ async def send_messages(jails: LocalSandboxProvider) -> None:
         await run(await jails.open("thread", fence=fence), "sleep 0.1")
 
 
-async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(
-    jails: LocalSandboxProvider,
-) -> None:
+async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(jails: LocalSandboxProvider) -> None:
     await jails.open("thread", fence=1)
     (jail,) = jails._jails()
     assert isinstance(jail, Jail)
@@ -166,9 +162,7 @@ async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(
     assert (await run(await jails.open("thread", fence=2), "echo on")).output == "on\n"
 
 
-async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(
-    jails: LocalSandboxProvider,
-) -> None:
+async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(jails: LocalSandboxProvider) -> None:
     sandbox = await jails.open("thread", fence=1)
     folder = jails._jails()[0].workspace_path
     await sandbox.files.write("attack.py", pieces(NAMED.encode()))
@@ -204,10 +198,7 @@ def small_ext4(size_bytes: int) -> Iterator[Path]:
         with image.open("wb") as file:
             file.truncate(size_bytes)
         folder.mkdir(mode=0o711)
-        for command in (
-            ["mkfs.ext4", "-q", "-m", "0", str(image)],
-            ["mount", "-o", "loop", str(image), str(folder)],
-        ):
+        for command in (["mkfs.ext4", "-q", "-m", "0", str(image)], ["mount", "-o", "loop", str(image), str(folder)]):
             try:
                 done = subprocess.run(command, check=False, capture_output=True, text=True)
             except FileNotFoundError as error:

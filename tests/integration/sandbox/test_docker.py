@@ -213,9 +213,7 @@ async def test_an_engine_that_goes_away_is_told_plainly() -> None:
         ("broken", "bash: not found", "DOCKER_IMAGE"),
     ],
 )
-async def test_an_image_that_does_not_do_is_told_with_a_remedy(
-    image: str, reason: str, remedy: str
-) -> None:
+async def test_an_image_that_does_not_do_is_told_with_a_remedy(image: str, reason: str, remedy: str) -> None:
     async with docker_stage(image) as stage:
         result = await stage.provider.probe()
         assert not result.ok

@@ -16,11 +16,7 @@ from core.web_access.guard import AddressGuard
 from sandbox.local import egress_proxy
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
-from tests.integration.sandbox.egress_stage import (
-    FakeWebService,
-    fake_web_service,
-    jail_with_a_way_out,
-)
+from tests.integration.sandbox.egress_stage import FakeWebService, fake_web_service, jail_with_a_way_out
 from tests.integration.sandbox.providers import run
 
 CURL = "curl -sS --noproxy '' --max-time 20"
@@ -48,8 +44,7 @@ async def test_curl_reaches_the_internet(sandbox: Sandbox, outside: FakeWebServi
 
 async def test_a_tunnel_carries_what_it_is_given(sandbox: Sandbox, outside: FakeWebService) -> None:
     done = await run(
-        sandbox,
-        f"head -c 3M /dev/urandom > up && {CURL} --proxytunnel -T up http://127.0.0.1:{outside.port}/up",
+        sandbox, f"head -c 3M /dev/urandom > up && {CURL} --proxytunnel -T up http://127.0.0.1:{outside.port}/up"
     )
     assert done.output == "from outside\n"
     assert len(outside.bodies[0]) == 3 << 20
@@ -61,13 +56,9 @@ async def test_python_uses_the_proxy_by_itself(sandbox: Sandbox, outside: FakeWe
     assert done.output == "b'from outside\\n'\n"
 
 
-async def test_a_server_inside_is_reached_directly(
-    sandbox: Sandbox, outside: FakeWebService
-) -> None:
+async def test_a_server_inside_is_reached_directly(sandbox: Sandbox, outside: FakeWebService) -> None:
     await run(sandbox, "echo inside > index.html; python3 -m http.server 8000 >/dev/null 2>&1 &")
-    done = await run(
-        sandbox, "curl -s --retry 20 --retry-connrefused --retry-delay 1 http://localhost:8000/"
-    )
+    done = await run(sandbox, "curl -s --retry 20 --retry-connrefused --retry-delay 1 http://localhost:8000/")
     assert done.output == "inside\n"
 
 
@@ -120,8 +111,7 @@ async def test_a_denied_name_is_not_reached(outside: FakeWebService) -> None:
 async def test_switched_off_there_is_no_way_at_all(outside: FakeWebService) -> None:
     async with jail_with_a_way_out(outside.port, setting="off") as sandbox:
         done = await run(
-            sandbox,
-            f"env | grep -ci proxy; {CURL} -x http://127.0.0.1:3128 http://127.0.0.1:{outside.port}/",
+            sandbox, f"env | grep -ci proxy; {CURL} -x http://127.0.0.1:3128 http://127.0.0.1:{outside.port}/"
         )
         assert done.output.startswith("0\n")
         assert done.exit_code == 7
@@ -145,16 +135,12 @@ async def test_switched_off_there_is_no_way_at_all(outside: FakeWebService) -> N
         (b"GET http://surely.invalid/ HTTP/1.1\r\n\r\n", b"502"),
     ],
 )
-async def test_a_wrong_request_is_refused(
-    served: tuple[str, int], request_head: bytes, status: bytes
-) -> None:
+async def test_a_wrong_request_is_refused(served: tuple[str, int], request_head: bytes, status: bytes) -> None:
     answer = await asked(served, request_head)
     assert answer.startswith(b"HTTP/1.1 " + status), answer
 
 
-async def test_headers_are_meant_for_one_end(
-    outside: FakeWebService, served: tuple[str, int]
-) -> None:
+async def test_headers_are_meant_for_one_end(outside: FakeWebService, served: tuple[str, int]) -> None:
     await asked(
         served,
         f"GET http://127.0.0.1:{outside.port}/ HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: 1\r\nX-Hop: 1\r\n"
@@ -177,9 +163,7 @@ async def test_a_silent_connection_is_closed(outside: FakeWebService) -> None:
 async def test_too_many_bytes_are_cut_and_never_look_whole(outside: FakeWebService) -> None:
     limits = EgressLimits(bytes=1_000_000)
     async with jail_with_a_way_out(outside.port, limits=limits) as sandbox:
-        done = await run(
-            sandbox, f"{CURL} -o file 'http://127.0.0.1:{outside.port}/large?bytes=9000000'"
-        )
+        done = await run(sandbox, f"{CURL} -o file 'http://127.0.0.1:{outside.port}/large?bytes=9000000'")
         assert done.exit_code in (18, 56), done
 
 
@@ -203,12 +187,8 @@ async def test_more_connections_than_allowed_wait_for_their_turn(outside: FakeWe
         assert done.output == "from outside\n"
 
 
-async def test_a_large_download_goes_through_whole(
-    sandbox: Sandbox, outside: FakeWebService
-) -> None:
-    done = await run(
-        sandbox, f"{CURL} 'http://127.0.0.1:{outside.port}/large?bytes=50000000' | wc -c"
-    )
+async def test_a_large_download_goes_through_whole(sandbox: Sandbox, outside: FakeWebService) -> None:
+    done = await run(sandbox, f"{CURL} 'http://127.0.0.1:{outside.port}/large?bytes=50000000' | wc -c")
     assert done.output == "50000000\n"
 
 
@@ -246,16 +226,8 @@ async def test_the_way_out_ends_with_the_jail(outside: FakeWebService) -> None:
     ("setting", "good", "bad"),
     [
         ("on", ["example.net", "1.2.3.4"], ["update.googleapis.com"]),
-        (
-            "example.net",
-            ["example.net"],
-            ["files.example.net", "notexample.net", "example.net.evil"],
-        ),
-        (
-            "*.example.net, example.net",
-            ["a.b.example.net", "example.net"],
-            ["notexample.net", "org"],
-        ),
+        ("example.net", ["example.net"], ["files.example.net", "notexample.net", "example.net.evil"]),
+        ("*.example.net, example.net", ["a.b.example.net", "example.net"], ["notexample.net", "org"]),
         ("!*.example.org", ["example.net", "example.org"], ["a.example.org"]),
         ("on,!example.net", ["x"], ["example.net"]),
         ("off", [], ["example.net", "localhost"]),
@@ -270,9 +242,7 @@ def test_the_setting_says_who_is_reached(setting: str, good: list[str], bad: lis
 
 @pytest.mark.parametrize("denied", ["127.0.0.1", "::ffff:127.0.0.1"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "127.1", "localhost"])
-async def test_a_denied_address_is_reached_by_no_name(
-    outside: FakeWebService, denied: str, host: str
-) -> None:
+async def test_a_denied_address_is_reached_by_no_name(outside: FakeWebService, denied: str, host: str) -> None:
     async with gateway(outside.port, f"on,!{denied}") as address:
         head = f"GET http://{host}:{outside.port}/ HTTP/1.1\r\n\r\n"
         answer = await asked(address, head.encode())
@@ -302,9 +272,7 @@ async def test_a_lookup_that_nobody_waits_for_keeps_its_place(
     limits = EgressLimits(connect_seconds=0.2)
     async with gateway(outside.port, limits=limits) as address:
         for number in range(3):
-            heads = [
-                f"GET http://{number}{x}.example:{outside.port}/ HTTP/1.1\r\n\r\n" for x in "ab"
-            ]
+            heads = [f"GET http://{number}{x}.example:{outside.port}/ HTTP/1.1\r\n\r\n" for x in "ab"]
             for answer in await asyncio.gather(*(asked(address, one.encode()) for one in heads)):
                 assert b"does not answer" in answer
         assert len(begun) == RESOLUTIONS
@@ -319,9 +287,7 @@ async def gateway(
 ) -> AsyncGenerator[tuple[str, int]]:
     """A gateway without a jail around it; its address. The port of 127.0.0.1 counts as the internet."""
     guard = AddressGuard(frozenset({("127.0.0.1", port)}))
-    egress = EgressConfig(
-        policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits()
-    )
+    egress = EgressConfig(policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits())
     one = EgressProxy(egress, label="test")
     listener = socket.create_server(("127.0.0.1", 0))
     address = listener.getsockname()

@@ -75,9 +75,7 @@ def packed_wheel() -> bytes:
         archive.writestr("parcel.py", "SAID = 'from the parcel'\n")
         about = "parcel-1.0.dist-info"
         archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: parcel\nVersion: 1.0\n")
-        archive.writestr(
-            f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{about}/RECORD", "")
     return made.getvalue()
 
@@ -86,10 +84,7 @@ def packed_module() -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
         for name, text in (
-            (
-                "package.json",
-                json.dumps({"name": "parcel", "version": "1.0.0", "main": "index.js"}),
-            ),
+            ("package.json", json.dumps({"name": "parcel", "version": "1.0.0", "main": "index.js"})),
             ("index.js", "module.exports = 'from the parcel'\n"),
         ):
             entry = tarfile.TarInfo(f"package/{name}")
@@ -103,11 +98,7 @@ PACKED_MODULE = packed_module()
 
 def description(tarball: str) -> dict[str, object]:
     digest = base64.b64encode(hashlib.sha512(PACKED_MODULE).digest()).decode()
-    version = {
-        "name": "parcel",
-        "version": "1.0.0",
-        "dist": {"tarball": tarball, "integrity": f"sha512-{digest}"},
-    }
+    version = {"name": "parcel", "version": "1.0.0", "dist": {"tarball": tarball, "integrity": f"sha512-{digest}"}}
     return {"name": "parcel", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": version}}
 
 
@@ -137,9 +128,7 @@ async def test_pip_installs_and_what_it_installs_stays() -> None:
         install = f"{told} python3 -m pip install -q parcel"
         done = await run(sandbox, install, seconds=60)
         assert done.exit_code == 0, done.output
-        found = await run(
-            sandbox, "python3 -c 'import parcel; print(parcel.__file__, parcel.SAID)'"
-        )
+        found = await run(sandbox, "python3 -c 'import parcel; print(parcel.__file__, parcel.SAID)'")
         assert found.output.startswith("/workspace/.local/")
         assert found.output.endswith("from the parcel\n")
 
@@ -156,9 +145,7 @@ async def test_npm_installs() -> None:
         assert found.output == "from the parcel\n"
 
 
-async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(
-    asked: list[str],
-) -> None:
+async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(asked: list[str]) -> None:
     async with fake_web_service() as service:
         guard = AddressGuard(frozenset({("127.0.0.1", service.port)}))
         egress = EgressConfig(policy=parse_egress_policy("on"), guard=guard)

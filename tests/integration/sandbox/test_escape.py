@@ -21,10 +21,7 @@ from tests.requirements_of_the_machine import lacking
 
 MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(
-    memory_bytes=256 * MEBIBYTE,
-    processes=64,
-    workspace_bytes=64 * MEBIBYTE,
-    temporary_bytes=32 * MEBIBYTE,
+    memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE, temporary_bytes=32 * MEBIBYTE
 )
 
 
@@ -115,9 +112,7 @@ async def test_more_rights_are_not_to_be_had(shared_jail: Sandbox, command: str)
                          (310, "process_vm_readv"), (444, "landlock_create_ruleset"), (300, "fanotify_init")],
 )  # fmt: skip
 @IN_SHARED_JAIL
-async def test_the_kernels_dangerous_calls_are_refused(
-    shared_jail: Sandbox, number: int, name: str
-) -> None:
+async def test_the_kernels_dangerous_calls_are_refused(shared_jail: Sandbox, number: int, name: str) -> None:
     if os.uname().machine != "x86_64":
         lacking("jail", f"the numbers of the calls are those of x86_64, not {os.uname().machine}")
     call = f"r = c.syscall({number}, 0, 0, 0, 0, 0)"
@@ -129,12 +124,7 @@ async def test_the_kernels_dangerous_calls_are_refused(
 @IN_SHARED_JAIL
 async def test_the_process_has_no_rights_and_no_descriptors(shared_jail: Sandbox) -> None:
     status = (await run(shared_jail, "cat /proc/self/status")).output
-    for line in (
-        "CapEff:\t0000000000000000",
-        "CapBnd:\t0000000000000000",
-        "NoNewPrivs:\t1",
-        "Seccomp:\t2",
-    ):
+    for line in ("CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
         assert line in status
     descriptors = (await run(shared_jail, "sh -c 'ls -l /proc/$$/fd'")).output
     assert "socket:" not in descriptors
@@ -143,10 +133,7 @@ async def test_the_process_has_no_rights_and_no_descriptors(shared_jail: Sandbox
 
 @IN_SHARED_JAIL
 async def test_setuid_files_give_nothing(shared_jail: Sandbox) -> None:
-    done = await run(
-        shared_jail,
-        "cp /usr/bin/id . && chmod 6755 id && ./id -u && find /usr/bin/su -perm -4000; id -u",
-    )
+    done = await run(shared_jail, "cp /usr/bin/id . && chmod 6755 id && ./id -u && find /usr/bin/su -perm -4000; id -u")
     assert set(done.output.split()) <= {"1000", "/usr/bin/su"}
     assert (await run(shared_jail, "grep -c nosuid /proc/self/mountinfo")).output != "0\n"
 
@@ -156,9 +143,7 @@ async def test_the_environment_holds_nothing_of_ours(
 ) -> None:
     monkeypatch.setenv("SLACK_BOT_TOKEN", "xoxb-secret-of-the-host")
     sandbox = await jails.open("fresh", fence=1)
-    found = await run(
-        sandbox, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'"
-    )
+    found = await run(sandbox, "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | tr '\\0' '\\n'")
     assert "xoxb" not in found.output
     for name in ("VIRTUAL_ENV", "PYTEST", str(Path.cwd()), str(Path.home())):
         assert name not in found.output
@@ -231,9 +216,7 @@ async def test_a_full_temporary_folder_is_the_commands_problem(sandbox: Sandbox)
     assert "on\n" in again.output or (await run(sandbox, "rm /tmp/full; echo on")).output == "on\n"
 
 
-async def test_a_workspace_over_its_size_is_stopped_and_told(
-    jails: LocalSandboxProvider, sandbox: Sandbox
-) -> None:
+async def test_a_workspace_over_its_size_is_stopped_and_told(jails: LocalSandboxProvider, sandbox: Sandbox) -> None:
     with pytest.raises(SandboxUnavailable, match="64 MB are allowed"):
         await run(sandbox, "while :; do head -c 1M /dev/zero >> big; sleep 0.005; done", seconds=30)
     sandbox = await jails.open("thread", fence=1)
@@ -250,11 +233,7 @@ async def test_a_workspace_over_its_size_is_stopped_and_told(
 async def test_a_closed_jail_leaves_no_process(jails: LocalSandboxProvider) -> None:
     sandbox = await jails.open("thread", fence=1)
     for number in range(3):
-        await run(
-            sandbox,
-            "setsid nohup env -i sleep 987654 >/dev/null 2>&1 & disown",
-            session=f"s{number}",
-        )
+        await run(sandbox, "setsid nohup env -i sleep 987654 >/dev/null 2>&1 & disown", session=f"s{number}")
     (jail,) = jails._jails()
     assert len(process_tree(jail.pid)) >= 6
     members = process_tree(jail.pid)

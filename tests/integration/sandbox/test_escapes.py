@@ -91,9 +91,7 @@ async def test_the_devices_are_the_harmless_ones(shared_jail: Sandbox) -> None:
     found = (await run(shared_jail, "find /dev -type b -o -type c | sort")).output.split()
     harmless = {"console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"}
     assert {Path(path).name for path in found if not path.startswith("/dev/pts/")} <= harmless
-    assert (
-        await run(shared_jail, "grep -c : /proc/net/dev; grep -c lo: /proc/net/dev")
-    ).output == "1\n1\n"
+    assert (await run(shared_jail, "grep -c : /proc/net/dev; grep -c lo: /proc/net/dev")).output == "1\n1\n"
 
 
 @pytest.mark.parametrize(
@@ -123,22 +121,12 @@ async def test_proc_and_the_kernel_give_nothing(shared_jail: Sandbox, command: s
     assert "not found" not in done.output
 
 
-async def test_links_out_of_the_workspace_lead_nowhere(
-    jails: LocalSandboxProvider, hostile: Sandbox
-) -> None:
+async def test_links_out_of_the_workspace_lead_nowhere(jails: LocalSandboxProvider, hostile: Sandbox) -> None:
     """The neighbour's own path on the host is known to the test; to the jail it would be a guess."""
     await (await jails.open("victim", fence=1)).files.write("secret", pieces(b"of the victim"))
     there = jails._folder / "threads" / "victim" / "workspace"
-    for target in (
-        there,
-        there / "secret",
-        "/proc/1/root/workspace/../../victim",
-        "/etc/shadow",
-        "../../victim",
-    ):
-        done = await run(
-            hostile, f"ln -sfn {target} out; cat out out/secret out/workspace/secret; ls out/"
-        )
+    for target in (there, there / "secret", "/proc/1/root/workspace/../../victim", "/etc/shadow", "../../victim"):
+        done = await run(hostile, f"ln -sfn {target} out; cat out out/secret out/workspace/secret; ls out/")
         assert "of the victim" not in done.output
         for path in ("out", "out/secret"):
             with pytest.raises(ToolError):
@@ -146,9 +134,7 @@ async def test_links_out_of_the_workspace_lead_nowhere(
     assert (there / "secret").read_bytes() == b"of the victim"
 
 
-async def test_all_bombs_at_once_leave_the_neighbour_its_turn(
-    hostile: Sandbox, neighbour: Sandbox
-) -> None:
+async def test_all_bombs_at_once_leave_the_neighbour_its_turn(hostile: Sandbox, neighbour: Sandbox) -> None:
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     bombs = {
         "memory": "python3 -c 'x = [bytearray(2**20) for _ in iter(int, 1)]'",
@@ -264,9 +250,7 @@ async def test_names_without_content_count_too() -> None:
         assert measure_folder(folder).named_bytes >= 100 * 4096
 
 
-async def test_a_name_is_resolved_once_for_a_connection(
-    hostile: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_name_is_resolved_once_for_a_connection(hostile: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is public when it is looked at and private a moment later."""
     asked, resolve = list[str](), socket.getaddrinfo
     answers = iter(["203.0.113.7", "127.0.0.1"])

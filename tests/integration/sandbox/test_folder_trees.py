@@ -135,9 +135,7 @@ async def test_a_folder_that_cannot_be_read_is_reported() -> None:
         assert (folder / "private").exists()
 
 
-def interrupt(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[], None], *, levels_left: int
-) -> None:
+def interrupt(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None], *, levels_left: int) -> None:
     """Lets a program change something while a walk returns from its deepest folder."""
     open_parent, left = folder_trees._open_parent, [levels_left]
 
@@ -243,9 +241,7 @@ async def check_often(watchdog: Watchdog) -> None:
             await watchdog._walking
 
 
-async def test_jails_are_measured_while_all_shared_threads_are_busy(
-    tmp_path: Path, ended: list[Path]
-) -> None:
+async def test_jails_are_measured_while_all_shared_threads_are_busy(tmp_path: Path, ended: list[Path]) -> None:
     jails: list[MonitoredJail] = [IdleJail(tmp_path)]
     with busy_threads():
         async with asyncio.timeout(30):
@@ -254,11 +250,7 @@ async def test_jails_are_measured_while_all_shared_threads_are_busy(
 
 @pytest.mark.parametrize("part", ["measure_folder", "measure_jail"])
 async def test_a_jail_that_cannot_be_measured_keeps_no_other_from_it(
-    part: str,
-    tmp_path: Path,
-    ended: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    part: str, tmp_path: Path, ended: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_arguments: object) -> None:
         raise RecursionError("deep")
@@ -281,17 +273,12 @@ async def test_a_jail_that_cannot_be_measured_keeps_no_other_from_it(
 
 
 async def test_a_jail_does_not_become_smaller_by_what_cannot_be_read(
-    tmp_path: Path,
-    ended: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, ended: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     jail = IdleJail(tmp_path)
     watchdog = watch([jail], ended)
     for size in (FolderSize(named_bytes=900_000), FolderSize(named_bytes=5, unread=1)):
-        monkeypatch.setattr(
-            "sandbox.local.watchdog.measure_folder", lambda _folder, found=size: found
-        )
+        monkeypatch.setattr("sandbox.local.watchdog.measure_folder", lambda _folder, found=size: found)
         await check_often(watchdog)
         assert watchdog._states[jail].named_bytes == 900_000
         watchdog._states[jail].walked_at = watchdog._states[jail].next_walk = 0
@@ -301,9 +288,7 @@ async def test_a_jail_does_not_become_smaller_by_what_cannot_be_read(
 async def test_a_jail_whose_mappings_take_too_long_to_read_ends(
     tmp_path: Path, ended: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = JailUsage(
-        memory_bytes=0, deleted_bytes=0, descriptors=0, written={}, maps_bytes=MAPS_BYTES_MAX + 1
-    )
+    usage = JailUsage(memory_bytes=0, deleted_bytes=0, descriptors=0, written={}, maps_bytes=MAPS_BYTES_MAX + 1)
     monkeypatch.setattr("sandbox.local.watchdog.measure_jail", lambda *_arguments: usage)
     await check_often(watch([IdleJail(tmp_path)], ended))
     assert ended == [tmp_path]

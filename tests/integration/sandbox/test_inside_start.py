@@ -12,23 +12,11 @@ from hypothesis import strategies as st
 import sandbox
 from sandbox.inside import fast_stdlib
 
-SLOW = (
-    "asyncio",
-    "collections",
-    "contextlib",
-    "dataclasses",
-    "enum",
-    "json",
-    "re",
-    "signal",
-    "typing",
-)
+SLOW = ("asyncio", "collections", "contextlib", "dataclasses", "enum", "json", "re", "signal", "typing")
 ROOT = Path(sandbox.__file__).parents[1]
 
 atoms = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters())
-values = st.recursive(
-    atoms, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20
-)
+values = st.recursive(atoms, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
 
 @pytest.mark.parametrize("program", ["program", "remote_program"])
@@ -37,9 +25,7 @@ def test_no_slow_module_is_imported_before_the_first_call(program: str) -> None:
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); import sandbox.inside.{program};"
         f" print(*[name for name in {SLOW!r} if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
@@ -52,21 +38,7 @@ def test_it_writes_and_reads_as_the_public_module(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[1,]",
-        "1 2",
-        "nul",
-        '{"a":}',
-        '"\x01"',
-        b"\xff",
-        '"open',
-        "{'a': 1}",
-        "[1]]",
-        "\u00a01",
-    ],
+    "text", ["", "{", "[1,]", "1 2", "nul", '{"a":}', '"\x01"', b"\xff", '"open', "{'a': 1}", "[1]]", "\u00a01"]
 )
 def test_what_is_not_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError):

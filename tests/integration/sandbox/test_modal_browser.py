@@ -14,9 +14,7 @@ from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces
 
 SECONDS = 60.0
-PAGE = (
-    b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"
-)
+PAGE = b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"
 
 
 @pytest.fixture
@@ -114,9 +112,7 @@ server.serve_forever()
 
 
 async def served(sandbox: Sandbox) -> None:
-    started = await sandbox.shell.execute(
-        "python3 server.py", session="site", folder=None, timeout_seconds=0
-    )
+    started = await sandbox.shell.execute("python3 server.py", session="site", folder=None, timeout_seconds=0)
     while "up" not in started.output:
         assert started.exit_code is None, started.output
         started = await sandbox.shell.check("site", timeout_seconds=0.1)

@@ -65,9 +65,7 @@ async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, 
         ("SandboxGetCommandRouterAccess", Status.FAILED_PRECONDITION),
     ],
 )
-async def test_a_reader_that_fails_in_passing_ends_nobodys_command(
-    stage: Stage, call: str, status: Status
-) -> None:
+async def test_a_reader_that_fails_in_passing_ends_nobodys_command(stage: Stage, call: str, status: Status) -> None:
     sandbox = await stage.worker().open("thread", fence=7)
     await sandbox.files.write("file", pieces(b"kept"))
     await run(sandbox, "sleep 1000", seconds=0)
@@ -78,9 +76,7 @@ async def test_a_reader_that_fails_in_passing_ends_nobodys_command(
 
 
 async def test_a_clock_that_is_hours_ahead_makes_no_sandbox_an_orphan(stage: Stage) -> None:
-    ahead = ModalSandboxProvider(
-        replace(PLAN, home="home"), stage.records, now=lambda: stage.clock() + 2 * HOUR
-    )
+    ahead = ModalSandboxProvider(replace(PLAN, home="home"), stage.records, now=lambda: stage.clock() + 2 * HOUR)
     stage.workers.append(ahead)
     sandbox = await ahead.open("thread", fence=1)
     await stage.clock.advance(2 * HOUR + 31 * MINUTE)
@@ -176,9 +172,7 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
 
 
 @pytest.mark.parametrize("status", [Status.ABORTED, Status.FAILED_PRECONDITION])
-async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(
-    stage: Stage, status: Status
-) -> None:
+async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(stage: Stage, status: Status) -> None:
     sandbox = await stage.worker().open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"never saved by us"))
     await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
@@ -257,9 +251,7 @@ async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage:
     assert (stage.living, stage.snapshots, stage.exit_snapshots) == ([], [], [])
 
 
-async def test_files_of_a_thread_that_is_forgotten_while_it_opens_are_not_kept(
-    stage: Stage,
-) -> None:
+async def test_files_of_a_thread_that_is_forgotten_while_it_opens_are_not_kept(stage: Stage) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"private"))
@@ -323,12 +315,8 @@ def test_a_build_that_speaks_of_a_budget_is_a_build() -> None:
     assert "build's log" in describe_sdk_error(error)[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["TOKEN_SECRET", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY"]
-)
-def test_whatever_opens_the_account_is_kept_out_of_logs(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("name", ["TOKEN_SECRET", "OAUTH_REFRESH_TOKEN", "OAUTH_CLIENT_SECRET", "OAUTH_JWT_KEY"])
+def test_whatever_opens_the_account_is_kept_out_of_logs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"MODAL_{name}", "of-a-test")
     assert "of-a-test" in ModalAccount("app").secrets
 

@@ -79,12 +79,7 @@ async def test_a_refusal_is_told_to_people_plainly_and_to_the_operator_with_fact
     assert is_plain(str(caught.value))
     assert operator in caught.value.detail
     assert "the facts" in caught.value.detail
-    must_act = status.name in (
-        "RESOURCE_EXHAUSTED",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "INVALID_ARGUMENT",
-    )
+    must_act = status.name in ("RESOURCE_EXHAUSTED", "UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT")
     assert any(operator in record.getMessage() for record in caplog.records) == must_act
     stage.modal.faults.armed.clear()
     assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
@@ -165,9 +160,7 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
-async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(
-    stage: Stage, has_snapshot: bool
-) -> None:
+async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage: Stage, has_snapshot: bool) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"kept"))
@@ -216,9 +209,7 @@ class Attached:
         return await self._worker.open("thread", fence=2)
 
 
-async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_told(
-    stage: Stage,
-) -> None:
+async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_told(stage: Stage) -> None:
     worker = stage.worker(snapshot_days=1)
     await (await worker.open("thread", fence=1)).close()
     await stage.clock.advance(2 * 86_400)
@@ -233,9 +224,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
         sent_at=datetime.now(UTC),
     )
     attached = Attached(worker)
-    uploads = Uploads(
-        sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True
-    )
+    uploads = Uploads(sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True)
     (message,) = await prepare_user_message(one, "run", attached, set(), uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error
@@ -298,8 +287,4 @@ def test_every_error_of_the_sdk_has_a_plain_sentence() -> None:
         public, hint = describe_sdk_error(error)
         assert is_plain(public), kind
         assert hint
-        assert (
-            kind.__name__ in unavailable_from_sdk_error(error, doing="x").detail
-            or error.args
-            or str(error)
-        )
+        assert kind.__name__ in unavailable_from_sdk_error(error, doing="x").detail or error.args or str(error)

@@ -120,9 +120,7 @@ async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
 
 async def test_of_two_workers_one_makes_the_sandbox(stage: Stage) -> None:
     first, second = stage.worker(), stage.worker()
-    ours, theirs = await asyncio.gather(
-        first.open("thread", fence=1), second.open("thread", fence=1)
-    )
+    ours, theirs = await asyncio.gather(first.open("thread", fence=1), second.open("thread", fence=1))
     assert stage.living == ["thread.thread"]
     await ours.files.write("file", pieces(b"shared"))
     assert await content(theirs, "file") == b"shared"
@@ -131,9 +129,7 @@ async def test_of_two_workers_one_makes_the_sandbox(stage: Stage) -> None:
 def sent_bytes(stage: Stage) -> list[int]:
     """What each program in the living sandboxes was sent on its standard input."""
     return [
-        command.written_bytes
-        for made in stage.modal.world.living()
-        for command in made.container._commands.values()
+        command.written_bytes for made in stage.modal.world.living() for command in made.container._commands.values()
     ]
 
 
@@ -147,9 +143,7 @@ async def test_the_program_is_sent_only_to_a_sandbox_that_lacks_it(stage: Stage)
     assert len(sent) == 2
     assert sent[0] < 10_000 < size <= sent[1]
 
-    spoiled = await run(
-        ours, "cd $TMPDIR && for f in threadhand-*.zip; do rm $f; mkfifo $f; done; ls"
-    )
+    spoiled = await run(ours, "cd $TMPDIR && for f in threadhand-*.zip; do rm $f; mkfifo $f; done; ls")
     assert ".zip" in spoiled.output
     third = await stage.worker().open("thread", fence=1)
     assert (await run(third, "echo on", session="third")).output == "on\n"
@@ -164,9 +158,7 @@ async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
     new = await stage.worker().open("thread", fence=2)
     with pytest.raises(SandboxUnavailable):
         await waiting
-    left = await run(
-        new, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[s]leep 4321'"
-    )
+    left = await run(new, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[s]leep 4321'")
     assert left.output.strip() == "0"
     await stage.workers[0].close()  # which has lost it, and must not end it
     assert stage.living == ["thread.thread"]
@@ -228,9 +220,7 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
         await living.open("thread", fence=2)
 
 
-async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once(
-    stage: Stage,
-) -> None:
+async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once(stage: Stage) -> None:
     dead, reader, worker = stage.worker(), stage.worker(), stage.worker()
     await dead.open("thread", fence=1)
     (made,) = stage.modal.world.living()

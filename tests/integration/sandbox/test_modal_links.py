@@ -28,23 +28,17 @@ async def stage() -> AsyncIterator[Stage]:
 async def serving(sandbox: Sandbox) -> int:
     """Starts a web server inside; answers its port."""
     await sandbox.files.write("web.py", pieces(Path(web_inside.__file__).read_bytes()))
-    await sandbox.shell.execute(
-        "python3 web.py port", session="web", folder=None, timeout_seconds=0
-    )
+    await sandbox.shell.execute("python3 web.py port", session="web", folder=None, timeout_seconds=0)
     wait = "until [ -s port ]; do sleep 0.02; done; cat port"
     shown = await sandbox.shell.execute(wait, session="wait", folder=None, timeout_seconds=60)
     return int(shown.output)
 
 
-async def said(
-    sandbox: Sandbox, port: int, port_url: Callable[[int], str | None] = lambda _port: None
-) -> str:
+async def said(sandbox: Sandbox, port: int, port_url: Callable[[int], str | None] = lambda _port: None) -> str:
     async def opened() -> Sandbox:
         return sandbox
 
-    context = ToolContext(
-        thread_id="thread", run_id="r", sandbox=opened, links=ThreadLinks(port_url=port_url)
-    )
+    context = ToolContext(thread_id="thread", run_id="r", sandbox=opened, links=ThreadLinks(port_url=port_url))
     return str(await expose_port.run(expose_port.params(port=port), context))
 
 
@@ -87,9 +81,7 @@ async def test_the_address_ends_with_the_thread(stage: Stage) -> None:
             await browser.get(url)
 
 
-async def test_without_an_address_of_modal_ours_is_told(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_an_address_of_modal_ours_is_told(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     sandbox = await stage.worker(egress=OPEN).open("thread", fence=1)
     port = await serving(sandbox)
     stage.modal.faults.arm("SandboxCreateConnectTokenV2", Status.PERMISSION_DENIED, times=10)

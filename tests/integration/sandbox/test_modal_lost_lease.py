@@ -41,9 +41,7 @@ async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped() -
 async def test_a_snapshot_that_was_replaced_since_the_look_is_no_loss() -> None:
     async with modal_stage() as stage:
         records = Overtaken()
-        first, second, other = (
-            ModalSandboxProvider(PLAN, records, now=stage.clock) for _ in range(3)
-        )
+        first, second, other = (ModalSandboxProvider(PLAN, records, now=stage.clock) for _ in range(3))
         stage.workers += [first, second, other]
         sandbox = await first.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"one"))

@@ -75,9 +75,7 @@ async def test_one_that_never_answered_is_replaced_under_another_name(stage: Sta
 
 
 @pytest.mark.parametrize("status", [Status.NOT_FOUND, Status.FAILED_PRECONDITION])
-async def test_no_file_is_called_expired_because_something_else_is_not_found(
-    stage: Stage, status: Status
-) -> None:
+async def test_no_file_is_called_expired_because_something_else_is_not_found(stage: Stage, status: Status) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"kept"))

@@ -101,9 +101,7 @@ async def test_every_parser_runs_in_namespaces_of_its_own(jail: ParserJail) -> N
         await reading
 
 
-async def test_a_reading_that_is_cancelled_at_any_moment_leaves_no_process(
-    jail: ParserJail,
-) -> None:
+async def test_a_reading_that_is_cancelled_at_any_moment_leaves_no_process(jail: ParserJail) -> None:
     content = made_files.pdf(["word " * 500] * 4_000)
     mark = f"cancelled-{os.getpid()}.pdf"
     for tenths in [*range(0, 100, 2), *range(100, 800, 50)]:
@@ -132,9 +130,7 @@ def namespaces(pid: int) -> dict[str, Path]:
     return {kind: Path(f"/proc/{pid}/ns/{kind}").readlink() for kind in kinds}
 
 
-def test_without_bubblewrap_the_way_is_called_unsafe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bubblewrap_the_way_is_called_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bots.bootstrap.sandboxes import confine_parsers
     from bots.settings import load_settings
     from sandbox.local import programs

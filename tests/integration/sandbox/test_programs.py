@@ -87,9 +87,7 @@ COMMANDS = {
 
 
 async def test_common_programs_work() -> None:
-    installed = [
-        name for name in COMMANDS if shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
-    ]
+    installed = [name for name in COMMANDS if shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")]
     if not {"python3", "bash", "tar"} <= set(installed):
         lacking("jail", "this machine has too few programs")
     async with local_jails() as jails:
@@ -97,8 +95,7 @@ async def test_common_programs_work() -> None:
         for name, content in FILES.items():
             await sandbox.files.write(name, pieces(content.encode()))
         found = {
-            name: await run(sandbox, f"cd /workspace; {COMMANDS[name]}", session=name, seconds=60)
-            for name in installed
+            name: await run(sandbox, f"cd /workspace; {COMMANDS[name]}", session=name, seconds=60) for name in installed
         }
     failed = {name: done for name, done in found.items() if done.output != "good\n"}
     assert failed == {}

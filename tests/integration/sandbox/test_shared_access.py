@@ -16,9 +16,7 @@ async def nothing_to_end(_thread_id: str) -> None: ...
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_who_comes_while_access_is_closed_is_not_left_waiting(
-    tmp_path: Path, turns: int
-) -> None:
+async def test_who_comes_while_access_is_closed_is_not_left_waiting(tmp_path: Path, turns: int) -> None:
     workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
     workspaces.prepare()
     access = SharedAccess(tmp_path / "access", workspaces, dict, nothing_to_end)

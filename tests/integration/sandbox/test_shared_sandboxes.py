@@ -15,9 +15,7 @@ from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.requirements_of_the_machine import lacking
 
-Providers = tuple[
-    UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessProvider | LocalSandboxProvider
-]
+Providers = tuple[UnsafeProcessProvider | LocalSandboxProvider, UnsafeProcessProvider | LocalSandboxProvider]
 
 
 @asynccontextmanager

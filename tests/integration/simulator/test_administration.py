@@ -83,9 +83,7 @@ async def test_apps_write_and_people_forward_and_paste() -> None:
         shown = await made.act("slack", "post_as_app", blocks=[section])
         message = made.slack.workspace.channels[made.channel("slack")].messages[shown["id"]]
         assert message.blocks == [section]
-        pasted = await made.act(
-            "slack", "paste_table", person="alice", text="sum", rows=[["a", "1"]]
-        )
+        pasted = await made.act("slack", "paste_table", person="alice", text="sum", rows=[["a", "1"]])
         message = made.slack.workspace.channels[made.channel("slack")].messages[pasted["id"]]
         assert message.attachments[0]["fallback"] == "[no preview available]"
 
@@ -94,9 +92,7 @@ async def test_people_open_threads_and_answer_messages_in_discord() -> None:
     async with control() as made:
         said = await made.act("discord", "say", person="alice", text="look")
         opened = await made.act("discord", "open_thread", person="bob", name="free")
-        begun = await made.act(
-            "discord", "open_thread", person="bob", name="from it", message_id=said["id"]
-        )
+        begun = await made.act("discord", "open_thread", person="bob", name="from it", message_id=said["id"])
         assert begun["id"] == said["id"] != opened["id"]
         answer = await made.act("discord", "reply", person="bob", message_id=said["id"], text="yes")
         reference = made.discord.world.message(made.channel("discord"), answer["id"]).reference
@@ -129,12 +125,7 @@ async def test_what_admins_of_slack_close_refuses_the_bot() -> None:
         closings: tuple[tuple[str, dict[str, Any], dict[str, Any], str], ...] = (
             ("archive", {}, {"is_archived": False}, "is_archived"),
             ("membership", {"is_member": False}, {"is_member": True}, "not_in_channel"),
-            (
-                "permissions",
-                {"is_read_only": True},
-                {"is_read_only": False},
-                "restricted_action_read_only_channel",
-            ),
+            ("permissions", {"is_read_only": True}, {"is_read_only": False}, "restricted_action_read_only_channel"),
         )
         for kind, closed, opened, error in closings:
             assert (await made.act("slack", kind, **closed))["status"] == 200

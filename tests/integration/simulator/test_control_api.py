@@ -27,9 +27,7 @@ PATIENCE_SECONDS = 60.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
 BUTTON = {
     "type": "actions",
-    "elements": [
-        {"type": "button", "action_id": "go", "text": {"type": "plain_text", "text": "Go"}}
-    ],
+    "elements": [{"type": "button", "action_id": "go", "text": {"type": "plain_text", "text": "Go"}}],
 }
 
 
@@ -119,9 +117,7 @@ async def ended(*arguments: str) -> tuple[int | None, str]:
 async def test_people_write_with_files_and_the_transcript_shows_edits_and_reactions() -> None:
     async with simulator("--slack") as made:
         sheet = {"name": "a.csv", "content_base64": b64encode(b"1,2").decode()}
-        said = await made.post(
-            "slack/actions/say", person="alice", channel_id="general", text="hi", files=[sheet]
-        )
+        said = await made.post("slack/actions/say", person="alice", channel_id="general", text="hi", files=[sheet])
         form = aiohttp.FormData()
         action = {"person": "bob", "channel_id": "general", "text": "", "thread_id": said["id"]}
         form.add_field("action", json.dumps(action))
@@ -172,10 +168,7 @@ async def test_the_history_rule_of_unlisted_apps_is_switched_while_the_simulator
             assert (await bot.conversations_history(channel=channel))["ok"]
         changed = await made.patch("slack/settings", is_history_scarce=True)
         assert (changed["is_history_scarce"], changed["rate_scale"]) == (True, 1.0)
-        for read in (
-            bot.conversations_history,
-            partial(bot.conversations_replies, ts=posts[0]["ts"]),
-        ):
+        for read in (bot.conversations_history, partial(bot.conversations_replies, ts=posts[0]["ts"])):
             assert (await read(channel=channel, limit=50))["ok"]
             with pytest.raises(SlackApiError, match="ratelimited") as refused:
                 await read(channel=channel, limit=50)
@@ -214,9 +207,7 @@ async def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
 
 async def test_a_button_without_a_bot_that_answers_times_out() -> None:
     async with simulator("--slack") as made:
-        posted = await made.slack_client().chat_postMessage(
-            channel="#general", text="go?", blocks=[BUTTON]
-        )
+        posted = await made.slack_client().chat_postMessage(channel="#general", text="go?", blocks=[BUTTON])
         shown = (await made.get("slack/transcript", channel="general"))["messages"][0]
         button = next(one for one in shown["elements"] if one["kind"] == "button")
         pressed = await made.post(
@@ -245,10 +236,7 @@ conversations:
 
 
 async def test_the_real_program_answers_on_both_platforms(tmp_path: Path) -> None:
-    async with (
-        simulator("--slack", "--discord") as made,
-        serve_scenario(load_scenario(SCENARIO)) as script,
-    ):
+    async with simulator("--slack", "--discord") as made, serve_scenario(load_scenario(SCENARIO)) as script:
         environment = {
             **ENVIRONMENT,
             **made.lines["slack"]["environment"],
@@ -282,11 +270,7 @@ def is_answered(channel: dict[str, Any]) -> bool:
 
 
 async def until(
-    made: Simulator,
-    platform: str,
-    path: str,
-    holds: Callable[[dict[str, Any]], bool],
-    **query: str,
+    made: Simulator, platform: str, path: str, holds: Callable[[dict[str, Any]], bool], **query: str
 ) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds(answer := await made.get(f"{platform}{path}", **query)):

@@ -29,9 +29,7 @@ async def played(
         if playing:
             return
         playing.append(spawn(other(), name="the other transaction"))
-        while not playing[0].done() and not await database.read(
-            lambda c: c.execute(WAITING).scalar_one()
-        ):
+        while not playing[0].done() and not await database.read(lambda c: c.execute(WAITING).scalar_one()):
             await asyncio.sleep(0.01)
 
     try:
@@ -42,11 +40,7 @@ async def played(
 
 @asynccontextmanager
 async def played_at(
-    statement: str,
-    database: Database,
-    other: Callable[[], Coroutine[Any, Any, ResultT]],
-    *,
-    is_after: bool = False,
+    statement: str, database: Database, other: Callable[[], Coroutine[Any, Any, ResultT]], *, is_after: bool = False
 ) -> AsyncIterator[list[asyncio.Task[ResultT]]]:
     """Begins `other` when such a statement is about to be executed for the first time, or has just been executed. The
     statement's transaction goes on once `other` is done or waits for a lock. At the end, `other` is done.

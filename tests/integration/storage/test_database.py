@@ -232,10 +232,7 @@ asyncio.run(main())
 
 async def test_a_killed_process_leaves_whole_transactions(database_url: str) -> None:
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", KILLED, database_url],
-        cwd=REPOSITORY,
-        check=False,
+        subprocess.run, [sys.executable, "-c", KILLED, database_url], cwd=REPOSITORY, check=False
     )
     assert done.returncode == -signal.SIGKILL
     database = await open_database(database_url)

@@ -22,9 +22,7 @@ STATEMENTS = pytest.mark.parametrize(
 
 
 def draft(content: str, name: str = "a.txt") -> EntryDraft:
-    return EntryDraft(
-        name=name, kind="txt", title="", content_hash=content, size_bytes=5, head="head"
-    )
+    return EntryDraft(name=name, kind="txt", title="", content_hash=content, size_bytes=5, head="head")
 
 
 @STATEMENTS
@@ -54,9 +52,7 @@ async def test_one_of_two_contents_replaces_the_other(postgresql_url: str, state
 async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -> None:
     async with opened(postgresql_url) as database:
         knowledge = SqlKnowledge(database)
-        ids = [
-            (await knowledge.add(AGENT, draft(name, name), [WORDS])).entry_id for name in ("a", "b")
-        ]
+        ids = [(await knowledge.add(AGENT, draft(name, name), [WORDS])).entry_id for name in ("a", "b")]
         other = partial(knowledge.rename, AGENT, ids[1], "c")
         async with played_at("DELETE FROM knowledge_entry", database, other, is_after=True):
             await knowledge.rename(AGENT, ids[0], "c")
@@ -65,9 +61,7 @@ async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -
         assert (left.name, left.entry_id) == ("c", ids[1])
 
 
-async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(
-    postgresql_url: str,
-) -> None:
+async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(postgresql_url: str) -> None:
     async with opened(postgresql_url) as database:
         stores = stores_over(database)
         thread = await stores.conversations.create(ADDRESS)

@@ -77,9 +77,7 @@ async def test_programs_that_start_at_once_migrate_once(new_url: str) -> None:
 
     try:
         for database in databases:
-            rows = await database.read(
-                lambda c: c.execute(text("SELECT version_num FROM alembic_version")).all()
-            )
+            rows = await database.read(lambda c: c.execute(text("SELECT version_num FROM alembic_version")).all())
             assert [tuple(row) for row in rows] == [(storage.migrations.HEAD,)]
     finally:
         for database in databases:
@@ -108,12 +106,7 @@ async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path:
     url = f"sqlite:///{tmp_path}/x.db"
     await migrate(url)
     done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-c", FAST, url],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=REPOSITORY,
+        subprocess.run, [sys.executable, "-c", FAST, url], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
 
     assert done.stdout == "False\n"

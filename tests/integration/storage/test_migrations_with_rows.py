@@ -67,18 +67,13 @@ async def made(url: str, revision: str) -> Rows:
 def tables(connection: sa.Connection) -> list[sa.Table]:
     """What the migrations have made so far, parents first."""
     found = sa.MetaData()
-    found.reflect(
-        connection,
-        only=lambda name, _: not name.startswith((*UNMANAGED_NAME_PREFIXES, "alembic_version")),
-    )
+    found.reflect(connection, only=lambda name, _: not name.startswith((*UNMANAGED_NAME_PREFIXES, "alembic_version")))
     return list(found.sorted_tables)
 
 
 def values(table: sa.Table, letter: str, number: int) -> dict[str, object]:
     return {
-        column.name: None
-        if column.nullable and letter == "b"
-        else value(table, column, letter, number)
+        column.name: None if column.nullable and letter == "b" else value(table, column, letter, number)
         for column in table.columns
     }
 
@@ -104,10 +99,7 @@ def value(table: sa.Table, column: sa.Column[object], letter: str, number: int) 
 def rows(connection: sa.Connection) -> Rows:
     return {
         table.name: [
-            dict(row)
-            for row in connection.execute(
-                sa.select(table).order_by(*table.primary_key.columns)
-            ).mappings()
+            dict(row) for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns)).mappings()
         ]
         for table in tables(connection)
     }
@@ -133,10 +125,7 @@ async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revi
     assert differences == []
     for name in before.keys() - GONE.keys():
         held = [without(row, GONE_COLUMNS.get(name, ())) for row in before[name]]
-        kept = [
-            {column: row[column] for column in old}
-            for old, row in zip(held, after[name], strict=True)
-        ]
+        kept = [{column: row[column] for column in old} for old, row in zip(held, after[name], strict=True)]
         assert kept == held, name
 
 
@@ -147,21 +136,15 @@ def without(row: dict[str, object], names: Collection[str]) -> dict[str, object]
 def _differences(connection: sa.Connection) -> list[object]:
     options = {
         "compare_type": True,
-        "include_name": lambda name, _kind, _parents: (
-            not (name or "").startswith(UNMANAGED_NAME_PREFIXES)
-        ),
+        "include_name": lambda name, _kind, _parents: not (name or "").startswith(UNMANAGED_NAME_PREFIXES),
     }
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
 
 @pytest.mark.parametrize("revision", EACH_REVISION)
-async def test_the_program_works_with_what_an_earlier_version_left(
-    new_url: str, revision: str
-) -> None:
+async def test_the_program_works_with_what_an_earlier_version_left(new_url: str, revision: str) -> None:
     await made(new_url, revision)
-    text = sa.text(
-        "UPDATE run SET status = CASE WHEN run_id LIKE '% a %' THEN 'queued' ELSE 'completed' END"
-    )
+    text = sa.text("UPDATE run SET status = CASE WHEN run_id LIKE '% a %' THEN 'queued' ELSE 'completed' END")
     async with connected(new_url) as database:
         await database.write(TEST, lambda c: c.execute(text).close())
     thread_id, run_id = "thread thread_id a ünï ☃", "run run_id a ünï ☃"
@@ -191,9 +174,7 @@ async def test_the_program_works_with_what_an_earlier_version_left(
         await database.close()
 
 
-async def test_a_migration_that_fails_leaves_the_old_version_whole(
-    new_url: str, tmp_path: Path
-) -> None:
+async def test_a_migration_that_fails_leaves_the_old_version_whole(new_url: str, tmp_path: Path) -> None:
     """What is in the way: a table of the next version's name."""
     before = await made(new_url, "0002")
     clash = sa.text("CREATE TABLE plan (something INTEGER)")

@@ -24,9 +24,7 @@ async def test_whoever_comes_while_another_changes_the_journal_waits(tmp_path: P
         databases = [SqliteDatabase(path) for _ in range(AT_ONCE)]
 
         async def come(database: SqliteDatabase, together: threading.Barrier = together) -> None:
-            await asyncio.get_running_loop().run_in_executor(
-                database._reading.executor, together.wait
-            )
+            await asyncio.get_running_loop().run_in_executor(database._reading.executor, together.wait)
             await database.read(lambda connection: connection.execute(text("SELECT 1")).all())
 
         try:
@@ -38,9 +36,7 @@ async def test_whoever_comes_while_another_changes_the_journal_waits(tmp_path: P
 
 
 @pytest.mark.parametrize("made_with_bytes", [None, 4096])
-async def test_only_a_new_file_gets_small_pages(
-    tmp_path: Path, made_with_bytes: int | None
-) -> None:
+async def test_only_a_new_file_gets_small_pages(tmp_path: Path, made_with_bytes: int | None) -> None:
     path = str(tmp_path / "threadhand.db")
     if made_with_bytes:
         with closing(sqlite3.connect(path)) as earlier:

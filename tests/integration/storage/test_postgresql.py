@@ -40,10 +40,7 @@ async def test_a_lost_server_raises_one_clean_error(postgresql_url: str) -> None
         await database.close()
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["SELECT CAST(:value AS int)", "SELECT CAST(CAST(:value AS text) AS int)"],
-)
+@pytest.mark.parametrize("statement", ["SELECT CAST(:value AS int)", "SELECT CAST(CAST(:value AS text) AS int)"])
 async def test_a_value_that_does_not_fit_is_not_quoted(postgresql_url: str, statement: str) -> None:
     database = await open_database(postgresql_url)
     try:
@@ -55,9 +52,7 @@ async def test_a_value_that_does_not_fit_is_not_quoted(postgresql_url: str, stat
         await database.close()
 
 
-async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(
-    postgresql_url: str,
-) -> None:
+async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(postgresql_url: str) -> None:
     database, other = await open_database(postgresql_url), await open_database(postgresql_url)
     others = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -69,8 +64,7 @@ async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(
 
     async def several() -> list[int]:
         return await asyncio.gather(
-            *(one(partial(database.write, TEST)) for _ in range(4)),
-            *(one(database.read) for _ in range(4)),
+            *(one(partial(database.write, TEST)) for _ in range(4)), *(one(database.read) for _ in range(4))
         )
 
     try:
@@ -125,9 +119,7 @@ async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_
 
 
 @pytest.mark.parametrize("limit", ["answer_seconds", "transaction_seconds"])
-async def test_a_long_transaction_has_the_time_that_it_needs(
-    postgresql_url: str, limit: str
-) -> None:
+async def test_a_long_transaction_has_the_time_that_it_needs(postgresql_url: str, limit: str) -> None:
     url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
     database = PostgresqlDatabase(url, **{limit: 0.2})
     sleep = text("SELECT pg_sleep(0.5)")
@@ -139,9 +131,7 @@ async def test_a_long_transaction_has_the_time_that_it_needs(
         await database.close()
 
 
-async def test_a_transaction_that_swallowed_a_fault_is_not_taken_for_stored(
-    postgresql_url: str,
-) -> None:
+async def test_a_transaction_that_swallowed_a_fault_is_not_taken_for_stored(postgresql_url: str) -> None:
     database = await open_database(postgresql_url)
 
     def work(connection: Connection) -> None:
@@ -155,9 +145,7 @@ async def test_a_transaction_that_swallowed_a_fault_is_not_taken_for_stored(
         await database.close()
 
 
-async def test_whoever_is_cancelled_in_a_transaction_leaves_nothing_locked(
-    postgresql_url: str,
-) -> None:
+async def test_whoever_is_cancelled_in_a_transaction_leaves_nothing_locked(postgresql_url: str) -> None:
     database, is_locked = await open_database(postgresql_url), asyncio.Event()
     lock = text("SELECT pg_advisory_xact_lock(7)")
 
@@ -224,9 +212,7 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
     try:
         await asyncio.to_thread(is_asleep.wait, 60)
         async with asyncio.timeout(30):
-            await other.write(
-                TEST, lambda c: c.execute(text("SELECT pg_advisory_xact_lock(7)")).close()
-            )
+            await other.write(TEST, lambda c: c.execute(text("SELECT pg_advisory_xact_lock(7)")).close())
         assert works == 1
         may_wake.set()
         await sleeper
@@ -236,13 +222,9 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
         await other.close()
 
 
-async def test_a_heartbeat_does_not_wait_for_transactions_that_wait_for_a_lock(
-    postgresql_url: str,
-) -> None:
+async def test_a_heartbeat_does_not_wait_for_transactions_that_wait_for_a_lock(postgresql_url: str) -> None:
     """Otherwise the runs of a healthy worker are taken from it."""
-    database = PostgresqlDatabase(
-        make_url(postgresql_url).set(drivername="postgresql+asyncpg"), connections_max=2
-    )
+    database = PostgresqlDatabase(make_url(postgresql_url).set(drivername="postgresql+asyncpg"), connections_max=2)
     held, release = Event(), Event()
 
     def hold(connection: Connection) -> None:

@@ -66,9 +66,7 @@ class Disk:
     """What a disk holds: synced contents, and the changes since, each of which a power cut may keep or lose."""
 
     synced: dict[str, bytearray] = field(default_factory=dict[str, bytearray])
-    pending: list[tuple[str, str, int, bytes]] = field(
-        default_factory=list[tuple[str, str, int, bytes]]
-    )
+    pending: list[tuple[str, str, int, bytes]] = field(default_factory=list[tuple[str, str, int, bytes]])
 
     def take(self, letter: str, path: str, offset: int, content: bytes) -> None:
         if letter == "U":
@@ -110,12 +108,7 @@ def records(journal: bytes) -> Iterator[tuple[str, str, int, bytes]]:
         size, offset, length = _NUMBERS.unpack_from(journal, at + 1)
         name_at = at + 1 + _NUMBERS.size
         at = name_at + size + length
-        yield (
-            letter,
-            journal[name_at : name_at + size].decode(),
-            offset,
-            journal[name_at + size : at],
-        )
+        yield (letter, journal[name_at : name_at + size].decode(), offset, journal[name_at + size : at])
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +125,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, str]:
     journal, database = folder / "journal", folder / "threadhand.db"
     environment = {**os.environ, "LD_PRELOAD": str(library), "DISK_JOURNAL": str(journal)}  # noqa: TID251 - a child
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, f"sqlite:///{database}"],
-        env=environment,
-        cwd=REPOSITORY,
-        check=False,
+        [sys.executable, "-c", PROGRAM, f"sqlite:///{database}"], env=environment, cwd=REPOSITORY, check=False
     )
     assert done.returncode < 0
     return journal.read_bytes(), str(database)
@@ -170,9 +160,7 @@ async def missing(url: str, facts: list[str]) -> list[str]:
             fact
             for fact, kind, run in found
             if not await database.read(
-                lambda c, kind=kind, run=run: c.execute(
-                    text(_HOLDS[kind]), {"run": run}
-                ).scalar_one()
+                lambda c, kind=kind, run=run: c.execute(text(_HOLDS[kind]), {"run": run}).scalar_one()
             )
         ]
     finally:
@@ -205,9 +193,7 @@ async def opened_and_closed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 100_000])
-async def test_a_damaged_log_is_told_and_kept(
-    crashed: Path, caplog: pytest.LogCaptureFixture, offset: int
-) -> None:
+async def test_a_damaged_log_is_told_and_kept(crashed: Path, caplog: pytest.LogCaptureFixture, offset: int) -> None:
     wal = Path(f"{crashed}-wal")
     flip(wal, offset=offset)
     damaged = wal.read_bytes()
@@ -233,9 +219,7 @@ async def test_a_log_that_ends_in_the_middle_of_a_transaction_is_no_damage(
 
 
 @pytest.mark.parametrize(("offset", "count"), [(4096 * 3, 4000), (0, 100)])
-async def test_a_damaged_file_is_refused_with_the_remedy(
-    tmp_path: Path, offset: int, count: int
-) -> None:
+async def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path, offset: int, count: int) -> None:
     path = tmp_path / "threadhand.db"
     await opened_and_closed(path)
     flip(path, offset=offset, count=count)
@@ -243,9 +227,7 @@ async def test_a_damaged_file_is_refused_with_the_remedy(
         await opened_and_closed(path)
 
 
-async def test_the_check_of_a_large_file_ends_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_check_of_a_large_file_ends_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "threadhand.db"
     await opened_and_closed(path)
     with sqlite3.connect(path) as opened:
@@ -258,9 +240,7 @@ async def test_the_check_of_a_large_file_ends_in_time(
     await asyncio.wait_for(opened_and_closed(path), 30)
 
 
-def test_a_file_in_use_is_not_called_damaged(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_file_in_use_is_not_called_damaged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As when an operator reads the audit log beside the running program."""
     path = tmp_path / "used.db"
     writer = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -288,10 +268,7 @@ def test_a_file_in_use_is_not_called_damaged(
 
 @pytest.mark.parametrize("held_seconds", [0.2, 30.0])
 def test_a_transaction_that_is_just_written_is_not_called_lost(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    held_seconds: float,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, held_seconds: float
 ) -> None:
     """Its frames are in the log, and the process that wrote them has not told the others yet."""
     monkeypatch.setattr("storage.sql.sqlite_file.LOCK_SECONDS_MAX", 1.0)

@@ -71,9 +71,7 @@ async def test_rows_are_what_sqlalchemy_reads(database: Database) -> None:
 async def test_the_first_row_is_none_where_there_are_none(database: Database) -> None:
     statement = CompiledStatement(NEWEST_FIRST)
     for _ in range(2):
-        assert (
-            await database.read(lambda c: statement.fetch_first(c, {"thread": "nowhere"})) is None
-        )
+        assert await database.read(lambda c: statement.fetch_first(c, {"thread": "nowhere"})) is None
 
 
 async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Database) -> None:
@@ -89,14 +87,10 @@ async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Da
         assert ADD_DELIVERIES.execute(connection, row(run_id, 3)) == 0
         assert ADD_DELIVERIES.execute(connection, row(run_id, 4)) == 1
         of_run = deliveries.c.run_id == bindparam("of_run")
-        moved = CompiledStatement(
-            update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10)
-        )
+        moved = CompiledStatement(update(deliveries).where(of_run).values(ordinal=deliveries.c.ordinal + 10))
         assert moved.execute(connection, {"of_run": run_id}) == 4
         read = CompiledStatement(select(deliveries.c.body, deliveries.c.ordinal).where(of_run))
-        found = {
-            one["ordinal"]: one["body"] for one in read.fetch_rows(connection, {"of_run": run_id})
-        }
+        found = {one["ordinal"]: one["body"] for one in read.fetch_rows(connection, {"of_run": run_id})}
         assert found == {number + 10: {"text": "é", "number": number} for number in (1, 2, 3, 4)}
 
     await database.write(TEST, work)
@@ -105,18 +99,14 @@ async def test_one_statement_takes_many_rows_and_counts_what_it_met(database: Da
 async def test_a_row_is_replaced_and_a_moment_is_kept(database: Database) -> None:
     lease = CompiledStatement(upsert(leases, ("thread_id",), ("fence", "run_id", "worker_id")))
     began = func.coalesce(runs.c.started_at, bindparam("now", type_=UtcDateTime()))
-    begin = CompiledStatement(
-        update(runs).where(runs.c.run_id == bindparam("run")).values(started_at=began)
-    )
+    begin = CompiledStatement(update(runs).where(runs.c.run_id == bindparam("run")).values(started_at=began))
 
     def work(connection: Connection) -> None:
         thread_id = add_thread(connection, 1)
         for fence in (1, 2):
             values = {"fence": fence, "run_id": f"{thread_id}-0", "worker_id": "w"}
             lease.execute(connection, {"thread_id": thread_id, **values})
-            begin.execute(
-                connection, {"run": f"{thread_id}-0", "now": MOMENT.replace(year=2029 + fence)}
-            )
+            begin.execute(connection, {"run": f"{thread_id}-0", "now": MOMENT.replace(year=2029 + fence)})
         fences = connection.execute(select(leases.c.fence).where(leases.c.thread_id == thread_id))
         assert fences.scalars().all() == [2]
         assert connection.execute(select(runs.c.started_at)).scalar_one() == MOMENT

@@ -22,9 +22,7 @@ WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'L
 
 
 @asynccontextmanager
-async def posting(
-    url: str,
-) -> AsyncGenerator[tuple[Database, Stores, DeliveryLease, Delivery], None]:
+async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, DeliveryLease, Delivery], None]:
     """A post is under way."""
     async with opened(url) as database:
         stores = stores_over(database)

@@ -79,9 +79,7 @@ async def test_a_change_that_comes_while_its_message_makes_a_thread_is_not_lost(
     assert await read(stores) == (["pay 10"] if kind == "edit" else [])
 
 
-async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(
-    stores: Stores,
-) -> None:
+async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(stores: Stores) -> None:
     say = partial(stores.say, "pay 1000", key="m1", sent_at=NOON)
     async with played_at("INSERT INTO message_version", stores.database, say) as saying:
         await change(stores, "delete", "m1", sent_at=at(5))
@@ -112,9 +110,7 @@ async def test_who_asks_twice_at_once_has_one_code(stores: Stores) -> None:
     assert await pair(stores) == BOB
 
 
-async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(
-    stores: Stores,
-) -> None:
+async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(stores: Stores) -> None:
     other = replace(REQUEST, person=ALICE, code_hash="other")
     ask = partial(stores.pairings.ask, open_max=1)
     async with played_at("INSERT INTO pairing", stores.database, partial(ask, other)) as asking:
@@ -142,9 +138,7 @@ async def test_a_workspace_joins_its_organisation_once(stores: Stores) -> None:
     assert await acts(stores) == ["workspace_joined", "workspace_joined"]
 
 
-async def test_a_reset_that_waits_for_a_change_takes_the_changed_agent_back(
-    stores: Stores,
-) -> None:
+async def test_a_reset_that_waits_for_a_change_takes_the_changed_agent_back(stores: Stores) -> None:
     await stores.agents.save(RESEARCH)
     reset = partial(stores.agents.reset, RESEARCH.agent_id, at=ADDRESS, by=ALICE)
     saved = "INSERT INTO saved_agent"
@@ -171,13 +165,7 @@ async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores:
     forget = partial(stores.conversations.forget, lease.thread_id)
     async with played_at("INSERT INTO feedback", stores.database, forget):
         await stores.feedback.record(
-            Feedback(
-                run_id=lease.run_id,
-                thread_id=lease.thread_id,
-                person=ALICE,
-                is_good=True,
-                given_at=NOON,
-            )
+            Feedback(run_id=lease.run_id, thread_id=lease.thread_id, person=ALICE, is_good=True, given_at=NOON)
         )
 
     assert await stores.count("feedback") == 0
@@ -195,9 +183,7 @@ async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores)
     assert await stores.conversations.find(ADDRESS) is not None
 
 
-async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(
-    stores: Stores,
-) -> None:
+async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stores: Stores) -> None:
     lease = await stores.started("secret")
     (one,) = await stores.journal.inputs(lease)
     said = Message(

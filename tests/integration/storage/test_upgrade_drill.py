@@ -12,15 +12,7 @@ from core.domain.threads import Accept, Decision, InputKind, Lease, Receipt
 from core.stores import DeliveryDraft, JournalEntry
 from storage.migrations import HEAD
 from storage.sql.database import migrate, open_database
-from tests.contracts.stores import (
-    ADDRESS,
-    COMPLETED,
-    Stores,
-    asking,
-    deciding,
-    stores_over,
-    told,
-)
+from tests.contracts.stores import ADDRESS, COMPLETED, Stores, asking, deciding, stores_over, told
 from tests.integration.storage.test_migrations_with_rows import Rows, connected, revisions, rows
 
 KNOWS_APPROVALS = "0003"
@@ -38,14 +30,10 @@ class LiveWork:
         stores = self.stores
         self.queued = (await self._said("queued")).run_id
         self.running = await self._started("running")
-        await stores.journal.write(
-            self.running, JournalEntry(messages=(told(self.running, "half of the work"),))
-        )
+        await stores.journal.write(self.running, JournalEntry(messages=(told(self.running, "half of the work"),)))
         await self._said("running", "one more thing")
         self.waiting = await self._started("waiting")
-        await stores.journal.suspend(
-            self.waiting, JournalEntry(), Approval(turn_id="turn", calls=(DEPLOY,))
-        )
+        await stores.journal.suspend(self.waiting, JournalEntry(), Approval(turn_id="turn", calls=(DEPLOY,)))
         self.asking = await self._started("asking")
         await stores.finish(self.asking, asking("Which one?"))
         self.undelivered = await self._started("undelivered")
@@ -59,10 +47,7 @@ class LiveWork:
         await stores.claims.heartbeat("w2")
         claimable = set(await stores.claims.claimable_runs())
         assert claimable == {self.queued, self.running.run_id}
-        for run_id, inputs in (
-            (self.queued, ["hello"]),
-            (self.running.run_id, ["hello", "one more thing"]),
-        ):
+        for run_id, inputs in ((self.queued, ["hello"]), (self.running.run_id, ["hello", "one more thing"])):
             lease = await stores.claims.claim(run_id, "w2")
             assert lease is not None
             assert [one.text for one in await stores.journal.inputs(lease)] == inputs
@@ -88,18 +73,10 @@ class LiveWork:
             assert await stores.claims.claim(self.waiting.run_id, "w2") is not None
 
     async def _said(
-        self,
-        thread: str,
-        words: str = "hello",
-        *,
-        kind: InputKind = "message",
-        decision: Decision | None = None,
+        self, thread: str, words: str = "hello", *, kind: InputKind = "message", decision: Decision | None = None
     ) -> Receipt:
         return await self.stores.say(
-            words,
-            decide=deciding(decision or Accept()),
-            address=replace(ADDRESS, thread_key=thread),
-            kind=kind,
+            words, decide=deciding(decision or Accept()), address=replace(ADDRESS, thread_key=thread), kind=kind
         )
 
     async def _started(self, thread: str) -> Lease:
@@ -120,9 +97,7 @@ def assert_kept(before: Rows, after: Rows) -> None:
 
 
 @pytest.mark.parametrize("revision", revisions())
-async def test_live_work_goes_to_an_earlier_schema_and_comes_back(
-    new_url: str, revision: str
-) -> None:
+async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, revision: str) -> None:
     database = await open_database(new_url)
     work = LiveWork(stores_over(database))
     try:

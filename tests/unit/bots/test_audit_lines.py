@@ -19,9 +19,7 @@ def entry(name: str, subject: str) -> AuditEntry:
 
 def test_an_entry_is_one_line() -> None:
     told = format_audit_entry(entry("Eve\nMallory", "add a.csv"))
-    assert told == (
-        "2026-03-01 12:00:00 UTC Eve Mallory (U1) changed what is known: add a.csv  slack/T1/C1"
-    )
+    assert told == ("2026-03-01 12:00:00 UTC Eve Mallory (U1) changed what is known: add a.csv  slack/T1/C1")
 
 
 def test_names_of_people_and_files_do_nothing_to_a_terminal() -> None:

@@ -50,12 +50,9 @@ def wait_for_a_page_to_release_the_browser() -> Wait:
 
 @pytest.mark.parametrize("passes", range(5))
 @pytest.mark.parametrize(
-    "begin",
-    [wait_for_a_second_copy, wait_for_an_earlier_event, wait_for_a_page_to_release_the_browser],
+    "begin", [wait_for_a_second_copy, wait_for_an_earlier_event, wait_for_a_page_to_release_the_browser]
 )
-async def test_a_wait_that_is_cancelled_as_it_ends_is_cancelled(
-    begin: Callable[[], Wait], passes: int
-) -> None:
+async def test_a_wait_that_is_cancelled_as_it_ends_is_cancelled(begin: Callable[[], Wait], passes: int) -> None:
     wait, end = begin()
     task = asyncio.ensure_future(wait)
     for _ in range(5):

@@ -40,12 +40,7 @@ async def test_a_window_is_the_operators_word_or_what_is_known(
 
 
 async def test_a_price_is_the_operators_word_or_what_is_known() -> None:
-    set_price = Price(
-        input_per_million_usd=1,
-        cached_per_million_usd=1,
-        output_per_million_usd=4,
-        is_set=True,
-    )
+    set_price = Price(input_per_million_usd=1, cached_per_million_usd=1, output_per_million_usd=4, is_set=True)
     listed = (await load_model_specs(settings())).price_of("openai/gpt-4o")
     assert listed is not None
     assert not listed.is_set
@@ -67,19 +62,14 @@ async def test_vectors_have_the_price_that_is_known_and_never_that_of_answers() 
     ("variables", "unknown"),
     [
         ({"MODEL": "mine", **OWN}, ["mine"]),
-        (
-            {"MODEL": "who/knows", "FALLBACK_MODELS": "openai/gpt-4o,who/else"},
-            ["who/knows", "who/else"],
-        ),
+        ({"MODEL": "who/knows", "FALLBACK_MODELS": "openai/gpt-4o,who/else"}, ["who/knows", "who/else"]),
         ({"MODEL": "mine", **OWN, **PRICES}, []),
         ({"MODEL": "openai/gpt-4o"}, []),
         ({"MODEL": "openrouter/who/knows"}, []),
         ({"MODEL": "who/knows", "LLM_BASE_URL": "https://openrouter.ai/api/v1"}, []),
     ],
 )
-async def test_a_budget_in_dollars_without_a_price_is_told(
-    variables: dict[str, str], unknown: list[str]
-) -> None:
+async def test_a_budget_in_dollars_without_a_price_is_told(variables: dict[str, str], unknown: list[str]) -> None:
     known = await load_model_specs(settings(BUDGET_RUN_USD="1", **variables))
     assert [sentence.split(" is unknown")[0].split()[-1] for sentence in known.warnings] == unknown
     assert all("THREADHAND_PRICE_INPUT_PER_MILLION_USD" in one for one in known.warnings)

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from bots.observability.logs import (
-    REDACTED,
-    DescriptorShortageFilter,
-    JsonFormatter,
-    TextFormatter,
-    redact,
-)
+from bots.observability.logs import REDACTED, DescriptorShortageFilter, JsonFormatter, TextFormatter, redact
 from core.domain.errors import SurfaceError
 from core.observability import set_log_context
 
@@ -86,9 +80,7 @@ def test_a_line_of_json_has_the_same_without_secrets() -> None:
     try:
         raise SurfaceError("broken\nin two: xoxb-123456789-abc")
     except SurfaceError:
-        record = logging.LogRecord(
-            "x", logging.ERROR, "", 0, "a %s", ('my "own" key',), sys.exc_info()
-        )
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "a %s", ('my "own" key',), sys.exc_info())
     line = JsonFormatter(('my "own" key',)).format(record)
     entry = json.loads(line)
     assert "\n" not in line

@@ -125,9 +125,7 @@ async def test_counts_that_are_over_are_forgotten() -> None:
     day = Day()
     for number in range(KEPT_MAX + 10):
         day.now += 11
-        place = RateLimit(
-            owner="slack:digest", name=f"{number}", interval_seconds=10, is_proactive=True
-        )
+        place = RateLimit(owner="slack:digest", name=f"{number}", interval_seconds=10, is_proactive=True)
         await day.budget.reserve([place], wait_seconds_max=0)
     assert len(day.budget._counts) <= KEPT_MAX
 
@@ -188,10 +186,7 @@ async def test_who_will_not_wait_in_a_long_line_learns_it_at_once() -> None:
 
 async def test_a_call_that_is_cancelled_gives_up_its_place() -> None:
     limiter = RateLimiter(MemoryRateBudget())
-    line = [
-        asyncio.ensure_future(limiter.admit([WORKSPACE, in_channel("a")], wait_seconds_max=30))
-        for _ in range(5)
-    ]
+    line = [asyncio.ensure_future(limiter.admit([WORKSPACE, in_channel("a")], wait_seconds_max=30)) for _ in range(5)]
     await asyncio.sleep(0)
     for call in line[1:4]:
         call.cancel()

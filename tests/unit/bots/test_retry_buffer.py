@@ -70,9 +70,7 @@ async def test_an_event_for_which_the_platform_fails_holds_nothing_up_and_is_giv
             await asyncio.sleep(0.001)
 
 
-async def test_an_event_that_breaks_the_bot_is_dropped_with_its_traceback(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_event_that_breaks_the_bot_is_dropped_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     handled, buffer = Handled(), RetryBuffer("slack")
     await buffer.handle("1", handled.event("one", StorageUnavailable("away"), ValueError("a bug")))
     await buffer.handle("2", handled.event("two"))

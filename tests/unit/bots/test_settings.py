@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import (
-    VARIABLE_NAMES,
-    Settings,
-    load_process_settings,
-    load_settings,
-    secret_values,
-    with_changes,
-)
+from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, load_settings, secret_values, with_changes
 from core.domain.budget import NO_LIMIT, Limit
 from core.domain.errors import ConfigurationError
 
@@ -29,11 +22,7 @@ def test_nothing_set_is_a_working_configuration() -> None:
     assert (settings.http_host, settings.http_port) == ("127.0.0.1", 8700)
     assert (settings.max_turns, settings.max_xml_tool_calls) == (100, 0)
     assert (settings.execute_on_stream, settings.stream) == (True, True)
-    assert (settings.sandbox, settings.dialect, settings.tool_strategy) == (
-        "local",
-        "auto",
-        "ordered",
-    )
+    assert (settings.sandbox, settings.dialect, settings.tool_strategy) == ("local", "auto", "ordered")
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
@@ -48,10 +37,7 @@ def test_an_empty_value_counts_as_not_set() -> None:
 
 
 def test_an_unknown_setting_is_named_with_its_nearest_neighbour() -> None:
-    assert (
-        problem({"THREADHAND_MODLE": "x"})
-        == "THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?"
-    )
+    assert problem({"THREADHAND_MODLE": "x"}) == "THREADHAND_MODLE is not a setting; did you mean THREADHAND_MODEL?"
 
 
 def test_an_unknown_setting_in_the_file_is_refused_too(tmp_path: Path) -> None:
@@ -114,9 +100,7 @@ def test_a_reason_is_in_plain_words(name: str, value: str, reason: str) -> None:
     assert text == f"THREADHAND_{name} has a bad value ({value!r}): {reason}."
 
 
-@pytest.mark.parametrize(
-    "name", ["THREADHAND_SLACK_BOT_TOKEN", "THREADHAND_DATABASE_URL", "THREADHAND_REDIS_URL"]
-)
+@pytest.mark.parametrize("name", ["THREADHAND_SLACK_BOT_TOKEN", "THREADHAND_DATABASE_URL", "THREADHAND_REDIS_URL"])
 def test_a_bad_secret_is_reported_without_its_value(name: str) -> None:
     text = problem({name: "hunter2-hunter2"})
     assert text.startswith(f"{name} has a bad value:")
@@ -149,9 +133,7 @@ def test_secrets_do_not_show() -> None:
         ("ADMINS", "alice@example.com", "U0123ABCD"),
     ],
 )
-def test_a_name_in_place_of_an_id_is_refused_with_the_way_to_the_id(
-    name: str, text: str, example: str
-) -> None:
+def test_a_name_in_place_of_an_id_is_refused_with_the_way_to_the_id(name: str, text: str, example: str) -> None:
     wrong = text.split(",")[-1]
     said = problem({f"THREADHAND_{name}": text})
     ending = "" if name in {"ADMINS", "ALLOWED_APPS"} else ", or * for all"
@@ -199,9 +181,7 @@ def test_a_password_in_the_address_of_a_service_is_refused_and_not_shown(name: s
 
 
 def test_lists_are_split_at_commas() -> None:
-    settings = load_settings(
-        {"THREADHAND_ALLOWED_USERS": " U1, U2 ,,", "THREADHAND_FALLBACK_MODELS": "a"}, None
-    )
+    settings = load_settings({"THREADHAND_ALLOWED_USERS": " U1, U2 ,,", "THREADHAND_FALLBACK_MODELS": "a"}, None)
     assert settings.allowed_users == ("U1", "U2")
     assert settings.fallback_models == ("a",)
     assert settings.no_access_warning == ""
@@ -229,10 +209,7 @@ def test_the_database_is_a_file_by_default(url: str, expected: str) -> None:
     ("environ", "mode"),
     [
         ({}, "off"),
-        (
-            {"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1", "THREADHAND_SLACK_APP_TOKEN": "xapp-1"},
-            "socket",
-        ),
+        ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1", "THREADHAND_SLACK_APP_TOKEN": "xapp-1"}, "socket"),
         ({"THREADHAND_SLACK_BOT_TOKEN": "xoxb-1", "THREADHAND_SLACK_SIGNING_SECRET": "s"}, "http"),
     ],
 )
@@ -255,14 +232,10 @@ def test_a_missing_slack_token_is_named(environ: dict[str, str], missing: str) -
 
 def test_provider_keys_keep_their_names() -> None:
     settings = load_settings({"OPENAI_API_KEY": "sk-1", "THREADHAND_TAVILY_API_KEY": "t"}, None)
-    assert {name: key.get_secret_value() for name, key in settings.provider_keys.items()} == {
-        "OPENAI_API_KEY": "sk-1"
-    }
+    assert {name: key.get_secret_value() for name, key in settings.provider_keys.items()} == {"OPENAI_API_KEY": "sk-1"}
 
 
-def test_lines_that_are_no_settings_join_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_are_no_settings_join_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLE_NAMES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SAMPLE_API_KEY", "kept")
@@ -311,9 +284,7 @@ def test_spending_is_limited_unless_it_is_switched_off() -> None:
     assert budget.run == Limit(usd=2, tokens=1_000_000)
     assert (budget.person, budget.channel) == (Limit(usd=20), NO_LIMIT)
     assert budget.workspace == Limit(usd=100)
-    off = configured(
-        BUDGET_RUN_USD="none", BUDGET_USER_DAY_USD="0", BUDGET_WORKSPACE_DAY_USD="None"
-    )
+    off = configured(BUDGET_RUN_USD="none", BUDGET_USER_DAY_USD="0", BUDGET_WORKSPACE_DAY_USD="None")
     assert set(off.budget.limits.values()) == {NO_LIMIT}
 
 
@@ -348,9 +319,4 @@ def test_an_egress_entry_that_modal_would_ignore_is_refused(written: str, right:
 def test_egress_entries_reach_modal_in_its_form() -> None:
     written = "example.com, *.example.org, 192.0.2.0/24, 198.51.100.7"
     settings = load_settings({"THREADHAND_MODAL_EGRESS": written}, None)
-    assert settings.modal_egress == (
-        "example.com",
-        "*.example.org",
-        "192.0.2.0/24",
-        "198.51.100.7/32",
-    )
+    assert settings.modal_egress == ("example.com", "*.example.org", "192.0.2.0/24", "198.51.100.7/32")

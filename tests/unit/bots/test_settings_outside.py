@@ -29,16 +29,8 @@ def test_a_domain_for_ports_is_a_name(text: str) -> None:
 
 
 def test_every_key_is_a_secret() -> None:
-    names = (
-        "TAVILY_API_KEY",
-        "FIRECRAWL_API_KEY",
-        "RAPIDAPI_KEY",
-        "IMAGE_API_KEY",
-        "CLOUDFLARE_API_TOKEN",
-    )
-    settings = load_settings(
-        {**PLAIN, **{f"THREADHAND_{name}": f"secret-{name}" for name in names}}, None
-    )
+    names = ("TAVILY_API_KEY", "FIRECRAWL_API_KEY", "RAPIDAPI_KEY", "IMAGE_API_KEY", "CLOUDFLARE_API_TOKEN")
+    settings = load_settings({**PLAIN, **{f"THREADHAND_{name}": f"secret-{name}" for name in names}}, None)
     assert {f"secret-{name}" for name in names} <= set(secret_values(settings))
     shown = repr(settings) + repr(build_web_services(settings))
     assert "secret-" not in shown

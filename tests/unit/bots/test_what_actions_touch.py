@@ -5,14 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bots.inbound.actions import (
-    IncomingMessage,
-    MessageEdited,
-    StopRequested,
-    decide_edit,
-    decide_message,
-    decide_stop,
-)
+from bots.inbound.actions import IncomingMessage, MessageEdited, StopRequested, decide_edit, decide_message, decide_stop
 from core.domain.threads import (
     Accept,
     Address,
@@ -60,9 +53,7 @@ def snapshot(address: Address, *, asks: str = "", card_ref: str = "") -> ThreadS
     kind = "approval" if asks == "approval" else "question"
     ask = Ask(ask_id="a", run_id="r", text="Well?", kind=kind, message_ref=card_ref)
     return ThreadSnapshot(
-        thread=Thread(
-            thread_id="t", address=address, state="idle", created_at=NOON, last_activity_at=NOON
-        ),
+        thread=Thread(thread_id="t", address=address, state="idle", created_at=NOON, last_activity_at=NOON),
         active_run=None if asks == "question" else run,
         last_run=run,
         open_ask=ask if asks else None,
@@ -110,22 +101,15 @@ def test_words_wait_for_a_question_that_is_being_posted(asks: str) -> None:
     assert decide_message(said(SLACK, 9), posting, may_hold=True) == Hold()
     posted = snapshot(SLACK, asks=asks, card_ref=ref(SLACK, 1))
     assert isinstance(decide_message(said(SLACK, 9), posted, may_hold=True), Accept)
-    assert isinstance(
-        decide_message(said(HTTP, 9), snapshot(HTTP, asks=asks), may_hold=True), Accept
-    )
+    assert isinstance(decide_message(said(HTTP, 9), snapshot(HTTP, asks=asks), may_hold=True), Accept)
 
 
 @pytest.mark.parametrize(
     ("sent", "is_taken"),
-    [
-        pytest.param(2, False, id="sent before the stop"),
-        pytest.param(4, True, id="sent after the stop"),
-    ],
+    [pytest.param(2, False, id="sent before the stop"), pytest.param(4, True, id="sent after the stop")],
 )
 @pytest.mark.parametrize("status", ["running", "stopped"])
-def test_a_message_that_a_stop_has_overtaken_starts_nothing(
-    status: RunStatus, sent: float, *, is_taken: bool
-) -> None:
+def test_a_message_that_a_stop_has_overtaken_starts_nothing(status: RunStatus, sent: float, *, is_taken: bool) -> None:
     now = snapshot(SLACK)
     run = replace(now.last_run, status=status, stop_requested=True, stopped_until=at(3))
     now = replace(now, last_run=run, active_run=run if status == "running" else None)
@@ -164,9 +148,7 @@ def test_a_stop_touches_only_what_was_requested_before(wish: StopRequested, *, s
 
 
 @pytest.mark.parametrize(("author", "stops"), [("alice", True), ("bob", False)])
-def test_an_edit_into_stop_stops_for_the_requester_and_else_changes_the_message(
-    author: str, *, stops: bool
-) -> None:
+def test_an_edit_into_stop_stops_for_the_requester_and_else_changes_the_message(author: str, *, stops: bool) -> None:
     edit = MessageEdited(
         address=SLACK,
         dedupe_key="k",

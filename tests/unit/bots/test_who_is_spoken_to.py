@@ -36,22 +36,12 @@ def person(name: str) -> Person:
     return Person(person_id=name, name=name)
 
 
-def snapshot(
-    *people: str, asked: str = "", mode: FollowMode | None = None, **talk: Any
-) -> ThreadSnapshot:
+def snapshot(*people: str, asked: str = "", mode: FollowMode | None = None, **talk: Any) -> ThreadSnapshot:
     """A thread with these people, in which the agent has just asked one of them, if any."""
-    run = Run(
-        run_id="r",
-        thread_id="t",
-        status="completed",
-        requester=person(asked or people[0]),
-        created_at=NOON,
-    )
+    run = Run(run_id="r", thread_id="t", status="completed", requester=person(asked or people[0]), created_at=NOON)
     shown = f"{NOON.timestamp():.6f}"
     return ThreadSnapshot(
-        thread=Thread(
-            thread_id="t", address=HERE, state="idle", created_at=NOON, last_activity_at=NOON
-        ),
+        thread=Thread(thread_id="t", address=HERE, state="idle", created_at=NOON, last_activity_at=NOON),
         active_run=None,
         last_run=run,
         open_ask=Ask(ask_id="a", run_id="r", text="Which?", message_ref=shown) if asked else None,
@@ -88,8 +78,7 @@ def judged() -> Iterator[tuple[bool, bool, str]]:
             message = said(
                 line["text"],
                 line["by"],
-                is_addressed=line.get("mentions_agent", False)
-                or line.get("replies_to_agent", False),
+                is_addressed=line.get("mentions_agent", False) or line.get("replies_to_agent", False),
                 is_to_others=line.get("begins_with_mention", False),
             )
             taken = is_taken(message, snapshot(*scene["people"], asked=asked))

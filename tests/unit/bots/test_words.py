@@ -55,8 +55,6 @@ def test_a_word_is_the_whole_message(text: str, word: str | None) -> None:
         ("", False),
     ],
 )
-def test_the_name_calls_the_agent_at_the_beginning_and_at_the_end(
-    text: str, *, is_call: bool
-) -> None:
+def test_the_name_calls_the_agent_at_the_beginning_and_at_the_end(text: str, *, is_call: bool) -> None:
     assert calls_by_name(text, "Threadhand") is is_call
     assert not calls_by_name(text, "")

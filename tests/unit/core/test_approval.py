@@ -62,14 +62,9 @@ def answered(asked: Approval, answer: str) -> Ask:
 def test_a_short_call_is_shown_whole_on_the_card() -> None:
     asked = approval(call(to="bob@example.org", text="Hello `Bob`\nBye", copies=2))
     assert asked.file_text == ""
-    shown = (
-        r"- mail: send, with to `bob@example.org`, text `Hello \u0060Bob\u0060\nBye`, copies `2`"
-    )
+    shown = r"- mail: send, with to `bob@example.org`, text `Hello \u0060Bob\u0060\nBye`, copies `2`"
     assert shown in asked.card
-    assert (
-        "“Always in this thread” allows `send` with the same to, copies; text may differ."
-        in asked.card
-    )
+    assert "“Always in this thread” allows `send` with the same to, copies; text may differ." in asked.card
 
 
 def test_a_long_value_is_whole_in_the_file_and_the_card_says_what_follows_its_cut() -> None:
@@ -93,17 +88,13 @@ def test_what_cannot_be_seen_is_drawn() -> None:
     assert "\u202e" not in approval(asked).card
 
 
-TEXTS = st.tuples(st.text(max_size=12), st.sampled_from([1, 1, 20, 100])).map(
-    lambda one: one[0] * one[1]
-)
+TEXTS = st.tuples(st.text(max_size=12), st.sampled_from([1, 1, 20, 100])).map(lambda one: one[0] * one[1])
 VALUES = st.one_of(st.none(), st.integers(), TEXTS, st.lists(TEXTS, max_size=2))
 CALLS = st.lists(st.dictionaries(TEXTS, VALUES, max_size=6), min_size=1, max_size=18)
 
 
 @given(CALLS)
-def test_every_value_is_on_the_card_or_in_the_file_that_it_names(
-    arguments: list[JsonObject],
-) -> None:
+def test_every_value_is_on_the_card_or_in_the_file_that_it_names(arguments: list[JsonObject]) -> None:
     asked = approval(*(call(at, **one) for at, one in enumerate(arguments)))
     assert utf16_length(asked.card) <= ASK_TEXT_MAX - 250
     where = asked.file_text.replace("\n    > ", "") or asked.card
@@ -119,10 +110,7 @@ def test_every_value_is_on_the_card_or_in_the_file_that_it_names(
 def test_platforms_show_the_whole_card(arguments: list[JsonObject]) -> None:
     asked = approval(*(call(at, **one) for at, one in enumerate(arguments)))
     ask = Ask(ask_id="a", run_id="r", text=asked.card, options=asked.options, kind="approval")
-    for drawn in (
-        render_for_slack(AskPrompt(ask=ask)).blocks,
-        render_for_discord(AskPrompt(ask=ask)),
-    ):
+    for drawn in (render_for_slack(AskPrompt(ask=ask)).blocks, render_for_discord(AskPrompt(ask=ask))):
         shown = json.dumps(drawn, ensure_ascii=False)
         assert "May I do this?" in shown
         assert "read it before you approve." in shown or not asked.file_text
@@ -169,10 +157,7 @@ def test_without_a_target_always_means_exactly_this_call() -> None:
     [
         # the target is in an object that is named like a text
         ({"to": "ada", "message": {"repo": "ours"}}, {"to": "ada", "message": {"repo": "theirs"}}),
-        (
-            {"content": {"repo": "ours"}, "dry_run": False},
-            {"content": {"repo": "theirs"}, "dry_run": False},
-        ),
+        ({"content": {"repo": "ours"}, "dry_run": False}, {"content": {"repo": "theirs"}, "dry_run": False}),
         ({"path": "a", "content": ["ls"]}, {"path": "a", "content": ["rm"]}),
         # what is left cannot be a target
         ({"text": "ls", "verbose": True}, {"text": "rm", "verbose": True}),
@@ -198,8 +183,7 @@ def test_always_frees_no_argument_that_may_be_the_target(seen: Any, other: Any) 
 
 
 @pytest.mark.parametrize(
-    "target",
-    [{"to": "ada"}, {"channelId": "C1"}, {"recipient_email": "ada@example.org"}, {"user_id": 7}],
+    "target", [{"to": "ada"}, {"channelId": "C1"}, {"recipient_email": "ada@example.org"}, {"user_id": 7}]
 )
 def test_always_frees_the_subject_of_what_goes_to_a_recipient(target: Any) -> None:
     seen = call(**target, subject="s", body="b")
@@ -207,9 +191,7 @@ def test_always_frees_the_subject_of_what_goes_to_a_recipient(target: Any) -> No
     assert "subject, body may differ" in approval(seen).card
 
 
-@pytest.mark.parametrize(
-    "target", [{"path": "a.txt"}, {"issue_number": 7}, {"repo": "ours"}, {"pageId": "7"}]
-)
+@pytest.mark.parametrize("target", [{"path": "a.txt"}, {"issue_number": 7}, {"repo": "ours"}, {"pageId": "7"}])
 def test_always_frees_the_text_of_what_goes_to_a_place(target: Any) -> None:
     assert call(**target, content="x").grant == call(**target, content="y").grant
 

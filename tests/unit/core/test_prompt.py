@@ -49,10 +49,6 @@ def test_knowledge_is_data_and_no_part_of_the_system_prompt() -> None:
         ("api", "api", "a", "the HTTP API"),
     ],
 )
-def test_the_place_of_the_conversation_is_told(
-    platform: Platform, channel_id: str, thread_key: str, told: str
-) -> None:
-    address = Address(
-        platform=platform, workspace_id="w", channel_id=channel_id, thread_key=thread_key
-    )
+def test_the_place_of_the_conversation_is_told(platform: Platform, channel_id: str, thread_key: str, told: str) -> None:
+    address = Address(platform=platform, workspace_id="w", channel_id=channel_id, thread_key=thread_key)
     assert told in place_text(address)

@@ -99,9 +99,7 @@ def test_the_text_of_the_reply_is_not_repeated_in_the_status() -> None:
         (["x" * 300 + "1", "x" * 300 + "2"], ("x" * 300 + "1", "x" * 300 + "2")),
     ],
 )
-def test_each_option_of_a_question_is_offered_once_and_none_is_blank(
-    given: object, offered: tuple[str, ...]
-) -> None:
+def test_each_option_of_a_question_is_offered_once_and_none_is_blank(given: object, offered: tuple[str, ...]) -> None:
     prepared = prepare_call("ask", {"text": "Which?", "options": given}, ToolSet({"ask": ask}))
     assert isinstance(prepared.params, AskParams)
     assert prepared.params.options == offered

@@ -36,9 +36,7 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05+00:00"
 
 
-def placed(
-    event: AgentEvent, *, message_id: str | None = "m1", turn: str | None = "t1"
-) -> RunEvent:
+def placed(event: AgentEvent, *, message_id: str | None = "m1", turn: str | None = "t1") -> RunEvent:
     return RunEvent(
         run_id="r1",
         thread_id="th1",
@@ -78,9 +76,7 @@ def test_a_chunk_of_text_has_a_sequence_and_no_message_id() -> None:
 
 
 def test_a_chunk_of_a_native_call_carries_the_arguments_so_far() -> None:
-    shape = only(
-        ToolCallStreamed(index=1, call_id="c1", name="execute_command", arguments="{", sequence=3)
-    )
+    shape = only(ToolCallStreamed(index=1, call_id="c1", name="execute_command", arguments="{", sequence=3))
     assert (shape["type"], shape["sequence"], shape["message_id"]) == ("status", 3, None)
     assert shape["content"] == {
         "role": "assistant",
@@ -126,13 +122,7 @@ def test_a_started_tool_is_named_twice_with_underscores_and_with_dashes() -> Non
 
 def finished(outcome: Any, *, terminates: bool = False) -> ToolFinished:
     return ToolFinished(
-        index=0,
-        call_id="c1",
-        name="ask",
-        outcome=outcome,
-        message="done",
-        tool_message_id="m9",
-        terminates=terminates,
+        index=0, call_id="c1", name="ask", outcome=outcome, message="done", tool_message_id="m9", terminates=terminates
     )
 
 
@@ -157,34 +147,22 @@ def test_a_tool_that_did_not_work_links_nothing(outcome: str) -> None:
 @pytest.mark.parametrize(
     ("event", "content"),
     [
-        (
-            TurnStarted(turn_id="t1", number=1),
-            {"status_type": "thread_run_start", "thread_run_id": "t1"},
-        ),
+        (TurnStarted(turn_id="t1", number=1), {"status_type": "thread_run_start", "thread_run_id": "t1"}),
         (TurnFinished(turn_id="t1"), {"status_type": "thread_run_end", "thread_run_id": "t1"}),
         (ResponseStarted(), {"status_type": "assistant_response_start"}),
         (
             FinishReached(reason="xml_tool_limit_reached"),
             {"status_type": "finish", "finish_reason": "xml_tool_limit_reached"},
         ),
-        (
-            ErrorRaised(message="No."),
-            {"role": "system", "status_type": "error", "message": "No."},
-        ),
+        (ErrorRaised(message="No."), {"role": "system", "status_type": "error", "message": "No."}),
         (
             ChecklistChanged(title="Plan", items=(ChecklistItem(text="a", state="done"),)),
-            {
-                "status_type": "checklist",
-                "title": "Plan",
-                "items": [{"text": "a", "state": "done"}],
-            },
+            {"status_type": "checklist", "title": "Plan", "items": [{"text": "a", "state": "done"}]},
         ),
         (ActivityChanged(text="Starting"), {"status_type": "activity", "message": "Starting"}),
     ],
 )
-def test_a_status_on_the_wire_and_in_the_thread_is_the_same(
-    event: AgentEvent, content: JsonObject
-) -> None:
+def test_a_status_on_the_wire_and_in_the_thread_is_the_same(event: AgentEvent, content: JsonObject) -> None:
     shape, row = only(event), status_message(placed(event))
     assert shape["content"] == content
     assert row is not None

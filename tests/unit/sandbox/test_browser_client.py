@@ -73,9 +73,7 @@ async def test_what_is_no_jpeg_is_no_picture(liar: Liar) -> None:
         {"pixels_above": 1e300},
     ],
 )
-async def test_an_answer_of_another_shape_ends_the_browser(
-    liar: Liar, change: dict[str, Any]
-) -> None:
+async def test_an_answer_of_another_shape_ends_the_browser(liar: Liar, change: dict[str, Any]) -> None:
     with pytest.raises(ToolError, match="starts a fresh one"):
         await answered(liar, packets.encode_message({"state": {**STATE, **change}}))
 

@@ -65,9 +65,7 @@ async def close(liar: Liar) -> None:
         await liar.writer.wait_closed()
 
 
-async def test_a_loss_beside_an_answer_that_is_there_already_has_been_told_to_nobody(
-    liar: Liar,
-) -> None:
+async def test_a_loss_beside_an_answer_that_is_there_already_has_been_told_to_nobody(liar: Liar) -> None:
     liar.answer({"protocol": protocol.PROTOCOL_VERSION}, protocol.HELLO, channel=0)
     await liar.connection.wait_for_hello(30)
     asked = spawn(liar.connection.call("stat"), name="a call")
@@ -106,13 +104,7 @@ async def test_a_loss_that_only_housekeeping_receives_has_been_told_to_nobody(
     assert liar.connection.loss_was_reported is False
 
 
-GOOD_OUTPUT = {
-    "output": "x",
-    "exit_code": 0,
-    "folder": "/workspace",
-    "dropped_bytes": 0,
-    "output_path": None,
-}
+GOOD_OUTPUT = {"output": "x", "exit_code": 0, "folder": "/workspace", "dropped_bytes": 0, "output_path": None}
 
 
 @pytest.mark.parametrize(
@@ -240,9 +232,7 @@ async def test_credit_without_end_does_not_make_the_host_send_without_end(liar: 
     assert await waiting == taken
 
 
-async def test_a_stream_waits_for_credit_as_long_as_it_takes(
-    liar: Liar, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stream_waits_for_credit_as_long_as_it_takes(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program at its end may read when it likes: that is no reason to give up the sandbox."""
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.05)
     stream = liar.connection.stream("connect", port=1)

@@ -24,14 +24,10 @@ DEFAULT_LIFECYCLE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
         ("archived", 1000 * HOUR, False, 0, "keep"),
     ],
 )
-def test_what_is_due(
-    state: SandboxState, idle: float, busy: bool, age: float, step: LifecycleStep
-) -> None:
+def test_what_is_due(state: SandboxState, idle: float, busy: bool, age: float, step: LifecycleStep) -> None:
     due = next_step(state, DEFAULT_LIFECYCLE, idle_seconds=idle, age_seconds=age, is_busy=busy)
     assert due == step
 
 
 def test_a_machine_without_a_limit_of_life_gets_old() -> None:
-    assert (
-        next_step("started", LifecyclePolicy(), idle_seconds=0, age_seconds=9999 * HOUR) == "keep"
-    )
+    assert next_step("started", LifecyclePolicy(), idle_seconds=0, age_seconds=9999 * HOUR) == "keep"

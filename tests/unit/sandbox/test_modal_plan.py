@@ -10,12 +10,7 @@ from tests.integration.sandbox.modal_stage import PLAN
 
 @pytest.mark.parametrize(
     "thread_id",
-    [
-        "C0123ABC.1700000000.000100",
-        "1234567890123456789",
-        "0198c0de-aaaa-7bbb-8ccc-ddddeeeeffff",
-        "x" * 100,
-    ],
+    ["C0123ABC.1700000000.000100", "1234567890123456789", "0198c0de-aaaa-7bbb-8ccc-ddddeeeeffff", "x" * 100],
 )
 def test_names_are_legal_and_differ(thread_id: str) -> None:
     name = sandbox_name(thread_id, after="")
@@ -31,14 +26,9 @@ def test_names_are_legal_and_differ(thread_id: str) -> None:
     [
         ((), NetworkRules(is_blocked=True)),
         (("*",), NetworkRules()),
-        (
-            ("example.net", "192.0.2.0/24"),
-            NetworkRules(networks=["192.0.2.0/24"], names=["example.net"]),
-        ),
+        (("example.net", "192.0.2.0/24"), NetworkRules(networks=["192.0.2.0/24"], names=["example.net"])),
         (("*.example.com",), NetworkRules(names=["*.example.com"])),
     ],
 )
-def test_the_network_is_closed_unless_opened(
-    egress: tuple[str, ...], network: NetworkRules
-) -> None:
+def test_the_network_is_closed_unless_opened(egress: tuple[str, ...], network: NetworkRules) -> None:
     assert replace(PLAN, egress=egress).network() == network

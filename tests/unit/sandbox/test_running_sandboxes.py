@@ -7,9 +7,7 @@ from sandbox import running_sandboxes
 from sandbox.running_sandboxes import RunningSandbox, RunningSandboxes
 
 
-async def test_threads_that_no_longer_ask_for_a_sandbox_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_threads_that_no_longer_ask_for_a_sandbox_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     async def start(_thread_id: str) -> RunningSandbox:
         raise SandboxesBusy("All are in use.")
 

@@ -57,13 +57,7 @@ def test_joined_movements_take_no_more_room_than_one() -> None:
     waiting.put({"t": "move", "x": 1, "y": 1})
     for number in range(50):
         for kind in MOVEMENTS:
-            fields = {
-                "x": "x" * 10_000,
-                "y": 2,
-                "dx": 1,
-                "dy": 10**4_000,
-                f"more{number}": "x" * 10_000,
-            }
+            fields = {"x": "x" * 10_000, "y": 2, "dx": 1, "dy": 10**4_000, f"more{number}": "x" * 10_000}
             waiting.put({"t": kind, **fields})
     waiting.put({"t": "wheel", "x": 1, "y": 1, "dx": 0.5, "dy": 0.5})
     assert len(str(taken(waiting))) < 1_000

@@ -69,9 +69,7 @@ def test_what_lacks_is_told(place: Path) -> None:
         programs.find_toolbox(other, drops_user=False)
 
 
-def test_a_private_folder_is_no_place_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_folder_is_no_place_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     monkeypatch.setattr(programs, "REPOSITORY", private)

@@ -99,9 +99,7 @@ async def test_a_jail_that_was_idle_is_checked_when_it_is_used(
 ) -> None:
     watched.open()
     await watched.until_checked(2)
-    monkeypatch.setattr(
-        watchdog, "PAUSE_SECONDS_MAX", 0.5
-    )  # as if the next check were that of an idle jail
+    monkeypatch.setattr(watchdog, "PAUSE_SECONDS_MAX", 0.5)  # as if the next check were that of an idle jail
     watched.dog.wake()
     await watched.until_checked(3)
 

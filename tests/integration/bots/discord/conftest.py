@@ -91,9 +91,7 @@ class World:
         await until(condition)
 
     def calls(self, method: str, ending: str) -> int:
-        return sum(
-            call.method == method and call.path.endswith(ending) for call in self.discord.calls
-        )
+        return sum(call.method == method and call.path.endswith(ending) for call in self.discord.calls)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -115,19 +113,12 @@ async def discord() -> AsyncIterator[DiscordSimulator]:
 
 
 @pytest.fixture
-async def connect(
-    discord: DiscordSimulator,
-) -> AsyncIterator[Callable[[Program], Awaitable[World]]]:
+async def connect(discord: DiscordSimulator) -> AsyncIterator[Callable[[Program], Awaitable[World]]]:
     """Connects a client; several times stands for restarts of the program."""
     apps: list[DiscordApp] = []
 
     async def connected(program: Program) -> World:
-        app = DiscordApp(
-            token=discord.world.token,
-            receive=program.receive,
-            cursors=program,
-            api_url=discord.api_url,
-        )
+        app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
         apps.append(app)
         await app.start()
         return World(discord, program, app)

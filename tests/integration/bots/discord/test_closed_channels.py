@@ -14,15 +14,7 @@ from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
 from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
-from simulator.discord.world import (
-    ANNOUNCEMENTS,
-    FORUM,
-    PRIVATE_THREAD,
-    STAGE,
-    THREAD,
-    VOICE,
-    Channel,
-)
+from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE, Channel
 
 
 def shown(messages) -> list[str]:
@@ -94,9 +86,7 @@ async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived
 
 
 @pytest.mark.parametrize("is_archived", [False, True])
-async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(
-    world, connect, is_archived: bool
-) -> None:
+async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(world, connect, is_archived: bool) -> None:
     world.discord.settings.bot_permissions |= MANAGE_THREADS
     await opened(world)
     address = world.program.received[0].address
@@ -123,9 +113,7 @@ async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, c
     await stays_closed(world, app, address, status, is_archived=True)
     world.discord.archive_thread(address.thread_key, is_archived=True)
     world.discord.world.channels[address.thread_key].is_locked = False
-    tell_channel(
-        world.discord.world, "THREAD_UPDATE", world.discord.world.channels[address.thread_key]
-    )
+    tell_channel(world.discord.world, "THREAD_UPDATE", world.discord.world.channels[address.thread_key])
 
     async def is_open() -> bool:
         try:
@@ -211,11 +199,7 @@ async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world, kind
     voice = world.discord.add_channel("meeting", kind)
     await world.until(lambda: world.app.client.get_channel(int(voice.channel_id)))
     await world.discord.say("alice", voice.channel_id, "@threadhand hello")
-    await world.until(
-        lambda: any(
-            shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels
-        )
-    )
+    await world.until(lambda: any(shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels))
     assert world.program.received == []
 
 
@@ -225,9 +209,7 @@ async def test_a_thread_of_an_announcement_channel_works(world) -> None:
     await world.discord.say("alice", news.channel_id, "@threadhand hello")
     request = await world.received()
     await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
-    (thread,) = next(
-        one for one in world.discord.view().channels if one.channel_id == news.channel_id
-    ).threads
+    (thread,) = next(one for one in world.discord.view().channels if one.channel_id == news.channel_id).threads
     assert "hi" in shown(thread.messages)[0]
 
 
@@ -273,8 +255,7 @@ async def open_post(
     tell_channel(world.discord.world, "THREAD_UPDATE", post)
     await world.until(
         lambda: (
-            (known := world.app.client.guilds[0].get_thread(int(thread_id)))
-            and len(known.applied_tags) == len(applied)
+            (known := world.app.client.guilds[0].get_thread(int(thread_id))) and len(known.applied_tags) == len(applied)
         )
     )
     await world.discord.say("alice", forum.channel_id, "@threadhand hello", thread_id=thread_id)

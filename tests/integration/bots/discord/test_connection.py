@@ -14,10 +14,7 @@ from core.tasks import spawn
 
 async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
     app = DiscordApp(
-        token=token or discord.world.token,
-        receive=program.receive,
-        cursors=program,
-        api_url=api_url or discord.api_url,
+        token=token or discord.world.token, receive=program.receive, cursors=program, api_url=api_url or discord.api_url
     )
     with pytest.raises(ConfigurationError) as error:
         await app.start()
@@ -29,9 +26,7 @@ async def test_a_wrong_token_is_one_sentence_with_the_remedy(discord, program) -
     assert "THREADHAND_DISCORD_TOKEN" in await refused(discord, program, token="wrong")
 
 
-async def test_without_the_content_intent_mentions_and_commands_are_served(
-    discord, program, connect, caplog
-) -> None:
+async def test_without_the_content_intent_mentions_and_commands_are_served(discord, program, connect, caplog) -> None:
     discord.settings.has_message_content_intent = False
     world = await connect(program)
     told = [one.message for one in caplog.records if "Message Content Intent" in one.message]
@@ -192,9 +187,7 @@ async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> Non
 
 async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
     discord.world.gateway_url = "ws://127.0.0.1:1/"
-    app = DiscordApp(
-        token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
-    )
+    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
     starting = spawn(app.start(), name="start")
     await asyncio.sleep(1)  # past the login, also on a slow machine
     starting.cancel()
@@ -203,13 +196,9 @@ async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> No
             await starting
 
 
-async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(
-    discord, program
-) -> None:
+async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:
     discord.settings.shards = 2  # five seconds lie between their identifications
-    app = DiscordApp(
-        token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url
-    )
+    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
     starting = spawn(app.start(), name="start")
     async with asyncio.timeout(30):
         while len(heartbeats()) < 2:
@@ -222,11 +211,7 @@ async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beati
 
 def heartbeats() -> list[KeepAliveHandler]:
     here = asyncio.get_running_loop()
-    return [
-        one
-        for one in threading.enumerate()
-        if isinstance(one, KeepAliveHandler) and one.ws.loop is here
-    ]
+    return [one for one in threading.enumerate() if isinstance(one, KeepAliveHandler) and one.ws.loop is here]
 
 
 def all_ended(threads: list[KeepAliveHandler]) -> bool:

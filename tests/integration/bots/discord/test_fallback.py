@@ -43,16 +43,12 @@ async def test_a_status_is_shown_found_and_edited(world):
 async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
     address = await begun(world)
     ref = await world.app.surface.post(address, ASK, delivery_id="d1")
-    await world.discord.press(
-        "alice", address.thread_key, ref, buttons(world, ref)["red"].control_id
-    )
+    await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["red"].control_id)
     answered = await world.received(2)
     assert isinstance(answered, AskAnswered)
     assert (answered.ask_id, answered.option) == ("a", 0)
     ref = await world.app.surface.post(address, WORKING, delivery_id="d2")
-    await world.discord.press(
-        "alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id
-    )
+    await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id)
     assert isinstance(await world.received(3), RunButtonPressed)
 
 

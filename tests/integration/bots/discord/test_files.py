@@ -32,18 +32,14 @@ async def test_an_empty_file_is_a_file(world) -> None:
 
 async def test_an_expired_link_is_looked_up_again(world) -> None:
     file = await attached(world)
-    stale = pointing_to(
-        file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0"
-    )
+    stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")
     assert await read(world.app.files, stale) == b"a,b\n"
 
 
 async def test_a_file_whose_message_is_gone_is_gone(world) -> None:
     file = await attached(world)
     stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0])
-    await world.discord.delete(
-        "alice", world.general.channel_id, json.loads(file.file_ref)["message"]
-    )
+    await world.discord.delete("alice", world.general.channel_id, json.loads(file.file_ref)["message"])
     with pytest.raises(AgentError, match=r"a\.csv is no longer available"):
         await read(world.app.files, stale)
 

@@ -12,11 +12,7 @@ async def test_a_server_that_takes_the_bot_away_is_told(discord, program) -> Non
         left.append((platform, workspace_id))
 
     app = DiscordApp(
-        token=discord.world.token,
-        receive=program.receive,
-        cursors=program,
-        api_url=discord.api_url,
-        on_uninstall=leave,
+        token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url, on_uninstall=leave
     )
     await app.start()
     try:

@@ -4,14 +4,7 @@ import asyncio
 
 import pytest
 
-from bots.inbound.actions import (
-    CommandCalled,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    Outcome,
-    StopRequested,
-)
+from bots.inbound.actions import CommandCalled, IncomingMessage, MessageDeleted, MessageEdited, Outcome, StopRequested
 from core.domain.threads import Address
 from simulator.view import SentFile
 
@@ -56,10 +49,7 @@ async def test_a_direct_message_needs_no_mention(world) -> None:
     inbound = await world.received()
     assert (inbound.text, inbound.is_addressed) == ("hello there", True)
     assert inbound.address == Address(
-        platform="discord",
-        workspace_id="@me",
-        channel_id=world.direct.channel_id,
-        thread_key="dm",
+        platform="discord", workspace_id="@me", channel_id=world.direct.channel_id, thread_key="dm"
     )
 
 
@@ -115,18 +105,14 @@ async def test_attachments_come_along(world) -> None:
 async def test_an_edit_of_the_request_is_told_with_its_new_text(world) -> None:
     message_id = await world.say("@threadhand count the lines")
     await world.until(lambda: world.general.threads)
-    await world.discord.edit(
-        "alice", world.general.channel_id, message_id, "@threadhand count the words"
-    )
+    await world.discord.edit("alice", world.general.channel_id, message_id, "@threadhand count the words")
     inbound = await world.received(2)
     assert isinstance(inbound, MessageEdited)
     assert (inbound.text, inbound.message_ref) == ("count the words", message_id)
     assert inbound.address.thread_key == message_id
 
 
-async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(
-    world,
-) -> None:
+async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(world) -> None:
     channel_id = world.general.channel_id
     message_id = await world.say("threadhand count the lines")
     await world.until(lambda: world.app.client.cached_messages)

@@ -18,12 +18,7 @@ from bots.inbound.actions import (
     RunButtonPressed,
 )
 from core.domain.threads import Ask
-from simulator.discord.people.interactions import (
-    COMMAND,
-    MODAL_SUBMIT,
-    start_interaction,
-    wait_for_answer,
-)
+from simulator.discord.people.interactions import COMMAND, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rules.permissions import SEND_IN_THREADS
 from simulator.view import Button, Select, SentFile
 
@@ -35,9 +30,7 @@ def controls(message) -> dict[str, Button | Select]:
 
 
 async def run(world, prompt: str, **more) -> str:
-    return await world.discord.command(
-        "alice", world.general.channel_id, "agent run", {"prompt": prompt}, **more
-    )
+    return await world.discord.command("alice", world.general.channel_id, "agent run", {"prompt": prompt}, **more)
 
 
 async def asked(world, *options: str):
@@ -50,9 +43,7 @@ async def asked(world, *options: str):
 
 
 async def press(world, message_id: str, control: str, value: str = "") -> None:
-    await world.discord.press(
-        "bob", world.general.channel_id, message_id, f"th:ask:{ASK_ID}:{control}", value=value
-    )
+    await world.discord.press("bob", world.general.channel_id, message_id, f"th:ask:{ASK_ID}:{control}", value=value)
 
 
 async def ask_and_write(world):
@@ -175,11 +166,7 @@ async def test_a_command_is_answered_for_the_person_alone(world) -> None:
 async def test_knowledge_comes_with_its_verb_and_its_file(world) -> None:
     file = SentFile(name="a.txt", content=b"hello", mime_type="text/plain")
     await world.discord.command(
-        "alice",
-        world.general.channel_id,
-        "agent knowledge",
-        {"action": "add"},
-        files={"file": file},
+        "alice", world.general.channel_id, "agent knowledge", {"action": "add"}, files={"file": file}
     )
     inbound = await world.received()
     assert isinstance(inbound, CommandCalled)
@@ -197,9 +184,7 @@ async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
     world.program.answer = answer
     await world.discord.command("alice", world.general.channel_id, "status", {})
     gate.set()
-    await world.until(
-        lambda: world.general.messages and "Here." in str(world.general.messages[0].elements)
-    )
+    await world.until(lambda: world.general.messages and "Here." in str(world.general.messages[0].elements))
     assert world.general.messages[0].visible_to is not None
 
 
@@ -211,16 +196,11 @@ async def test_what_all_should_see_is_seen_by_all_also_where_it_took_long(world)
         return Outcome(notice="I know it now.", is_private=False)
 
     world.program.answer = answer
-    await world.discord.command(
-        "alice", world.general.channel_id, "agent knowledge", {"action": "list"}
-    )
+    await world.discord.command("alice", world.general.channel_id, "agent knowledge", {"action": "list"})
     gate.set()
     await world.until(
         lambda: (
-            [
-                (one.visible_to, "I know it now." in str(one.elements))
-                for one in world.general.messages
-            ]
+            [(one.visible_to, "I know it now." in str(one.elements)) for one in world.general.messages]
             == [(None, True)]
         )
     )
@@ -303,9 +283,7 @@ async def test_a_late_click_is_told_to_the_person_alone(world) -> None:
 async def test_the_buttons_of_a_status_name_their_run(world) -> None:
     await world.say("@threadhand hello")
     address = (await world.received()).address
-    status = RunStatus(
-        run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True)
-    )
+    status = RunStatus(run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True))
     ref = await world.app.surface.post(address, status, delivery_id="d1")
     for number, action in enumerate(("stop", "retry", "continue"), start=2):
         await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
@@ -316,14 +294,10 @@ async def test_the_buttons_of_a_status_name_their_run(world) -> None:
 
 @pytest.mark.parametrize("action", ["retry", "continue"])
 @pytest.mark.parametrize("way", ["locked", "forbidden"])
-async def test_a_retry_starts_nothing_where_the_bot_may_not_write(
-    world, way: str, action: str
-) -> None:
+async def test_a_retry_starts_nothing_where_the_bot_may_not_write(world, way: str, action: str) -> None:
     await world.say("@threadhand hello")
     address = (await world.received()).address
-    status = RunStatus(
-        run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True)
-    )
+    status = RunStatus(run_id="r7", view=RunView(state="limited", can_retry=True, can_continue=True))
     ref = await world.app.surface.post(address, status, delivery_id="d1")
     why = await refuse_writing(world, way)
     before = len(world.program.received)

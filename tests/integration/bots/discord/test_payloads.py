@@ -35,9 +35,7 @@ def logins(world) -> int:
         ("CHANNEL_UPDATE", {}),
     ],
 )
-async def test_an_event_that_cannot_be_read_does_not_end_the_connection(
-    world, name: str, payload: JsonObject
-):
+async def test_an_event_that_cannot_be_read_does_not_end_the_connection(world, name: str, payload: JsonObject):
     before = logins(world)
     tell(world, name, payload)
     await world.say("@threadhand still there?")
@@ -105,9 +103,7 @@ async def test_a_poll_without_an_end_is_read(world):
     assert (await world.received()).text == "vote\nPoll: When?\n- Friday: 0 votes"
 
 
-async def test_a_message_loses_only_the_part_that_cannot_be_parsed(
-    world, caplog: pytest.LogCaptureFixture
-):
+async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog: pytest.LogCaptureFixture):
     await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
     assert (await world.received()).text.startswith("look\nPoll: When?")
     assert "is read without embeds (ValueError)" in caplog.text

@@ -33,11 +33,7 @@ async def connect(discord: DiscordSimulator) -> AsyncIterator[Connect]:
 
 def bot(discord: DiscordSimulator, program: Program, shards: Shards) -> DiscordApp:
     return DiscordApp(
-        token=discord.token,
-        receive=program.receive,
-        cursors=program,
-        api_url=discord.api_url,
-        shards=shards,
+        token=discord.token, receive=program.receive, cursors=program, api_url=discord.api_url, shards=shards
     )
 
 
@@ -78,9 +74,7 @@ async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -
     assert {f"3001/{here}", f"{guild_id}/{there}", f"0/{direct}"} <= set(first.cursor_of)
 
 
-async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(
-    discord, connect
-) -> None:
+async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(discord, connect) -> None:
     here, there, _ = places(discord)
     first, second = two_programs()
     await connect(first, FIRST)

@@ -17,8 +17,7 @@ from core.domain.threads import Address, Ask
 from core.ports import OutgoingFile
 
 WORKING = RunStatus(
-    run_id="r1",
-    view=RunView(state="working", tasks=(Task(call_id="1", title="Counting", state="running"),)),
+    run_id="r1", view=RunView(state="working", tasks=(Task(call_id="1", title="Counting", state="running"),))
 )
 
 
@@ -119,9 +118,7 @@ async def test_direct_messages_need_no_thread(world) -> None:
 
 async def test_a_file_is_uploaded_and_found_again(world) -> None:
     address = await begun(world)
-    ref = await world.app.surface.upload(
-        address, file_of("../ré\n“sum”é.csv", b"x" * 5000), delivery_id="d1"
-    )
+    ref = await world.app.surface.upload(address, file_of("../ré\n“sum”é.csv", b"x" * 5000), delivery_id="d1")
     (seen,) = world.message(ref).files
     assert seen.size_bytes == 5000
     assert seen.name.endswith(".csv")
@@ -131,9 +128,7 @@ async def test_a_file_is_uploaded_and_found_again(world) -> None:
 async def test_an_answer_comes_with_its_files_and_each_is_found(world) -> None:
     address = await begun(world)
     ids = [str(uuid.uuid4()) for _ in range(11)]
-    files = [
-        replace(file_of(f"{at}.csv", b"x" * 50), delivery_id=one) for at, one in enumerate(ids[1:])
-    ]
+    files = [replace(file_of(f"{at}.csv", b"x" * 50), delivery_id=one) for at, one in enumerate(ids[1:])]
     answer = AnswerPart(markdown="Here they are.")
     ref = await world.app.surface.post(address, answer, files=files, delivery_id=ids[0])
     seen = world.message(ref)
@@ -147,13 +142,9 @@ async def test_files_that_are_too_large_together_are_refused_before_they_are_sen
     address = await begun(world)
     half = world.app.surface.file_limit(address) // 2 + 1
     before = world.calls("POST", "/messages")
-    files = [
-        OutgoingFile(name="a", size_bytes=half, pieces=file_of("a", b"x").pieces) for _ in "ab"
-    ]
+    files = [OutgoingFile(name="a", size_bytes=half, pieces=file_of("a", b"x").pieces) for _ in "ab"]
     with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.post(
-            address, AnswerPart(markdown="x"), files=files, delivery_id="d1"
-        )
+        await world.app.surface.post(address, AnswerPart(markdown="x"), files=files, delivery_id="d1")
     assert refused.value.code == "too_large"
     assert world.calls("POST", "/messages") == before
 
@@ -320,7 +311,4 @@ async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) ->
         delivery_id = new_id()
         posted = await world.app.surface.post(place, WORKING, delivery_id=delivery_id)
         assert await world.app.surface.find(place, delivery_id) == posted
-    assert [place.channel_id for place in places] == [
-        world.general.channel_id,
-        world.direct.channel_id,
-    ]
+    assert [place.channel_id for place in places] == [world.general.channel_id, world.direct.channel_id]

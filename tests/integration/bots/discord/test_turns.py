@@ -25,12 +25,7 @@ async def signed_in(
     discord: DiscordSimulator, limiter: RateLimiter, *, limits_proactively: bool
 ) -> AsyncIterator[DiscordApp]:
     program = Program()
-    app = DiscordApp(
-        token=discord.world.token,
-        receive=program.receive,
-        cursors=program,
-        api_url=discord.api_url,
-    )
+    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
     app.client.rest.call_limiter.limiter = limiter
     app.client.rest.call_limiter.limits_proactively = limits_proactively
     scale, discord.settings.rate_limit_scale = discord.settings.rate_limit_scale, 0
@@ -71,10 +66,7 @@ async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator
     strict.settings.rate_limit_scale = 0.5
     limiter = RateLimiter(MemoryRateBudget())
     async with AsyncExitStack() as stack:
-        apps = [
-            await stack.enter_async_context(signed_in(strict, limiter, limits_proactively=True))
-            for _ in range(4)
-        ]
+        apps = [await stack.enter_async_context(signed_in(strict, limiter, limits_proactively=True)) for _ in range(4)]
         await read(strict, apps)
     assert refused(strict) == 0
     passed = [one for one in strict.calls if one.path.endswith("/messages") and one.status == 200]
@@ -120,9 +112,7 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
 
 async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -> None:
     budget = MemoryRateBudget()
-    await budget.refuse(
-        [global_allowance(strict.world.token, limits_proactively=True)], seconds=100
-    )
+    await budget.refuse([global_allowance(strict.world.token, limits_proactively=True)], seconds=100)
     async with signed_in(strict, RateLimiter(budget), limits_proactively=True) as app:
         call_limiter = app.client.rest.call_limiter
         for path in ("/interactions/1/token/callback", "/webhooks/1/token/messages/@original"):
@@ -144,9 +134,7 @@ async def test_who_is_cancelled_while_waiting_makes_no_call(strict: DiscordSimul
     budget = MemoryRateBudget()
     async with signed_in(strict, RateLimiter(budget, sleep=sleep), limits_proactively=True) as app:
         before = len(strict.calls)
-        await budget.refuse(
-            [global_allowance(strict.world.token, limits_proactively=True)], seconds=0.4
-        )
+        await budget.refuse([global_allowance(strict.world.token, limits_proactively=True)], seconds=0.4)
         call = asyncio.ensure_future(app.client.rest.call("GET", "/users/@me"))
         async with asyncio.timeout(30):
             await waits.wait()

@@ -43,12 +43,7 @@ async def speaker(slack: SlackSimulator) -> AsyncIterator[SlackApp]:
 @pytest.fixture
 async def address(slack: SlackSimulator) -> Address:
     ts = await slack.say("alice", channel_of(slack), "a thread")
-    return Address(
-        platform="slack",
-        workspace_id=slack.workspace.team_id,
-        channel_id=channel_of(slack),
-        thread_key=ts,
-    )
+    return Address(platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key=ts)
 
 
 @pytest.fixture

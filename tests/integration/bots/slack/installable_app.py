@@ -68,9 +68,7 @@ class InstallableApp:
         return self.receiver.taken[-1].address
 
     async def stored(self) -> list[tuple[str, str]]:
-        query = text(
-            "SELECT workspace_id, token FROM workspace WHERE token IS NOT NULL ORDER BY workspace_id"
-        )
+        query = text("SELECT workspace_id, token FROM workspace WHERE token IS NOT NULL ORDER BY workspace_id")
         rows = await self.database.read(lambda c: c.execute(query).all())
         return [(str(row[0]), str(row[1])) for row in rows]
 

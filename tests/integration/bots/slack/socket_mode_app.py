@@ -57,10 +57,7 @@ def replies(slack: SlackSimulator) -> int:
 
 @asynccontextmanager
 async def running(
-    slack: SlackSimulator,
-    receiver: RecordingReceiver,
-    *,
-    admits: Callable[[UserAction], Awaitable[bool]] | None = None,
+    slack: SlackSimulator, receiver: RecordingReceiver, *, admits: Callable[[UserAction], Awaitable[bool]] | None = None
 ) -> AsyncIterator[SlackApp]:
     """The app by Socket Mode against the simulated Slack."""
     app = SlackApp(
@@ -77,9 +74,7 @@ async def running(
         await app.close()
 
 
-async def attached(
-    slack: SlackSimulator, receiver: RecordingReceiver, content: bytes
-) -> IncomingFile:
+async def attached(slack: SlackSimulator, receiver: RecordingReceiver, content: bytes) -> IncomingFile:
     """A file that somebody has sent with a mention, as it came in."""
     sent = SentFile(name="a.bin", content=content)
     await slack.say("alice", channel_of(slack), "@threadhand read", files=[sent])

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bots.inbound.actions import (
-    CommandCalled,
-    IncomingMessage,
-    Outcome,
-    RunButtonPressed,
-    UserAction,
-)
+from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, RunButtonPressed, UserAction
 from bots.inbound.receiver import arrival_of
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
@@ -65,9 +59,7 @@ class StoringReceiver:
 
 
 @asynccontextmanager
-async def listening(
-    slack: SlackSimulator, storing_receiver: StoringReceiver
-) -> AsyncGenerator[SlackApp, None]:
+async def listening(slack: SlackSimulator, storing_receiver: StoringReceiver) -> AsyncGenerator[SlackApp, None]:
     app = SlackApp(
         bot_token=slack.settings.bot_token,
         app_token=slack.settings.app_token,
@@ -91,11 +83,7 @@ async def told(caplog: pytest.LogCaptureFixture, words: str) -> str:
 
 
 async def heard_once(
-    slack: SlackSimulator,
-    storing_receiver: StoringReceiver,
-    text: str = "@threadhand begin",
-    *,
-    by: str = "alice",
+    slack: SlackSimulator, storing_receiver: StoringReceiver, text: str = "@threadhand begin", *, by: str = "alice"
 ) -> str:
     """A thread that begins while the app listens, and is marked."""
     async with listening(slack, storing_receiver):

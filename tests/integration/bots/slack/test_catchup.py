@@ -46,10 +46,7 @@ def direct(slack: SlackSimulator) -> str:
 
 
 async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
-    slack: SlackSimulator,
-    storing_receiver: StoringReceiver,
-    speaker: SlackApp,
-    caplog: pytest.LogCaptureFixture,
+    slack: SlackSimulator, storing_receiver: StoringReceiver, speaker: SlackApp, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO")
     channel, private = channel_of(slack), direct(slack)
@@ -64,12 +61,7 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
     await slack.say("alice", channel, "pizza", thread_id=foreign)
     await slack.say("alice", channel, "go on", thread_id=root)
     await slack.say("alice", private, "hello again")
-    address = Address(
-        platform="slack",
-        workspace_id=slack.workspace.team_id,
-        channel_id=channel,
-        thread_key=root,
-    )
+    address = Address(platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel, thread_key=root)
     await speaker.surface.post(address, AnswerPart(markdown="mine"), delivery_id="d1")
 
     async with listening(slack, storing_receiver):
@@ -211,16 +203,12 @@ async def test_a_channel_that_could_not_be_read_is_tried_again(
         await eventually(lambda: storing_receiver.taken[1:] == ["heard"])
 
 
-async def test_missing_rights_are_told_once(
-    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
+async def test_missing_rights_are_told_once(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
     settings = SlackSettings(scopes=("chat:write", "users:read"), channels=("general", "other"))
     async with SlackSimulator(settings=settings) as slack:
         for channel in slack.workspace.channel_names.values():
             mark = slack.workspace.new_ts()
-            await storing_receiver.inbox.advance_cursor(
-                "slack", f"{FIRST}:{channel.channel_id}", mark
-            )
+            await storing_receiver.inbox.advance_cursor("slack", f"{FIRST}:{channel.channel_id}", mark)
         async with listening(slack, storing_receiver):
             await told(caplog, "not caught up")
     assert caplog.text.count("missing_scope") == 1
@@ -229,11 +217,7 @@ async def test_missing_rights_are_told_once(
 
 @pytest.mark.parametrize("lost", ["", SECOND])
 async def test_each_workspace_is_read_with_its_own_token(
-    slack: SlackSimulator,
-    receiver: RecordingReceiver,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    lost: str,
+    slack: SlackSimulator, receiver: RecordingReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, lost: str
 ):
     caplog.set_level("INFO")
     second = slack.add_workspace("second", bot_token="xoxb-second", people=("carol",))
@@ -251,14 +235,8 @@ async def test_each_workspace_is_read_with_its_own_token(
         del slack.tokens[token]
     async with opened(slack, receiver, tmp_path, allowed=(FIRST, SECOND)):
         await told(caplog, f"caught up in workspace {FIRST}")
-        await told(
-            caplog, f"1 channels of workspace {SECOND}" if lost else f"up in workspace {SECOND}"
-        )
-    heard = [
-        (one.address.workspace_id, one.text)
-        for one in receiver.taken
-        if isinstance(one, IncomingMessage)
-    ]
+        await told(caplog, f"1 channels of workspace {SECOND}" if lost else f"up in workspace {SECOND}")
+    heard = [(one.address.workspace_id, one.text) for one in receiver.taken if isinstance(one, IncomingMessage)]
     missed = [(FIRST, "three")] if lost else [(FIRST, "three"), (SECOND, "four")]
     assert sorted(heard[2:]) == missed
 

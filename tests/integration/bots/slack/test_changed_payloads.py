@@ -51,9 +51,7 @@ ENVELOPE = {
     "type": "event_callback",
     "team_id": "T0SIM0001",
     "event_id": "Ev1",
-    "authorizations": [
-        {"team_id": "T0SIM0001", "user_id": "U0", "is_bot": True, "is_enterprise_install": False}
-    ],
+    "authorizations": [{"team_id": "T0SIM0001", "user_id": "U0", "is_bot": True, "is_enterprise_install": False}],
 }
 RECORDED = [path.stem for path in sorted(SLACK_FIXTURES.glob("message_*.json"))]
 EVENTS: dict[str, dict[str, Any]] = {name: fixture(name) for name in RECORDED} | {
@@ -111,9 +109,7 @@ async def status_of(url: URL, payload: dict[str, Any]) -> int:  # noqa: F811
 
 
 async def test_a_payload_as_it_is_is_accepted(url: URL):  # noqa: F811
-    assert {name: await status_of(url, one) for name, one in PAYLOADS.items()} == dict.fromkeys(
-        PAYLOADS, 200
-    )
+    assert {name: await status_of(url, one) for name, one in PAYLOADS.items()} == dict.fromkeys(PAYLOADS, 200)
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,18 +17,10 @@ from bots.slack.app import SlackApp
 from core.domain.threads import Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, SentFile
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    channel_of,
-    eventually,
-    general,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
 
 
-async def test_a_mention_comes_in_once(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
+async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     ts = await slack.say("alice", channel_of(slack), "@threadhand count to three, @bob")
     await eventually(lambda: receiver.taken)
     (message,) = receiver.taken
@@ -38,9 +30,7 @@ async def test_a_mention_comes_in_once(
     assert message.is_addressed
 
 
-async def test_status_and_answer_stand_in_the_thread(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
+async def test_status_and_answer_stand_in_the_thread(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     await slack.say("alice", channel_of(slack), "@threadhand list the files")
     await eventually(lambda: receiver.taken)
     address = receiver.taken[0].address
@@ -57,9 +47,7 @@ async def test_status_and_answer_stand_in_the_thread(
     assert "There are **two**." in str(answer.elements)
 
 
-async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(
-    receiver: RecordingReceiver,
-):
+async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(receiver: RecordingReceiver):
     settings = SlackSettings(subscriptions=("app_mention",))
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         file = SentFile(name="a.csv", content=b"1,2", mime_type="text/csv")
@@ -71,9 +59,7 @@ async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(
 
 
 @pytest.mark.parametrize("mentions_first", [True, False])
-async def test_the_pair_of_events_of_one_mention_is_received_once(
-    receiver: RecordingReceiver, mentions_first: bool
-):
+async def test_the_pair_of_events_of_one_mention_is_received_once(receiver: RecordingReceiver, mentions_first: bool):
     settings = SlackSettings(mentions_first=mentions_first)
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand one")
@@ -83,9 +69,7 @@ async def test_the_pair_of_events_of_one_mention_is_received_once(
     assert receiver.calls == 2
 
 
-async def test_a_duplicate_delivery_has_the_same_key(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
+async def test_a_duplicate_delivery_has_the_same_key(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     slack.misbehave("duplicate", method="message.channels")
     await slack.say("alice", channel_of(slack), "@threadhand once")
     await eventually(lambda: receiver.calls == 2)
@@ -153,9 +137,7 @@ async def test_edits_deletions_and_stop_signs_come_in(
     assert {one.address.thread_key for one in receiver.taken} == {root}
 
 
-async def test_a_stop_sign_on_a_message_of_an_earlier_process_finds_its_thread(
-    receiver: RecordingReceiver,
-):
+async def test_a_stop_sign_on_a_message_of_an_earlier_process_finds_its_thread(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
         channel = channel_of(slack)
         root = await slack.say("alice", channel, "@threadhand go")
@@ -223,10 +205,7 @@ def reactions(slack: SlackSimulator) -> list[str]:
 
 async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceiver):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
-    async with (
-        SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack,
-        running(slack, receiver),
-    ):
+    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
         await eventually(lambda: receiver.taken)
     (message,) = receiver.taken

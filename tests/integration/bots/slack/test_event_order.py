@@ -3,27 +3,14 @@
 import pytest
 
 from bots.inbound import retry_buffer
-from bots.inbound.actions import (
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    Outcome,
-    UserAction,
-)
+from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, Outcome, UserAction
 from core.domain.errors import StorageUnavailable
 from simulator.slack import SlackSettings, SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    channel_of,
-    eventually,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, running
 from tests.integration.bots.slack.storing_app import StoringReceiver, listening
 
 
-async def test_a_slow_look_up_does_not_change_the_order(
-    slack: SlackSimulator, receiver: RecordingReceiver
-) -> None:
+async def test_a_slow_look_up_does_not_change_the_order(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
     async with running(slack, receiver):
         channel = channel_of(slack)
         root = await slack.say("alice", channel, "@threadhand hello")
@@ -93,13 +80,8 @@ async def test_a_reply_that_came_first_waits_for_the_database(
         assert failures == []
 
 
-async def test_a_slack_that_answers_no_look_up_delays_no_message(
-    receiver: RecordingReceiver,
-) -> None:
-    async with (
-        SlackSimulator(settings=SlackSettings(mentions_first=True)) as slack,
-        running(slack, receiver),
-    ):
+async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: RecordingReceiver) -> None:
+    async with SlackSimulator(settings=SlackSettings(mentions_first=True)) as slack, running(slack, receiver):
         slack.misbehave("delay", method="message.channels", seconds=60)
         for method in ("users.info", "conversations.replies", "files.info"):
             slack.misbehave("slow", method=method, times=9, seconds=60)

@@ -37,20 +37,12 @@ async def test_what_was_refused_is_taken_when_the_database_is_back(
         assert "dropped" not in caplog.text
 
 
-async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(
-    storing_receiver: StoringReceiver,
-) -> None:
-    async with (
-        SlackSimulator(settings=IMPATIENT) as slack,
-        listening(slack, storing_receiver) as app,
-    ):
+async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(storing_receiver: StoringReceiver) -> None:
+    async with SlackSimulator(settings=IMPATIENT) as slack, listening(slack, storing_receiver) as app:
         root = await slack.say("alice", channel_of(slack), "@threadhand begin")
         await eventually(lambda: storing_receiver.taken)
         address = Address(
-            platform="slack",
-            workspace_id=slack.workspace.team_id,
-            channel_id=channel_of(slack),
-            thread_key=root,
+            platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key=root
         )
         ask = Ask(ask_id="a-1", run_id="r-1", text="Which?", options=("Red", "Blue"))
         ref = await app.surface.post(address, AskPrompt(ask=ask), delivery_id="d1")

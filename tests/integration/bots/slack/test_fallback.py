@@ -35,9 +35,7 @@ def takes_none(body: JsonObject) -> str:
 
 
 @asynccontextmanager
-async def speaking(
-    problem_of: Callable[[JsonObject], str], taken: list[JsonObject]
-) -> AsyncIterator[SlackApp]:
+async def speaking(problem_of: Callable[[JsonObject], str], taken: list[JsonObject]) -> AsyncIterator[SlackApp]:
     """The app against a Slack that refuses what `problem_of` names a problem of."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -68,9 +66,7 @@ def takes_no_data_table(body: JsonObject) -> str:
     return "invalid_blocks" if "data_table" in kinds else ""
 
 
-@pytest.mark.parametrize(
-    ("problem_of", "kind"), [(takes_no_data_table, "markdown"), (is_old, "rich_text")]
-)
+@pytest.mark.parametrize(("problem_of", "kind"), [(takes_no_data_table, "markdown"), (is_old, "rich_text")])
 async def test_a_table_stays_a_table_where_its_block_is_not_known(
     problem_of: Callable[[JsonObject], str], kind: str
 ) -> None:
@@ -114,11 +110,7 @@ async def test_a_status_keeps_its_button_where_its_steps_are_not_known():
     async with speaking(is_old, taken) as app:
         await app.surface.edit(THREAD, "1.000002", STATUS)
     (body,) = taken
-    assert [get_text(block, "type") for block in get_objects(body, "blocks")] == [
-        "section",
-        "section",
-        "actions",
-    ]
+    assert [get_text(block, "type") for block in get_objects(body, "blocks")] == ["section", "section", "actions"]
     assert "☑ `ls`" in str(body)
 
 
@@ -149,9 +141,7 @@ def test_none_of_a_long_text_is_lost_where_its_block_is_not_known(piece: str):
     written = (piece * limits.ANSWER_MAX)[: limits.ANSWER_MAX if "&" not in piece else 2_500]
     sections = simplify_blocks([{"type": "markdown", "text": written}])
     check_message_blocks(list(sections))
-    assert "".join(blocks_to_mrkdwn(sections).split()) == "".join(
-        written.replace("&", "&amp;").split()
-    )
+    assert "".join(blocks_to_mrkdwn(sections).split()) == "".join(written.replace("&", "&amp;").split())
 
 
 def test_nothing_becomes_a_block_of_nothing():

@@ -20,14 +20,7 @@ from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolE
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    attached,
-    general,
-    read,
-    replies,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, attached, general, read, replies, running
 
 API = URL("https://slack.com/api/")
 
@@ -42,9 +35,7 @@ def outgoing(name: str, content: bytes, *, size: int | None = None) -> OutgoingF
     return OutgoingFile(name=name, size_bytes=announced, pieces=pieces(content))
 
 
-async def test_a_file_goes_into_the_thread_and_can_be_found(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_a_file_goes_into_the_thread_and_can_be_found(slack: SlackSimulator, speaker: SlackApp, address: Address):
     content = bytes(range(256)) * 40
     await speaker.surface.upload(address, outgoing("../a\x00b.bin", content), delivery_id="d1")
     (thread,) = general(slack).threads
@@ -73,14 +64,10 @@ async def test_an_answer_comes_with_its_files_and_another_process_finds_them(
     slack: SlackSimulator, speaker: SlackApp, address: Address
 ):
     ids = [str(uuid.uuid4()) for _ in range(FILES_PER_MESSAGE + 1)]
-    files = [
-        replace(outgoing(f"{at}.txt", b"text"), delivery_id=one) for at, one in enumerate(ids[1:])
-    ]
+    files = [replace(outgoing(f"{at}.txt", b"text"), delivery_id=one) for at, one in enumerate(ids[1:])]
     slack.misbehave("error_after", method="files.completeUploadExternal")
     with pytest.raises(SurfaceUnclear):
-        await speaker.surface.post(
-            address, AnswerPart(markdown=ANSWER), files=files, delivery_id=ids[0]
-        )
+        await speaker.surface.post(address, AnswerPart(markdown=ANSWER), files=files, delivery_id=ids[0])
     (thread,) = general(slack).threads
     message = thread.messages[1]
     assert [file.name for file in message.files] == [f"{at}.txt" for at in range(6)]
@@ -168,10 +155,7 @@ async def test_a_file_of_a_shared_channel_is_asked_for(
 
 async def test_a_login_page_is_no_file(receiver: RecordingReceiver):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "files:read")
-    async with (
-        SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack,
-        running(slack, receiver) as app,
-    ):
+    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver) as app:
         file = await attached(slack, receiver, b"content")
         with pytest.raises(AgentError, match="cannot be read") as refusal:
             await read(app, file)
@@ -179,9 +163,7 @@ async def test_a_login_page_is_no_file(receiver: RecordingReceiver):
 
 
 @asynccontextmanager
-async def server(
-    routes: dict[str, Callable[[], web.Response]], seen: list[web.Request]
-) -> AsyncIterator[URL]:
+async def server(routes: dict[str, Callable[[], web.Response]], seen: list[web.Request]) -> AsyncIterator[URL]:
     """A server that gives prepared answers and remembers what it was asked."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -213,9 +195,7 @@ async def speaking(origin: URL) -> AsyncIterator[SlackApp]:
 
 
 def named(url: URL, mime_type: str = "text/plain", size: int | None = None) -> IncomingFile:
-    return IncomingFile(
-        file_ref=build_file_ref("F1", str(url)), name="f", mime_type=mime_type, size_bytes=size
-    )
+    return IncomingFile(file_ref=build_file_ref("F1", str(url)), name="f", mime_type=mime_type, size_bytes=size)
 
 
 def moved(location: str) -> web.Response:

@@ -14,14 +14,7 @@ from core import failpoints
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import SCOPES
 from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of, eventually
-from tests.integration.bots.slack.storing_app import (
-    UNHEARD,
-    StoringReceiver,
-    calls_of,
-    heard_once,
-    listening,
-    told,
-)
+from tests.integration.bots.slack.storing_app import UNHEARD, StoringReceiver, calls_of, heard_once, listening, told
 
 FIRST = "T0SIM0001"
 THROUGH = "caught up in workspace"
@@ -78,9 +71,7 @@ async def until_known(storing_receiver: StoringReceiver) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_without_the_scopes_all_else_is_read(
-    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
+async def test_without_the_scopes_all_else_is_read(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
     scopes = tuple(one for one in SCOPES if one not in ("channels:read", "im:read"))
     async with SlackSimulator(settings=replace(UNHEARD, scopes=scopes)) as slack:
@@ -100,9 +91,7 @@ def test_the_manifest_asks_for_the_scopes() -> None:
 
 
 async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start(
-    storing_receiver: StoringReceiver,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     caplog.set_level("INFO")
     monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
@@ -125,10 +114,7 @@ async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
 
 @pytest.mark.parametrize("failpoint", ["slack.list_channels.before", "slack.list_channels.after"])
 async def test_a_listing_that_fails_keeps_nothing_else_from_being_read_and_is_done_again(
-    slack: SlackSimulator,
-    storing_receiver: StoringReceiver,
-    caplog: pytest.LogCaptureFixture,
-    failpoint: str,
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
 ):
     caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
@@ -171,10 +157,5 @@ async def test_what_was_found_is_read_at_a_later_start_where_this_one_is_cut_off
 def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
     early, late = "1800000000.000000", "1800000009.000000"
     cursors = {"T1:C1": early, "T1:C2": "0", "T1:": late, "T2:": late, "T3:C1": late, "T3:": early}
-    assert [last_listed_ts(one, cursors) for one in ("T1", "T2", "T3", "T4")] == [
-        early,
-        late,
-        early,
-        "",
-    ]
+    assert [last_listed_ts(one, cursors) for one in ("T1", "T2", "T3", "T4")] == [early, late, early, ""]
     assert newest_cursor_by_workspace({**cursors, ":C": late}) == {"T1": early, "T3": late}

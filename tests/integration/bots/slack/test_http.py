@@ -46,10 +46,7 @@ def event(text: str = "<@U0> hello", **more: str) -> bytes:
 @pytest.fixture
 async def http_app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncIterator[SlackApp]:
     app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        signing_secret=SECRET,
-        api_url=slack.api_url,
-        receive=receiver.receive,
+        bot_token=slack.settings.bot_token, signing_secret=SECRET, api_url=slack.api_url, receive=receiver.receive
     )
     await app.start()
     yield app
@@ -74,16 +71,11 @@ async def stand(application: web.Application) -> AsyncIterator[URL]:
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.post(url, data=body, headers=headers) as answer,
-    ):
+    async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=headers) as answer:
         return answer.status, await answer.text()
 
 
-async def test_a_signed_event_is_received_before_it_is_acknowledged(
-    url: URL, receiver: RecordingReceiver
-):
+async def test_a_signed_event_is_received_before_it_is_acknowledged(url: URL, receiver: RecordingReceiver):
     body = event()
     assert await send(url, body, signed(body)) == (200, "")
     (message,) = receiver.taken
@@ -126,9 +118,7 @@ def test_a_signature_holds_for_five_minutes():
     assert not is_signature_valid(body, timestamp, signature, SECRET.encode(), now=1301)
 
 
-async def test_what_strangers_write_is_not_parsed(
-    slack: SlackSimulator, receiver: RecordingReceiver
-):
+async def test_what_strangers_write_is_not_parsed(slack: SlackSimulator, receiver: RecordingReceiver):
     """No text, and nobody whom they mention, is looked at before they have access."""
 
     async def nobody(_action: UserAction) -> bool:
@@ -157,26 +147,11 @@ async def test_what_strangers_write_is_not_parsed(
 
 NESTED = b"[" * 50_000
 NONSENSE = [
-    *(
-        b"[]",
-        b"3",
-        b"null",
-        b"\xff",
-        NESTED,
-        b"payload=[]",
-        b"payload=" + NESTED,
-        b'{"command":[]}',
-    ),
+    *(b"[]", b"3", b"null", b"\xff", NESTED, b"payload=[]", b"payload=" + NESTED, b'{"command":[]}'),
     b'{"type":["event_callback"]}',
-    *(
-        b'{"type":"event_callback","event":' + inner + b"}"
-        for inner in (b"[]", b"null", b'"x"', b"{}")
-    ),
+    *(b'{"type":"event_callback","event":' + inner + b"}" for inner in (b"[]", b"null", b'"x"', b"{}")),
     b'{"type":"event_callback","event":{"type":["message"]}}',
-    *(
-        b'{"type":"block_actions","actions":' + inner + b"}"
-        for inner in (b"{}", b"[5]", b"[{}]", b"[]")
-    ),
+    *(b'{"type":"block_actions","actions":' + inner + b"}" for inner in (b"{}", b"[5]", b"[{}]", b"[]")),
     b'{"authorizations":[5]}',
     b'{"user":"x","team":5,"enterprise":5}',
     b'{"type":"event_callback","team_id":[5],"event":{"type":5}}',
@@ -192,9 +167,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("body", NONSENSE, ids=lambda body: body[:40].decode("latin-1"))
-async def test_signed_nonsense_is_told_to_be_a_bad_request(
-    url: URL, receiver: RecordingReceiver, body: bytes
-):
+async def test_signed_nonsense_is_told_to_be_a_bad_request(url: URL, receiver: RecordingReceiver, body: bytes):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for headers in (signed(body), {**signed(body), **form}):
         assert (await send(url, body, headers))[0] in (400, 404)
@@ -213,12 +186,8 @@ async def test_the_check_of_the_certificate_is_answered(url: URL):
     assert (await send(url, b"token=x&ssl_check=1", form))[0] == 200
 
 
-@pytest.mark.parametrize(
-    "body", [b"\xff\xfe", b"{broken", b"[]", b"", b'{"type": "event_callback"}']
-)
-async def test_a_signed_body_that_makes_no_sense_breaks_nothing(
-    url: URL, receiver: RecordingReceiver, body: bytes
-):
+@pytest.mark.parametrize("body", [b"\xff\xfe", b"{broken", b"[]", b"", b'{"type": "event_callback"}'])
+async def test_a_signed_body_that_makes_no_sense_breaks_nothing(url: URL, receiver: RecordingReceiver, body: bytes):
     status, text = await send(url, body, signed(body))
     assert status in {200, 400, 404}
     assert "Traceback" not in text
@@ -236,9 +205,7 @@ async def test_a_click_comes_as_a_form(url: URL, receiver: RecordingReceiver):
     assert answer.address.workspace_id == "T0SIM0001"
 
 
-async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(
-    url: URL, receiver: RecordingReceiver
-):
+async def test_an_event_of_a_workspace_that_is_not_ours_is_left_alone(url: URL, receiver: RecordingReceiver):
     body = event().replace(b"T0SIM0001", b"T0ELSEWHERE")
     assert (await send(url, body, signed(body)))[0] == 200
     assert receiver.calls == 0

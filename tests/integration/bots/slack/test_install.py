@@ -36,9 +36,7 @@ async def installable(
         yield installable
 
 
-async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(
-    installable: InstallableApp,
-) -> None:
+async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(installable: InstallableApp) -> None:
     await installable.install(FIRST)
     await installable.install(SECOND)
     stored = await installable.stored()
@@ -51,9 +49,7 @@ async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(
         assert (access.token, access.identity.team_id) == (tokens[team_id], team_id)
 
 
-async def test_two_installations_in_two_tabs_of_a_browser_both_work(
-    installable: InstallableApp,
-) -> None:
+async def test_two_installations_in_two_tabs_of_a_browser_both_work(installable: InstallableApp) -> None:
     async with new_browser() as browser:
         ways_back: list[URL] = []
         for _ in range(2):
@@ -66,9 +62,7 @@ async def test_two_installations_in_two_tabs_of_a_browser_both_work(
             assert (await installable.come_back(back, browser))[0] == 200
 
 
-async def test_the_way_back_serves_once_and_in_its_own_browser_alone(
-    installable: InstallableApp,
-) -> None:
+async def test_the_way_back_serves_once_and_in_its_own_browser_alone(installable: InstallableApp) -> None:
     async with new_browser() as browser, new_browser() as other:
         async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
             page = URL(begin.headers["Location"])
@@ -79,9 +73,7 @@ async def test_the_way_back_serves_once_and_in_its_own_browser_alone(
             back = URL(agreed.headers["Location"], encoded=True)
         kept = browser.cookie_jar.filter_cookies(installable.url / "slack")
         assert (await installable.come_back(back, other))[0] == 400
-        assert (await installable.come_back(back.update_query(state="forged.9.x"), browser))[
-            0
-        ] == 400
+        assert (await installable.come_back(back.update_query(state="forged.9.x"), browser))[0] == 400
         assert await installable.stored() == []
         browser.cookie_jar.update_cookies(kept, installable.url / "slack/")
         assert (await installable.come_back(back, browser))[0] == 200
@@ -90,9 +82,7 @@ async def test_the_way_back_serves_once_and_in_its_own_browser_alone(
     assert len(await installable.stored()) == 1
 
 
-async def test_a_code_that_slack_does_not_confirm_installs_nothing(
-    installable: InstallableApp,
-) -> None:
+async def test_a_code_that_slack_does_not_confirm_installs_nothing(installable: InstallableApp) -> None:
     async with new_browser() as browser:
         async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
             state = URL(begin.headers["Location"]).query["state"]
@@ -105,9 +95,7 @@ async def test_who_declines_installs_nothing(installable: InstallableApp) -> Non
     async with new_browser() as browser:
         async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
             state = URL(begin.headers["Location"]).query["state"]
-        back = (installable.url / "slack/oauth_redirect").with_query(
-            error="access_denied", state=state
-        )
+        back = (installable.url / "slack/oauth_redirect").with_query(error="access_denied", state=state)
         assert "not installed" in (await installable.come_back(back, browser))[1]
     assert await installable.stored() == []
 
@@ -123,9 +111,7 @@ async def test_a_workspace_that_is_not_named_is_turned_away_and_its_token_given_
     assert third.workspace not in installable.slack.tokens.values()
 
 
-async def test_each_workspace_is_answered_with_its_own_token(
-    installable: InstallableApp, second: BusyPeople
-) -> None:
+async def test_each_workspace_is_answered_with_its_own_token(installable: InstallableApp, second: BusyPeople) -> None:
     await installable.install(FIRST)
     await installable.install(SECOND)
     here = await installable.said(installable.slack, "alice", "hello")
@@ -153,9 +139,7 @@ async def test_an_address_of_another_workspace_leads_nowhere(installable: Instal
         await installable.app.surface.post(unknown, AnswerPart(markdown="x"), delivery_id="d")
 
 
-async def test_a_file_of_one_workspace_is_not_opened_for_another(
-    installable: InstallableApp,
-) -> None:
+async def test_a_file_of_one_workspace_is_not_opened_for_another(installable: InstallableApp) -> None:
     await installable.install(FIRST)
     await installable.install(SECOND)
     sent = SentFile(name="a.csv", content=b"secret", mime_type="text/csv")
@@ -171,9 +155,7 @@ async def test_a_file_of_one_workspace_is_not_opened_for_another(
             _ = [piece async for piece in installable.app.files.open(forged, bytes_max=100)]
 
 
-async def test_who_takes_the_bot_away_is_not_heard_any_more(
-    installable: InstallableApp, second: BusyPeople
-) -> None:
+async def test_who_takes_the_bot_away_is_not_heard_any_more(installable: InstallableApp, second: BusyPeople) -> None:
     await installable.install(FIRST)
     await installable.install(SECOND)
     here = await installable.said(installable.slack, "alice", "hello")
@@ -186,18 +168,14 @@ async def test_who_takes_the_bot_away_is_not_heard_any_more(
         await installable.app.surface.post(here, AnswerPart(markdown="x"), delivery_id="d")
 
 
-async def test_a_removal_waits_for_the_database(
-    installable: InstallableApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_removal_waits_for_the_database(installable: InstallableApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.02)
     outbox = installable.slack.oauth.outbox
     outbox.settings = replace(outbox.settings, retry_seconds=())  # Slack delivers nothing again
     await installable.install(FIRST)
     leave, failures = SqlInstallations.leave, ["a", "b", "c"]
 
-    async def unavailable(
-        store: SqlInstallations, platform: str, workspace_id: str
-    ) -> tuple[str, ...]:
+    async def unavailable(store: SqlInstallations, platform: str, workspace_id: str) -> tuple[str, ...]:
         if failures:
             raise StorageUnavailable(failures.pop())
         return await leave(store, platform, workspace_id)
@@ -221,9 +199,7 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: Inst
     assert again == access
 
 
-async def test_a_token_under_an_old_key_is_sealed_with_the_newest(
-    installable: InstallableApp,
-) -> None:
+async def test_a_token_under_an_old_key_is_sealed_with_the_newest(installable: InstallableApp) -> None:
     await installable.install(FIRST)
     before = await installable.installs.tokens.find_token(FIRST)
     newest = Fernet.generate_key().decode()

@@ -16,12 +16,7 @@ from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import Button, SentFile
-from tests.integration.bots.slack.installable_app import (
-    InstallableApp,
-    general,
-    new_browser,
-    opened,
-)
+from tests.integration.bots.slack.installable_app import InstallableApp, general, new_browser, opened
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
 
 ALONE, SALES, RESEARCH = "T0SIM0001", "T0SIM0002", "T0SIM0003"
@@ -60,13 +55,9 @@ def grid(slack: SlackSimulator) -> Grid:
 
 
 @pytest.fixture
-async def installable(
-    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
-) -> AsyncIterator[InstallableApp]:
+async def installable(grid: Grid, receiver: RecordingReceiver, tmp_path: Path) -> AsyncIterator[InstallableApp]:
     allowed = (ALONE, EVERYBODY)
-    async with opened(
-        grid.slack, receiver, tmp_path, allowed=allowed, groups=(GROUP,)
-    ) as installable:
+    async with opened(grid.slack, receiver, tmp_path, allowed=allowed, groups=(GROUP,)) as installable:
         yield installable
 
 
@@ -77,9 +68,7 @@ async def installed(installable: InstallableApp, grid: Grid) -> None:
 
 
 async def post(installable: InstallableApp, address: Address, delivery_id: str = "d") -> str:
-    return await installable.app.surface.post(
-        address, AnswerPart(markdown="x"), delivery_id=delivery_id
-    )
+    return await installable.app.surface.post(address, AnswerPart(markdown="x"), delivery_id=delivery_id)
 
 
 async def test_one_installation_serves_each_workspace_of_the_organisation(
@@ -88,9 +77,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     await installed(installable, grid)
     assert [owner for owner, _ in await installable.stored()] == [EVERYBODY]
     assert "xoxb" not in (await installable.stored())[0][1]
-    assert await installable.installs.tokens.find_token(SALES) is None, (
-        "nothing has come from there"
-    )
+    assert await installable.installs.tokens.find_token(SALES) is None, "nothing has come from there"
     addresses = [
         await installable.said(grid.sales, "dan", "hello"),
         await installable.said(grid.research, "erin", "hello"),
@@ -107,9 +94,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
 
-async def test_a_workspace_is_served_with_its_own_token_first(
-    installable: InstallableApp, grid: Grid
-) -> None:
+async def test_a_workspace_is_served_with_its_own_token_first(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     await installable.install(SALES)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
@@ -159,17 +144,9 @@ async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
     for people, person in ((grid.sales, "dan"), (grid.research, "erin"), (grid.slack, "alice")):
         await installable.said(people, person, "hello")
     policy = AccessPolicy(workspaces=(EVERYBODY,))
-    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [
-        None,
-        None,
-        NOT_ALLOWED,
-    ]
+    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [None, None, NOT_ALLOWED]
     policy = AccessPolicy(workspaces=(RESEARCH,))
-    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [
-        NOT_ALLOWED,
-        None,
-        NOT_ALLOWED,
-    ]
+    assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [NOT_ALLOWED, None, NOT_ALLOWED]
 
 
 async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
@@ -180,10 +157,7 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
     access = await installable.installs.tokens.find_token(RESEARCH)
     assert access is not None
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
-    assert (
-        refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,)))
-        is None
-    )
+    assert refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
 
 
 async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(
@@ -205,9 +179,7 @@ async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(
             await post(installable, address)
 
 
-async def test_an_organisation_takes_the_bot_out_of_one_workspace(
-    installable: InstallableApp, grid: Grid
-) -> None:
+async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     here = await installable.said(grid.sales, "dan", "hello")
     there = await installable.said(grid.research, "erin", "hello")
@@ -252,9 +224,7 @@ async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
     assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
 
-async def test_a_user_group_counts_in_its_own_workspace(
-    installable: InstallableApp, grid: Grid
-) -> None:
+async def test_a_user_group_counts_in_its_own_workspace(installable: InstallableApp, grid: Grid) -> None:
     carol = grid.research.member("carol").user_id
     grid.research.workspace.user_groups[GROUP] = [carol]
     await installed(installable, grid)
@@ -269,11 +239,7 @@ async def test_the_same_person_has_a_conversation_of_their_own_in_each_workspace
     await installed(installable, grid)
     here = await installable.said(grid.sales, "carol", "hello")
     there = await installable.said(grid.research, "carol", "hello")
-    people = {
-        one.author.person_id
-        for one in installable.receiver.taken
-        if isinstance(one, IncomingMessage)
-    }
+    people = {one.author.person_id for one in installable.receiver.taken if isinstance(one, IncomingMessage)}
     assert len(people) == 1
     assert len({(one.workspace_id, one.thread_key) for one in (here, there)}) == 2
 
@@ -306,9 +272,7 @@ async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
             _ = [piece async for piece in installable.app.files.open(forged_file, bytes_max=100)]
 
 
-async def test_a_token_of_an_organisation_is_refreshed_once_for_all(
-    installable: InstallableApp, grid: Grid
-) -> None:
+async def test_a_token_of_an_organisation_is_refreshed_once_for_all(installable: InstallableApp, grid: Grid) -> None:
     installable.slack.oauth.lifetime_seconds = 60
     await installed(installable, grid)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):

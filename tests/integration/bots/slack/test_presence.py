@@ -11,13 +11,7 @@ from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.web_api import METHODS, Call
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    channel_of,
-    eventually,
-    general,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
 
 SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"
 
@@ -47,15 +41,9 @@ async def test_slacks_own_stop_button_is_a_wish_to_stop():
     assert stop.person.person_id == slack.member("alice").user_id
 
 
-@pytest.mark.parametrize(
-    "refusal", ["feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"]
-)
+@pytest.mark.parametrize("refusal", ["feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"])
 async def test_an_app_without_sessions_shows_the_line_and_asks_no_more(
-    slack: SlackSimulator,
-    speaker: SlackApp,
-    address: Address,
-    monkeypatch: pytest.MonkeyPatch,
-    refusal: str,
+    slack: SlackSimulator, speaker: SlackApp, address: Address, monkeypatch: pytest.MonkeyPatch, refusal: str
 ):
     def refuse(call: Call) -> Payload:
         raise Refused(refusal)
@@ -69,9 +57,7 @@ async def test_an_app_without_sessions_shows_the_line_and_asks_no_more(
 
 
 async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, speaker: SlackApp):
-    address = Address(
-        platform="slack", workspace_id="T", channel_id=channel_of(slack), thread_key="1.000001"
-    )
+    address = Address(platform="slack", workspace_id="T", channel_id=channel_of(slack), thread_key="1.000001")
     async with speaker.surface.typing(address):
         pass
     assert statuses(slack) == [(SESSION, "thread_not_found")] * 2

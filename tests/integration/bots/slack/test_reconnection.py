@@ -23,14 +23,7 @@ from core.domain.threads import Ignore
 from simulator.slack import SlackSimulator
 from simulator.slack.events.message_events import posted_event
 from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
-from tests.integration.bots.slack.storing_app import (
-    UNHEARD,
-    StoringReceiver,
-    calls_of,
-    heard_once,
-    listening,
-    told,
-)
+from tests.integration.bots.slack.storing_app import UNHEARD, StoringReceiver, calls_of, heard_once, listening, told
 
 FIRST = "T0SIM0001"
 
@@ -59,10 +52,7 @@ def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
 
 @pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])
 async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
-    slack: SlackSimulator,
-    storing_receiver: StoringReceiver,
-    caplog: pytest.LogCaptureFixture,
-    failpoint: str,
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
 ):
     caplog.set_level("INFO")
     await heard_once(slack, storing_receiver)
@@ -141,9 +131,7 @@ async def unplugged(
     teams = Workspaces(
         tokens=None,
         new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-        new_event_handler=lambda client: EventHandler(
-            client, storing_receiver.receive, cursors=marks
-        ),
+        new_event_handler=lambda client: EventHandler(client, storing_receiver.receive, cursors=marks),
     )
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
     identity = await client.sign_in()
@@ -175,9 +163,7 @@ async def test_an_absence_is_made_good(slack: SlackSimulator, storing_receiver: 
     assert storing_receiver.taken == ["begin", "first again", "anybody?"]
 
 
-async def test_a_short_absence_is_left_to_slack(
-    slack: SlackSimulator, storing_receiver: StoringReceiver
-):
+async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_receiver: StoringReceiver):
     async with unplugged(slack, storing_receiver, outage_seconds=60.0) as parts:
         catch_up, event_handler = parts.catch_up, parts.event_handler
         catch_up.on_connection_state(is_connected=True)
@@ -202,9 +188,7 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
             raise AssertionError(team_id)
 
         bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer("slack"))
-        socket = SocketModeTransport(
-            parts.client, bolt, slack.settings.app_token, on_connection_state
-        )
+        socket = SocketModeTransport(parts.client, bolt, slack.settings.app_token, on_connection_state)
         parts.catch_up.pause_cursors()
         await socket.open()
         parts.catch_up.start()

@@ -49,9 +49,7 @@ class SharedApp:
             "team_id": by[0] if by else "",
             "context_team_id": by[0] if by else "",
             "is_ext_shared_channel": True,
-            "authorizations": [
-                {"team_id": one, "user_id": f"U{one}", "is_enterprise_install": False} for one in by
-            ],
+            "authorizations": [{"team_id": one, "user_id": f"U{one}", "is_enterprise_install": False} for one in by],
             "event": event,
             **outer,
         }
@@ -63,17 +61,12 @@ class SharedApp:
 async def app() -> AsyncIterator[SharedApp]:
     async with SlackSimulator() as slack:
         known = {
-            one: replace(
-                access_of(one), identity=Identity(team_id=one, user_id=f"U{one}", bot_id="B")
-            )
-            for one in TEAMS
+            one: replace(access_of(one), identity=Identity(team_id=one, user_id=f"U{one}", bot_id="B")) for one in TEAMS
         }
         workspaces = Workspaces(
             tokens=MemoryTokens(known),
             new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-            new_event_handler=lambda client: EventHandler(
-                client, lambda inbound: made.receive(inbound)
-            ),
+            new_event_handler=lambda client: EventHandler(client, lambda inbound: made.receive(inbound)),
         )
         client = SlackClient(bot_token="xoxb-none", api_url=slack.api_url)
         made = SharedApp(build_bolt_app(client, workspaces, uninstalled, RetryBuffer("slack")))
@@ -86,9 +79,7 @@ async def uninstalled(_team_id: str) -> None:
     raise AssertionError("nobody removed the app")
 
 
-def message(
-    text: str, *, ts: str = "1700000000.000100", team: str = "T2", **more: str
-) -> dict[str, Any]:
+def message(text: str, *, ts: str = "1700000000.000100", team: str = "T2", **more: str) -> dict[str, Any]:
     return {
         "type": "message",
         "channel": "C1",
@@ -115,9 +106,7 @@ async def test_the_mentioned_bot_hears_of_it_whichever_workspace_it_is_delivered
 
 async def test_an_event_that_comes_once_for_each_workspace_is_answered_once(app: SharedApp) -> None:
     said = message("<@UT1> begin")
-    await asyncio.gather(
-        *(app.deliver(said, by=(one,), team_id="T1") for one in ("T1", "T2", "T1"))
-    )
+    await asyncio.gather(*(app.deliver(said, by=(one,), team_id="T1") for one in ("T1", "T2", "T1")))
     assert app.addressed == ["T1"]
 
 

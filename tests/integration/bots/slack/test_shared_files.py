@@ -8,23 +8,15 @@ from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, attached, read, running
 
 
-async def test_a_file_that_its_message_names_by_id_alone_comes_with_its_name(
-    receiver: RecordingReceiver,
-):
-    async with (
-        SlackSimulator(settings=SlackSettings(is_shared=True)) as slack,
-        running(slack, receiver) as app,
-    ):
+async def test_a_file_that_its_message_names_by_id_alone_comes_with_its_name(receiver: RecordingReceiver):
+    async with SlackSimulator(settings=SlackSettings(is_shared=True)) as slack, running(slack, receiver) as app:
         file = await attached(slack, receiver, b"shared")
         assert (file.name, file.size_bytes) == ("a.bin", 6)
         assert await read(app, file) == b"shared"
 
 
 async def test_a_file_that_slack_tells_nothing_of_is_known_by_its_id(receiver: RecordingReceiver):
-    async with (
-        SlackSimulator(settings=SlackSettings(is_shared=True)) as slack,
-        running(slack, receiver) as app,
-    ):
+    async with SlackSimulator(settings=SlackSettings(is_shared=True)) as slack, running(slack, receiver) as app:
         slack.misbehave("server_error", method="files.info", times=9)
         file = await attached(slack, receiver, b"shared")
         assert (file.name, file.size_bytes) == ("file", None)

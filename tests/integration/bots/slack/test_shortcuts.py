@@ -14,13 +14,7 @@ from core.domain.messages import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
 from simulator.view import SeenForm, SentFile
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    channel_of,
-    eventually,
-    general,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
 
 RUN = Outcome(run_id="run-1")
 ASK = "Ask Threadhand"
@@ -91,9 +85,7 @@ async def test_the_shortcut_on_an_alert_quotes_what_the_alert_shows(slack: Slack
     assert asked.text.endswith("> Disk is full\n> Host: db1")
 
 
-async def test_the_shortcut_in_a_channel_without_the_app_says_how_to_invite_it(
-    slack: SlackSimulator,
-):
+async def test_the_shortcut_in_a_channel_without_the_app_says_how_to_invite_it(slack: SlackSimulator):
     receiver = RecordingReceiver(outcome=RUN)
     async with running(slack, receiver):
         ts = await slack.say("alice", channel_of(slack), "hello")
@@ -131,9 +123,7 @@ async def test_a_command_with_a_request_begins_a_thread_in_the_channel(slack: Sl
 
 
 @pytest.mark.parametrize("text", ["", "help", " HELP "])
-async def test_a_command_without_a_request_shows_the_help_to_one_person(
-    slack: SlackSimulator, text: str
-):
+async def test_a_command_without_a_request_shows_the_help_to_one_person(slack: SlackSimulator, text: str):
     receiver = RecordingReceiver()
     async with running(slack, receiver):
         await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
@@ -180,30 +170,13 @@ async def test_a_slow_slack_does_not_make_the_command_late(slack: SlackSimulator
 
 
 BUTTONS: list[JsonObject] = [
-    {
-        "type": "button",
-        "action_id": name,
-        "value": value,
-        "text": {"type": "plain_text", "text": name},
-    }
+    {"type": "button", "action_id": name, "value": value, "text": {"type": "plain_text", "text": name}}
     for name, value in (("run:stop", "r1"), ("feedback", "r1:bad"))
 ]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "command",
-        "shortcut",
-        "form",
-        "0",
-        "message shortcut",
-        "1",
-    ],
-)
-async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(
-    kind: str,
-):
+@pytest.mark.parametrize("kind", ["command", "shortcut", "form", "0", "message shortcut", "1"])
+async def test_what_a_person_does_is_acknowledged_before_slack_answers_us(kind: str):
     """The simulator waits longer than Slack, which allows 3 s. tests/unit/bots/slack/test_acknowledgement.py counts."""
     settings = SlackSettings(**read_manifest(build_manifest()), ack_seconds=30)
     receiver = RecordingReceiver(outcome=RUN)

@@ -7,12 +7,7 @@ import pytest
 from bots.delivery.content import AnswerPart, Notice
 from bots.slack.app import SlackApp
 from bots.slack.web_api import client as client_module
-from core.domain.errors import (
-    ConfigurationError,
-    SurfaceRateLimited,
-    SurfaceRefused,
-    SurfaceUnclear,
-)
+from core.domain.errors import ConfigurationError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, replies
@@ -24,9 +19,7 @@ def calls(slack: SlackSimulator, method: str) -> int:
     return sum(call.method == method for call in slack.calls)
 
 
-async def test_a_rate_limit_is_waited_for(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_a_rate_limit_is_waited_for(slack: SlackSimulator, speaker: SlackApp, address: Address):
     slack.misbehave("rate_limit", method="chat.postMessage", seconds=1)
     await speaker.surface.post(address, ANSWER, delivery_id="d1")
     assert (calls(slack, "chat.postMessage"), replies(slack)) == (2, 1)
@@ -43,9 +36,7 @@ async def test_an_edit_under_a_rate_limit_comes_back_at_once(
     assert calls(slack, "chat.update") == 1
 
 
-async def test_a_long_rate_limit_is_the_callers_to_plan(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_a_long_rate_limit_is_the_callers_to_plan(slack: SlackSimulator, speaker: SlackApp, address: Address):
     slack.misbehave("rate_limit", method="chat.postMessage", seconds=120)
     with pytest.raises(SurfaceRateLimited) as refusal:
         await speaker.surface.post(address, ANSWER, delivery_id="d1")
@@ -83,18 +74,14 @@ async def test_no_answer_is_unclear(
     assert calls(slack, "chat.postMessage") <= 1
 
 
-async def test_an_edit_is_repeated_after_a_server_fault(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_an_edit_is_repeated_after_a_server_fault(slack: SlackSimulator, speaker: SlackApp, address: Address):
     ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
     slack.misbehave("server_error", method="chat.update")
     await speaker.surface.edit(address, ref, Notice(markdown="Changed."))
     assert "Changed." in str(slack.view())
 
 
-async def test_a_message_of_the_bot_is_deleted(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_a_message_of_the_bot_is_deleted(slack: SlackSimulator, speaker: SlackApp, address: Address):
     ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
     assert replies(slack) == 1
     await speaker.surface.delete(address, ref)
@@ -103,9 +90,7 @@ async def test_a_message_of_the_bot_is_deleted(
         await speaker.surface.delete(address, ref)
 
 
-async def test_a_refusal_names_the_platforms_code(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
+async def test_a_refusal_names_the_platforms_code(slack: SlackSimulator, speaker: SlackApp, address: Address):
     with pytest.raises(SurfaceRefused) as refusal:
         await speaker.surface.edit(address, "1.000001", ANSWER)
     assert refusal.value.code == "message_not_found"
@@ -115,9 +100,7 @@ async def test_finding_reads_every_page_of_a_long_thread(
     speaker: SlackApp, address: Address, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("bots.slack.limits.THREAD_PAGE_MAX", 1)
-    refs = [
-        await speaker.surface.post(address, ANSWER, delivery_id=f"d{number}") for number in range(3)
-    ]
+    refs = [await speaker.surface.post(address, ANSWER, delivery_id=f"d{number}") for number in range(3)]
     assert await speaker.surface.find(address, "d2") == refs[2]
 
 

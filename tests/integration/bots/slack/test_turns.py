@@ -64,15 +64,11 @@ def refused(slack: SlackSimulator, method: str) -> int:
 
 def posted(slack: SlackSimulator) -> list[str]:
     return sorted(
-        str(call.arguments["text"])
-        for call in slack.calls
-        if call.method == "chat.postMessage" and call.status == 200
+        str(call.arguments["text"]) for call in slack.calls if call.method == "chat.postMessage" and call.status == 200
     )
 
 
-async def post_by_turns(
-    slack: SlackSimulator, one: SlackClient, other: SlackClient, *, posts: int = POSTS
-) -> None:
+async def post_by_turns(slack: SlackSimulator, one: SlackClient, other: SlackClient, *, posts: int = POSTS) -> None:
     """Everything at once, half of it by each."""
     sent = [
         client.write("chat.postMessage", {"channel": channel_of(slack), "text": f"{number}"})
@@ -82,9 +78,7 @@ async def post_by_turns(
         await asyncio.gather(*sent)
 
 
-async def test_two_bots_that_share_a_budget_are_never_refused(
-    slack: SlackSimulator, redis_url: str
-) -> None:
+async def test_two_bots_that_share_a_budget_are_never_refused(slack: SlackSimulator, redis_url: str) -> None:
     async with AsyncExitStack() as stack:
         clients: list[SlackClient] = []
         for _ in range(2):
@@ -111,9 +105,7 @@ async def test_two_bots_that_do_not_are_refused_and_lose_nothing(slack: SlackSim
     assert posted(slack) == [f"{number}" for number in range(POSTS)]
 
 
-async def test_what_one_bot_is_refused_the_other_does_not_try(
-    slack: SlackSimulator, redis_url: str
-) -> None:
+async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimulator, redis_url: str) -> None:
     edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
     counted = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
     async with (
@@ -137,9 +129,7 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(
     assert posted(slack) == ["answer"]
 
 
-async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_time(
-    slack: SlackSimulator,
-) -> None:
+async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_time(slack: SlackSimulator) -> None:
     """All who were refused together would be refused together again."""
     async with speaking(slack, MemoryRateBudget()) as client:
         await post_by_turns(slack, client, client)
@@ -149,27 +139,21 @@ async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_tim
 
 
 @pytest.mark.parametrize("limits_proactively", [True, False])
-async def test_without_redis_messages_arrive_all_the_same(
-    slack: SlackSimulator, limits_proactively: bool
-) -> None:
+async def test_without_redis_messages_arrive_all_the_same(slack: SlackSimulator, limits_proactively: bool) -> None:
     with redis() as url:
         pass
     async with AsyncExitStack() as stack:
         client = create_redis_client(url)
         stack.push_async_callback(client.aclose)
         budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget())
-        speaker = await stack.enter_async_context(
-            speaking(slack, budget, limits_proactively=limits_proactively)
-        )
+        speaker = await stack.enter_async_context(speaking(slack, budget, limits_proactively=limits_proactively))
         await post_by_turns(slack, speaker, speaker, posts=4)
     assert posted(slack) == [f"{number}" for number in range(4)]
 
 
 async def test_a_stand_in_on_this_machine_is_not_paced_ahead(slack: SlackSimulator) -> None:
     waits: list[float] = []
-    limiter = RateLimiter(
-        MemoryRateBudget(), waited=lambda _platform, _call, seconds: waits.append(seconds)
-    )
+    limiter = RateLimiter(MemoryRateBudget(), waited=lambda _platform, _call, seconds: waits.append(seconds))
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url, limiter=limiter)
     client.open_session()
     post: Callable[[str], JsonObject] = lambda text: {"channel": channel_of(slack), "text": text}  # noqa: E731

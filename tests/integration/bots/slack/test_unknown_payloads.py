@@ -11,12 +11,7 @@ from simulator.slack import SlackSimulator
 from simulator.slack.events.delivery import Delivery
 from simulator.slack.world import Workspace
 from tests.integration.bots.slack.installable_app import opened
-from tests.integration.bots.slack.socket_mode_app import (
-    RecordingReceiver,
-    channel_of,
-    eventually,
-    running,
-)
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, running
 
 GONE = "of_another_version"
 VIEW = {
@@ -55,11 +50,7 @@ INTERACTIONS: dict[str, dict[str, Any]] = {
         "container": {"type": "message", "message_ts": "1700000000.000100"},
         "actions": [BUTTON],
     },
-    "click in a view": {
-        "type": "block_actions",
-        "container": {"type": "view", "view_id": "V1"},
-        "actions": [BUTTON],
-    },
+    "click in a view": {"type": "block_actions", "container": {"type": "view", "view_id": "V1"}, "actions": [BUTTON]},
     "shortcut": {"type": "shortcut", "callback_id": GONE, "action_ts": "1.2"},
     "message shortcut": {
         "type": "message_action",
@@ -74,9 +65,7 @@ INTERACTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-async def use(
-    slack: SlackSimulator, workspace: Workspace, payload: Mapping[str, Any]
-) -> dict[str, Any]:
+async def use(slack: SlackSimulator, workspace: Workspace, payload: Mapping[str, Any]) -> dict[str, Any]:
     """What the app acknowledges it with. Raises TimeoutError if it is not acknowledged."""
     user_id = next(one.user_id for one in workspace.members.values() if not one.is_bot)
     trigger, team_id = workspace.new_trigger(user_id, is_expired=False), workspace.team_id
@@ -98,10 +87,7 @@ async def use(
 
 @pytest.mark.parametrize("kind", ["click", "click in a view", "shortcut", "message shortcut"])
 async def test_what_slack_answers_with_nothing_is_told_to_the_person(
-    slack: SlackSimulator,
-    receiver: RecordingReceiver,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
+    slack: SlackSimulator, receiver: RecordingReceiver, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     async with running(slack, receiver):
         await use(slack, slack.workspace, INTERACTIONS[kind])
@@ -124,9 +110,7 @@ async def test_a_form_that_the_app_does_not_know_says_so(
     assert receiver.taken == []
 
 
-async def test_a_closed_form_is_acknowledged(
-    slack: SlackSimulator, receiver: RecordingReceiver
-) -> None:
+async def test_a_closed_form_is_acknowledged(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
     async with running(slack, receiver):
         assert await use(slack, slack.workspace, INTERACTIONS["closed form"]) == {}
     assert receiver.taken == []
@@ -134,11 +118,7 @@ async def test_a_closed_form_is_acknowledged(
 
 @pytest.mark.parametrize("kind", INTERACTIONS)
 async def test_a_workspace_that_removed_the_app_is_answered_where_that_needs_no_token(
-    slack: SlackSimulator,
-    receiver: RecordingReceiver,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    kind: str,
+    slack: SlackSimulator, receiver: RecordingReceiver, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     team_id = slack.workspace.team_id
     async with opened(slack, receiver, tmp_path, allowed=(team_id,)):

@@ -74,9 +74,7 @@ class FakeSandbox:
         size = len(self.contents[path]) + self.provider.lies_by
         return FileEntry(path=path, kind="file", size_bytes=size, modified_at=1.5)
 
-    async def read(
-        self, path: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    async def read(self, path: str, *, offset: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
         if path not in self.contents:
             raise ToolError("There is no such file.")
         content = self.contents[path][offset:][:length]
@@ -99,9 +97,7 @@ class Stage:
     app: Any
     _n: dict[str, int] = field(default_factory=dict)
 
-    async def json(
-        self, method: str, path: str, *, status: int = 200, **more: Any
-    ) -> dict[str, Any]:
+    async def json(self, method: str, path: str, *, status: int = 200, **more: Any) -> dict[str, Any]:
         """The JSON answer, whose status must be this one."""
         async with self.http.request(method, path, **more) as response:
             text = await response.text()
@@ -187,8 +183,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
     )
     ports_here = replace(ports, **changes)
     watch = MonitoringDeps(
-        backlogs=SqlBacklogs(database),
-        checks={"database": database_check(ports_here.conversations)},
+        backlogs=SqlBacklogs(database), checks={"database": database_check(ports_here.conversations)}
     )
     app = web_app(ports_here, watch)
     try:

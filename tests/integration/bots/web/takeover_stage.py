@@ -80,23 +80,17 @@ async def waiting(
         lease = await stage.claimed(run_id)
         sandbox = await jails.open(thread_id, fence=lease.fence)
         await sandbox.files.write("page.html", pieces(b"<!doctype html>" + page.encode()))
-        opened = await sandbox.browser.act(
-            "navigate_to", {"url": "/workspace/page.html"}, timeout_seconds=MINUTE
-        )
+        opened = await sandbox.browser.act("navigate_to", {"url": "/workspace/page.html"}, timeout_seconds=MINUTE)
         assert opened.error is None
         address = str(stage.http._base_url).rstrip("/")
         link = sign_takeover_link(b"s" * 32, address, thread_id, expires_at=time.time() + seconds)
         text = f"Please log in.\nThen hand back.\n\n[Open the browser]({link})"
         ended = RunFinished(
-            status="completed",
-            finish_reason="agent_terminated",
-            reply=Reply(kind="takeover", text=text),
+            status="completed", finish_reason="agent_terminated", reply=Reply(kind="takeover", text=text)
         )
         journal = SqlRunJournal(stage.database)
         inputs = tuple(one.input_id for one in await journal.inputs(lease))
-        assert await journal.finish(
-            lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
-        )
+        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
         yield Scene(stage, thread_id, link, sandbox)
 
 
@@ -139,9 +133,7 @@ class Helper:
 
 
 @asynccontextmanager
-async def helper(
-    link: str, size: tuple[int, int] = WIDE, *, is_phone: bool = False
-) -> AsyncGenerator[Helper, None]:
+async def helper(link: str, size: tuple[int, int] = WIDE, *, is_phone: bool = False) -> AsyncGenerator[Helper, None]:
     """Somebody who opens the link in a browser of their own; its console must have been silent in the end."""
     complaints: list[str] = []
     async with (
@@ -156,10 +148,7 @@ async def helper(
         page = await context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type == "warning" else None,
-        )
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "warning" else None)
         await page.goto(link)
         yield Helper(page, context)
         assert complaints == []
@@ -192,9 +181,7 @@ async def click_to_pixel_ms(person: Helper, *, clicks: int) -> list[float]:
     on a page that changes its colour at each press."""
     await person.page.evaluate(SCROLL)
     for number in range(clicks):
-        await asyncio.sleep(
-            0.3 + number % 7 / 50
-        )  # this is what is measured: clicks amid scrolling
+        await asyncio.sleep(0.3 + number % 7 / 50)  # this is what is measured: clicks amid scrolling
         await person.click(600, 400)
         async with asyncio.timeout(MINUTE):
             while await person.page.evaluate("taken.length") <= number:

@@ -25,12 +25,7 @@ from storage.sql.stores.usage import SqlLedger
 from tests.databases import open_sqlite
 from tests.integration.bots.web.stage import Stage, staged
 
-WEEKLY = {
-    "agent_id": "weekly-report",
-    "name": "Weekly",
-    "description": "Our report.",
-    "prompt": "Go.",
-}
+WEEKLY = {"agent_id": "weekly-report", "name": "Weekly", "description": "Our report.", "prompt": "Go."}
 
 
 @pytest.fixture
@@ -94,12 +89,7 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
 async def test_a_shipped_agent_is_changed_and_its_file_holds_again(stage: Stage) -> None:
     file = await definition(stage, "coding")
     assert file is not None
-    changed = {
-        "agent_id": "coding",
-        "name": "Coding",
-        "description": "Codes.",
-        "prompt": "Be brief.",
-    }
+    changed = {"agent_id": "coding", "name": "Coding", "description": "Codes.", "prompt": "Be brief."}
     assert (await stage.json("POST", "/api/agents", json=changed, status=201))["number"] == 2
     assert (await versions(stage, "coding"))[0]["definition"] == file
     assert (await stage.http.delete("/api/agents/coding")).status == 204
@@ -122,9 +112,7 @@ async def test_a_shipped_agent_is_changed_and_its_file_holds_again(stage: Stage)
         ({"description": "a\u202eb"}, "one line of visible characters"),
     ],
 )
-async def test_a_bad_definition_is_refused(
-    stage: Stage, fields: dict[str, object], problem: str
-) -> None:
+async def test_a_bad_definition_is_refused(stage: Stage, fields: dict[str, object], problem: str) -> None:
     body = {**WEEKLY, **fields} if fields else {"name": "A", "description": "B"}
     refused = await stage.json("POST", "/api/agents", json=body, status=400)
     assert problem in refused["message"]
@@ -137,9 +125,7 @@ async def test_only_a_version_that_is_there_comes_back(stage: Stage, number: obj
     path, body = "/api/agents/weekly-report", {"number": number}
     refused = await stage.json("POST", f"{path}/rollback", json=body, status=404)
     assert refused["error"] == "version_not_found"
-    assert (await stage.json("GET", f"{path}/diff?from=1&to=7", status=404))[
-        "error"
-    ] == "version_not_found"
+    assert (await stage.json("GET", f"{path}/diff?from=1&to=7", status=404))["error"] == "version_not_found"
     assert (await stage.http.get("/api/agents/nobody/versions")).status == 404
 
 
@@ -168,9 +154,7 @@ async def test_documents_of_a_thread_and_of_an_agent(stage: Stage) -> None:
         assert "Friday is fish." in await knowledge.for_prompt("Friday?")
         other = f"/api/knowledge/{entry['entry_id']}?agent_id=research"
         assert (await stage.json("DELETE", other, status=404))["error"] == "entry_not_found"
-        assert (
-            await stage.http.delete(f"/api/knowledge/{entry['entry_id']}?{owner}")
-        ).status == 204
+        assert (await stage.http.delete(f"/api/knowledge/{entry['entry_id']}?{owner}")).status == 204
         assert (await stage.json("GET", path))["entries"] == []
     assert not [one for one in (stage.ports.spool_folder).rglob("*") if one.is_file()]
 
@@ -188,16 +172,9 @@ async def test_an_upload_that_adds_nothing_is_refused(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("query", "status"),
-    [
-        ("", 400),
-        ("?agent_id=coding&thread_id=x", 400),
-        ("?agent_id=nobody", 404),
-        ("?thread_id=x", 404),
-    ],
+    [("", 400), ("?agent_id=coding&thread_id=x", 400), ("?agent_id=nobody", 404), ("?thread_id=x", 404)],
 )
-async def test_documents_belong_to_a_thread_or_an_agent(
-    stage: Stage, query: str, status: int
-) -> None:
+async def test_documents_belong_to_a_thread_or_an_agent(stage: Stage, query: str, status: int) -> None:
     for method in ("GET", "POST"):
         await stage.json(method, f"/api/knowledge{query}", status=status)
 

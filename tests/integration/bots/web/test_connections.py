@@ -36,18 +36,11 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
 
 
 @asynccontextmanager
-async def served(
-    connections_max: int = 100, arrival_seconds: float = ARRIVAL_SECONDS
-) -> AsyncGenerator[int, None]:
+async def served(connections_max: int = 100, arrival_seconds: float = ARRIVAL_SECONDS) -> AsyncGenerator[int, None]:
     app = web.Application()
     app[API_TOKEN] = ""
     app.add_routes(
-        [
-            web.post("/count", count_body),
-            web.get("/think", think),
-            web.get("/echo", echo),
-            web.get("/drip", drip),
-        ]
+        [web.post("/count", count_body), web.get("/think", think), web.get("/echo", echo), web.get("/drip", drip)]
     )
     limits = ConnectionLimits(
         connections_max=connections_max,
@@ -167,17 +160,13 @@ GET = b"GET /drip?first=%d&more=0 HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("sent", [GET % (8 << 20), (GET % 20_000) * 2000])
-async def test_a_client_that_takes_no_answer_is_given_up(
-    sent: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_client_that_takes_no_answer_is_given_up(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with served() as port, reader_of_few_bytes(port, sent):
         await wait_for_refusal(caplog)
     assert "an answer that was not taken" in caplog.text
 
 
-async def test_a_client_that_takes_its_answer_slowly_keeps_its_connection(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_client_that_takes_its_answer_slowly_keeps_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as port, reader_of_few_bytes(port, GET % (8 << 20)) as reader:
         for _ in range(20):
             await asyncio.get_running_loop().sock_recv(reader, 1 << 16)
@@ -194,9 +183,7 @@ async def test_a_live_stream_that_is_read_stays_open() -> None:
         assert (await answer.read()).count(b"more") == 12
 
 
-async def test_a_body_that_arrives_at_the_least_speed_without_end_is_given_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_body_that_arrives_at_the_least_speed_without_end_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as port:
         streams = await connect(port, HEAD)
         waiting = asyncio.ensure_future(is_closed(streams))
@@ -208,9 +195,7 @@ async def test_a_body_that_arrives_at_the_least_speed_without_end_is_given_up(
     assert "a request that did not arrive" in caplog.text
 
 
-async def test_one_address_leaves_room_for_others_and_all_have_a_limit(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_one_address_leaves_room_for_others_and_all_have_a_limit(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     async with served(connections_max=8, arrival_seconds=1.5) as port, AsyncExitStack() as stack:
 

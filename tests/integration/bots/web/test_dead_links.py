@@ -22,9 +22,7 @@ async def page(stage: Stage, path: str, status: int) -> str:
         text = await response.text()
     assert "<script" not in text
     body = text.partition("<body>")[2]
-    return "\n".join(
-        line.strip() for line in re.sub(r"<[^>]+>", "", body).split("\n") if line.strip()
-    )
+    return "\n".join(line.strip() for line in re.sub(r"<[^>]+>", "", body).split("\n") if line.strip())
 
 
 async def test_an_expired_file_link_says_how_to_get_a_new_one(stage: Stage) -> None:
@@ -35,9 +33,7 @@ async def test_an_expired_file_link_says_how_to_get_a_new_one(stage: Stage) -> N
     )
 
 
-@pytest.mark.parametrize(
-    "path", ["/files/x.y", "/preview/x.y/", "/takeover/x.y", "/nothing", "/files/%3Cb%3E"]
-)
+@pytest.mark.parametrize("path", ["/files/x.y", "/preview/x.y/", "/takeover/x.y", "/nothing", "/files/%3Cb%3E"])
 async def test_a_wrong_link_is_no_raw_json_for_people(stage: Stage, path: str) -> None:
     text = await page(stage, path, 404)
     assert text.startswith("Nothing is here\n")

@@ -15,14 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
-from bots.web.links import (
-    SignedLinks,
-    exposed_ports_domain,
-    label_from_host,
-    port_url,
-    sign_label,
-    verify_label,
-)
+from bots.web.links import SignedLinks, exposed_ports_domain, label_from_host, port_url, sign_label, verify_label
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
@@ -47,15 +40,9 @@ class Exposed:
     port: int
     host: str
 
-    def ask(
-        self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any
-    ) -> Any:
+    def ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> Any:
         return self.stage.http.request(
-            method,
-            path,
-            headers={"Host": self.host, **(headers or {})},
-            allow_redirects=False,
-            **more,
+            method, path, headers={"Host": self.host, **(headers or {})}, allow_redirects=False, **more
         )
 
     async def told(self, method: str, path: str, **more: Any) -> dict[str, Any]:
@@ -81,18 +68,14 @@ async def sandboxes(kind: str) -> AsyncIterator[SandboxProvider]:
 async def exposed(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Exposed]:
     async with (
         sandboxes(request.param) as provider,
-        staged(
-            tmp_path, sandboxes=provider, links=SignedLinks(SECRET, ""), api_token="our-token"
-        ) as stage,
+        staged(tmp_path, sandboxes=provider, links=SignedLinks(SECRET, ""), api_token="our-token") as stage,
     ):
         stage.http.headers["Authorization"] = "Bearer our-token"
         thread_id = await stage.thread()
         sandbox = await provider.open(thread_id, fence=1)
         program = Path(web_inside.__file__).read_bytes()
         await sandbox.files.write("web_inside.py", pieces(program))
-        await sandbox.shell.execute(
-            "python3 web_inside.py port", session="web", folder=None, timeout_seconds=0
-        )
+        await sandbox.shell.execute("python3 web_inside.py port", session="web", folder=None, timeout_seconds=0)
         wait = "until [ -s port ]; do sleep 0.02; done; cat port"
         shown = await sandbox.shell.execute(wait, session="w", folder=None, timeout_seconds=60)
         port = int(shown.output)
@@ -273,9 +256,7 @@ def test_a_label_names_its_thread_and_port(port: int) -> None:
         ("", "http://127.0.0.1:8700", "http://", ".localhost:8700/"),
     ],
 )
-def test_the_address_is_a_name_below_the_domain(
-    domain: str, public_url: str, start: str, end: str
-) -> None:
+def test_the_address_is_a_name_below_the_domain(domain: str, public_url: str, start: str, end: str) -> None:
     url = port_url(SECRET, new_id(), 80, domain=domain, public_url=public_url)
     assert url is not None
     assert url.startswith(start)

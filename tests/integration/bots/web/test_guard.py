@@ -17,8 +17,7 @@ PATH = f"/api/thread/{new_id()}"
 
 
 @pytest.mark.parametrize(
-    "header",
-    [None, "Bearer wrong", "Bearer ", "Basic right", "right", "Bearer right2", "Bearer rïght"],
+    "header", [None, "Bearer wrong", "Bearer ", "Basic right", "right", "Bearer right2", "Bearer rïght"]
 )
 async def test_a_missing_or_wrong_token_is_refused(tmp_path: Path, header: str | None) -> None:
     async with staged(tmp_path, api_token="right") as stage:
@@ -112,10 +111,7 @@ async def test_a_body_that_does_not_unpack_is_the_callers_mistake(stage: Stage) 
 async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:
     async with staged(tmp_path, api_token="t") as stage:
         assert await stage.json("GET", "/healthz") == {"status": "ok"}
-        assert await stage.json("GET", "/readyz") == {
-            "status": "ready",
-            "parts": {"database": "ready"},
-        }
+        assert await stage.json("GET", "/readyz") == {"status": "ready", "parts": {"database": "ready"}}
         await stage.json("GET", "/nowhere", status=404)
         async with stage.http.get("/metrics", headers={"Authorization": "Bearer t"}) as response:
             text = await response.text()

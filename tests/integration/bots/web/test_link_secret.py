@@ -14,10 +14,7 @@ SHARED = "0123456789abcdef" * 2
 
 
 def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
-    there, here = (
-        load_link_secret(tmp_path / "there", SHARED),
-        load_link_secret(tmp_path / "here", SHARED),
-    )
+    there, here = (load_link_secret(tmp_path / "there", SHARED), load_link_secret(tmp_path / "here", SHARED))
     links = SignedLinks(there, "https://agent.example.org", "")
     link = links.file("t-1", "report.md")
     assert link is not None
@@ -26,9 +23,7 @@ def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
 
 
 def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
-    link = SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview(
-        "t-1", "index.html"
-    )
+    link = SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html")
     assert link is not None
     with pytest.raises(ApiError):
         verify_preview_link(load_link_secret(tmp_path / "here"), link.split("/")[-2])

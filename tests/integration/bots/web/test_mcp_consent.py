@@ -61,9 +61,7 @@ class ConsentStage:
 
 
 def command(name: str) -> CommandCalled:
-    return CommandCalled(
-        address=HERE, dedupe_key="k", name="mcp", argument=f"connect {name}", person=ALICE
-    )
+    return CommandCalled(address=HERE, dedupe_key="k", name="mcp", argument=f"connect {name}", person=ALICE)
 
 
 @asynccontextmanager
@@ -114,9 +112,7 @@ async def agree(person: aiohttp.ClientSession, asked: str) -> str:
         return answer.headers["Location"]
 
 
-async def test_a_person_agrees_and_runs_have_the_tools(
-    stage: ConsentStage, guest_of: MakeGuest
-) -> None:
+async def test_a_person_agrees_and_runs_have_the_tools(stage: ConsentStage, guest_of: MakeGuest) -> None:
     link = stage.link()
     async with browser() as person:
         for _ in range(3):  # chat platforms open links, too
@@ -192,9 +188,7 @@ async def test_the_answer_of_another_issuer_is_refused(stage: ConsentStage) -> N
     assert stage.server.asked.count("authorization_code") == 0
 
 
-@pytest.mark.parametrize(
-    "error", ["<script>alert(1)</script>", "a\n<!channel> [x](https://x.example)"]
-)
+@pytest.mark.parametrize("error", ["<script>alert(1)</script>", "a\n<!channel> [x](https://x.example)"])
 async def test_an_error_is_text_and_nothing_else(stage: ConsentStage, error: str) -> None:
     async with browser() as person:
         state = parse_qs(urlsplit(await begin(person, stage.link())).query)["state"][0]
@@ -226,9 +220,7 @@ async def test_an_old_link_is_told(tmp_path: Path) -> None:
         "http://[::1]/consent",
     ],
 )
-async def test_a_server_sends_nobody_into_a_private_network(
-    stage: ConsentStage, place: str
-) -> None:
+async def test_a_server_sends_nobody_into_a_private_network(stage: ConsentStage, place: str) -> None:
     stage.server.consent_place = place
     async with browser() as person, person.post(stage.link(), allow_redirects=False) as shown:
         assert (shown.status, "Location" in shown.headers) == (200, False)
@@ -274,9 +266,7 @@ async def test_a_thread_that_is_gone_spoils_nothing(stage: ConsentStage) -> None
         assert "fake is connected" in await shown.text()
 
 
-async def test_only_admins_get_a_link_and_only_for_servers_that_ask(
-    stage: ConsentStage, tmp_path: Path
-) -> None:
+async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: ConsentStage, tmp_path: Path) -> None:
     database = await open_sqlite(tmp_path / "admins.db")
     deps = AdminDeps(
         policy=AccessPolicy(admins=("U1",)),

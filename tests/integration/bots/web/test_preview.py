@@ -41,9 +41,7 @@ async def site(stage: Stage, *, path: str = "site/index.html", late: float = 60)
     await stage.give_sandbox(lease)
     stage.sandboxes.contents[lease.thread_id] = dict(SITE)
     expires_at = time.time() + late
-    return sign_preview_link(
-        stage.ports.links.secret, "", lease.thread_id, path, expires_at=expires_at
-    )
+    return sign_preview_link(stage.ports.links.secret, "", lease.thread_id, path, expires_at=expires_at)
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,7 @@ async def test_a_page_has_an_origin_of_its_own_and_tells_nobody_where_it_is(stag
     for path in (url, url.replace("index.html", "app.js"), url.removesuffix("/index.html")):
         headers = (await get(stage, path, follows=False)).headers
         policy = headers["Content-Security-Policy"]
-        assert policy == (
-            "sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads"
-        )
+        assert policy == ("sandbox allow-scripts allow-forms allow-popups allow-modals allow-downloads")
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert "Set-Cookie" not in headers
@@ -94,11 +90,7 @@ async def test_a_part_of_a_file_is_sent_as_a_part(stage: Stage) -> None:
     (contents,) = stage.sandboxes.contents.values()
     whole = contents["site/film.mp4"] = bytes(range(256))
     film = url.replace("index.html", "film.mp4")
-    for asked, span in (
-        ("bytes=0-9", (0, 10)),
-        ("bytes=250-", (250, 256)),
-        ("bytes=-6", (250, 256)),
-    ):
+    for asked, span in (("bytes=0-9", (0, 10)), ("bytes=250-", (250, 256)), ("bytes=-6", (250, 256))):
         async with stage.http.get(film, headers={"Range": asked}) as response:
             assert response.status == 206
             assert await response.read() == whole[slice(*span)]
@@ -195,9 +187,7 @@ async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
 
 async def test_a_thread_without_a_sandbox_has_no_pages(stage: Stage) -> None:
     thread_id = await stage.thread()
-    url = sign_preview_link(
-        stage.ports.links.secret, "", thread_id, "a", expires_at=time.time() + 60
-    )
+    url = sign_preview_link(stage.ports.links.secret, "", thread_id, "a", expires_at=time.time() + 60)
     assert (await stage.json("GET", url, status=404))["error"] == "sandbox_not_found"
     assert stage.sandboxes.opened == []
 

@@ -51,9 +51,7 @@ async def test_a_page_has_its_neighbours_and_nothing_else(stage: Stage) -> None:
     }
     made_before = answers(stage, 201)
     base = str(stage.http._base_url).rstrip("/")
-    url = sign_preview_link(
-        stage.ports.links.secret, base, lease.thread_id, "site", expires_at=time.time() + 60
-    )
+    url = sign_preview_link(stage.ports.links.secret, base, lease.thread_id, "site", expires_at=time.time() + 60)
     async with window(url) as reader:
         await expect(reader.page.get_by_text("ready")).to_be_visible()
         heading = reader.page.get_by_role("heading", name="Report")

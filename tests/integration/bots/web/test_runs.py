@@ -59,11 +59,7 @@ async def reading(stage: Stage) -> None:
 async def test_a_run_shows_its_state(stage: Stage) -> None:
     lease = await started(stage)
     shown = await stage.json("GET", f"/api/agent-run/{lease.run_id}")
-    assert (shown["status"], shown["thread_id"], shown["attempt"]) == (
-        "running",
-        lease.thread_id,
-        1,
-    )
+    assert (shown["status"], shown["thread_id"], shown["attempt"]) == ("running", lease.thread_id, 1)
     assert shown["usage"]["input_tokens"] == 0
     assert shown["finished_at"] is None
 

@@ -46,9 +46,7 @@ async def test_a_file_is_downloaded_and_never_shown(stage: Stage) -> None:
         assert response.content_length == len(content)
         assert response.headers["Content-Type"] == "application/octet-stream"
         assert response.headers["X-Content-Type-Options"] == "nosniff"
-        assert response.headers["Content-Disposition"].startswith(
-            'attachment; filename="page.html"'
-        )
+        assert response.headers["Content-Disposition"].startswith('attachment; filename="page.html"')
 
 
 async def test_an_empty_file_is_downloaded(stage: Stage) -> None:
@@ -63,12 +61,8 @@ async def test_looking_at_files_outranks_no_run(stage: Stage) -> None:
     assert stage.sandboxes.opened == [(lease.thread_id, 0)]
 
 
-@pytest.mark.parametrize(
-    "error", [ToolError("gone"), SandboxUnavailable("lost"), RuntimeError("a bug")]
-)
-async def test_nothing_is_written_into_a_download_that_breaks(
-    stage: Stage, error: Exception
-) -> None:
+@pytest.mark.parametrize("error", [ToolError("gone"), SandboxUnavailable("lost"), RuntimeError("a bug")])
+async def test_nothing_is_written_into_a_download_that_breaks(stage: Stage, error: Exception) -> None:
     """What was announced would else be filled up with the error, and the rest of it taken for the next answer."""
     _, path = await with_files(stage, {"a": b"x" * 5100})
     stage.sandboxes.breaks_with = error
@@ -86,9 +80,7 @@ async def test_nothing_is_written_into_a_download_that_breaks(
     assert set(sent.partition(b"\r\n\r\n")[2]) <= set(b"x")
 
 
-async def test_a_reader_that_leaves_is_no_error_of_ours(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_reader_that_leaves_is_no_error_of_ours(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     _, path = await with_files(stage, {"a": b"x" * 30_000_000})
     reader, writer = await asyncio.open_connection("127.0.0.1", stage.http._base_url.port)
     writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
@@ -162,11 +154,7 @@ async def test_a_signed_link_needs_no_token(tmp_path: Path) -> None:
         lease, _ = await with_files(stage, {"big.bin": b"12345"})
         del stage.http.headers["Authorization"]
         url = sign_file_link(
-            stage.ports.links.secret,
-            "https://agent.example/",
-            lease.thread_id,
-            "big.bin",
-            expires_at=time.time() + 60,
+            stage.ports.links.secret, "https://agent.example/", lease.thread_id, "big.bin", expires_at=time.time() + 60
         )
         assert url.startswith("https://agent.example/files/")
         async with stage.http.get(url.removeprefix("https://agent.example")) as response:

@@ -35,9 +35,7 @@ async def read(folder: Path, file_ref: str, *, bytes_max: int = 100) -> bytes:
 
 
 async def test_what_is_stored_can_be_read_more_than_once(tmp_path: Path) -> None:
-    file_ref, size = await upload_spool.store_upload(
-        tmp_path / "u", pieces(b"ab", b"c"), bytes_max=3
-    )
+    file_ref, size = await upload_spool.store_upload(tmp_path / "u", pieces(b"ab", b"c"), bytes_max=3)
     assert size == 3
     assert await read(tmp_path / "u", file_ref) == b"abc"
     assert await read(tmp_path / "u", file_ref) == b"abc"
@@ -69,14 +67,7 @@ async def test_a_broken_store_leaves_no_half_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "file_ref",
-    [
-        "",
-        "spool:",
-        "spool:../../etc/passwd",
-        "slack:x",
-        "other:01a1fc67-4fe4-771b-bfd6-5dbca28ae52c",
-        "spool:a/b",
-    ],
+    ["", "spool:", "spool:../../etc/passwd", "slack:x", "other:01a1fc67-4fe4-771b-bfd6-5dbca28ae52c", "spool:a/b"],
 )
 async def test_a_reference_of_others_opens_nothing(tmp_path: Path, file_ref: str) -> None:
     with pytest.raises(AgentError, match="cannot be opened"):
@@ -109,10 +100,7 @@ async def until_empty(folder: Path) -> None:
 
 async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:
     await stale(tmp_path)
-    sweeping = spawn(
-        upload_spool.delete_old_uploads_periodically(tmp_path, interval_seconds=0.01),
-        name="sweeper",
-    )
+    sweeping = spawn(upload_spool.delete_old_uploads_periodically(tmp_path, interval_seconds=0.01), name="sweeper")
     try:
         await until_empty(tmp_path)
         await stale(tmp_path)

@@ -59,9 +59,7 @@ async def opened(stage: Stage, *, seconds: float = 600) -> TakeoverVisitor:
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     journal = SqlRunJournal(stage.database)
     inputs = tuple(one.input_id for one in await journal.inputs(lease))
-    assert await journal.finish(
-        lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended)
-    )
+    assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
     stage.received.clear()
     return TakeoverVisitor(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
 
@@ -114,9 +112,7 @@ async def test_the_cookie_is_for_this_page_alone(visitor: TakeoverVisitor) -> No
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://[", None])
-async def test_other_sites_can_neither_start_nor_steer(
-    visitor: TakeoverVisitor, origin: str | None
-) -> None:
+async def test_other_sites_can_neither_start_nor_steer(visitor: TakeoverVisitor, origin: str | None) -> None:
     headers = {} if origin is None else {"Origin": origin}
     assert (await visitor.start(headers=headers)).status == 403
     assert (await visitor.start()).status == 200
@@ -169,9 +165,7 @@ async def test_a_deleted_conversation_gets_no_new_sandbox(visitor: TakeoverVisit
     assert visitor.stage.sandboxes.opened == []
 
 
-async def test_a_page_that_is_open_when_its_conversation_is_deleted_gets_no_sandbox(
-    visitor: TakeoverVisitor,
-) -> None:
+async def test_a_page_that_is_open_when_its_conversation_is_deleted_gets_no_sandbox(visitor: TakeoverVisitor) -> None:
     await visitor.start()
     await visitor.stage.ports.conversations.forget(visitor.thread_id)
     path = f"{visitor.path}/socket"
@@ -198,9 +192,7 @@ async def test_where_another_answer_came_first_it_is_a_message(visitor: Takeover
     await visitor.start()
     await visitor.stage.send(visitor.thread_id, "never mind")
     visitor.stage.received.clear()
-    async with visitor.stage.http.post(
-        f"{visitor.path}/finish", headers=visitor.own, json={}
-    ) as answer:
+    async with visitor.stage.http.post(f"{visitor.path}/finish", headers=visitor.own, json={}) as answer:
         assert answer.status == 200
     (said,) = visitor.stage.received
     assert isinstance(said, IncomingMessage)

@@ -52,14 +52,10 @@ async def jails() -> AsyncIterator[LocalSandboxProvider]:
         yield provider
 
 
-async def test_a_person_works_in_the_browser_and_hands_it_back(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_a_person_works_in_the_browser_and_hands_it_back(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene:
         async with helper(scene.link) as person:
-            await expect(person.page.locator("#task")).to_have_text(
-                "Please log in.\nThen hand back."
-            )
+            await expect(person.page.locator("#task")).to_have_text("Please log in.\nThen hand back.")
             await person.keep_picture("welcome")
             await person.begin()
             assert "A person has taken over the browser" in await scene.agent_sees()
@@ -91,9 +87,7 @@ async def test_a_person_works_in_the_browser_and_hands_it_back(
         assert thread["ask"] is None
 
 
-async def test_what_no_picture_shows_is_shown_by_the_page(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_what_no_picture_shows_is_shown_by_the_page(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         dialog = person.page.locator("#ask")
@@ -128,9 +122,7 @@ async def test_tabs_and_addresses(jails: LocalSandboxProvider, tmp_path: Path) -
         await person.sees("Second")
         await expect(person.page.get_by_role("tab")).to_have_count(2)
         await person.page.get_by_role("tab").first.click()
-        await expect(person.page.get_by_role("tab").first).to_have_attribute(
-            "aria-selected", "true"
-        )
+        await expect(person.page.get_by_role("tab").first).to_have_attribute("aria-selected", "true")
         await person.page.get_by_role("button", name="Close Second").click()
         await expect(person.page.get_by_role("tab")).to_have_count(1)
 
@@ -159,18 +151,14 @@ async def test_the_clipboard_and_input_methods(jails: LocalSandboxProvider, tmp_
         session = await person.context.new_cdp_session(person.page)
         for text in ("に", "にほ", "にほん"):
             await session.send(
-                "Input.imeSetComposition",
-                {"text": text, "selectionStart": len(text), "selectionEnd": len(text)},
+                "Input.imeSetComposition", {"text": text, "selectionStart": len(text), "selectionEnd": len(text)}
             )
         await session.send("Input.insertText", {"text": "日本"})
         await person.sees("Typed copyme日本")
 
 
 async def test_a_phone(jails: LocalSandboxProvider, tmp_path: Path) -> None:
-    async with (
-        waiting(tmp_path, jails, PAGE) as scene,
-        helper(scene.link, PHONE, is_phone=True) as person,
-    ):
+    async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link, PHONE, is_phone=True) as person:
         await person.keep_picture("phone-welcome")
         await person.begin()
         await person.keep_picture("phone")
@@ -194,9 +182,7 @@ async def test_a_phone(jails: LocalSandboxProvider, tmp_path: Path) -> None:
         await person.keep_picture("phone-done")
 
 
-async def fingers(
-    person: Helper, start: tuple[int, int], end: tuple[int, int], *, hold_seconds: float = 0
-) -> None:
+async def fingers(person: Helper, start: tuple[int, int], end: tuple[int, int], *, hold_seconds: float = 0) -> None:
     """One finger from a point of the agent's page to another; held for a moment first, it drags."""
     box = await person.screen.bounding_box()
     assert box is not None
@@ -215,9 +201,7 @@ async def fingers(
     await touch("touchEnd")
 
 
-async def test_a_reload_goes_on_and_nobody_else_may(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_a_reload_goes_on_and_nobody_else_may(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         note = person.page.get_by_label("Note to the agent")
@@ -229,18 +213,14 @@ async def test_a_reload_goes_on_and_nobody_else_may(
         await person.sees("Pressed")
 
         async with helper(scene.link) as stranger:
-            await expect(stranger.page.locator("main")).to_contain_text(
-                "already used in another browser"
-            )
+            await expect(stranger.page.locator("main")).to_contain_text("already used in another browser")
             await expect(stranger.page.get_by_role("button")).to_have_count(0)
         await person.hand_back()
         await person.page.reload()
         await expect(person.page.locator("main")).to_contain_text("was handed back already")
 
 
-async def test_a_crash_of_the_browser_is_told_to_the_person(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_a_crash_of_the_browser_is_told_to_the_person(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         found = await run(scene.sandbox, CHROMIUMS)
@@ -251,9 +231,7 @@ async def test_a_crash_of_the_browser_is_told_to_the_person(
         await person.sees("Begin")
 
 
-async def test_what_pages_call_themselves_is_text(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_what_pages_call_themselves_is_text(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     page = "<title>&lt;img src=x onerror=alert(1)&gt;</title><p>x"
     async with waiting(tmp_path, jails, page) as scene, helper(scene.link) as person:
         await person.begin()
@@ -280,9 +258,7 @@ async def test_pictures_whose_receipts_are_lost_are_followed_by_new_ones(
             raise AssertionError("the browser went away")
 
 
-async def test_tabs_that_stay_as_they_are_are_not_made_anew(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_tabs_that_stay_as_they_are_are_not_made_anew(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         await person.page.evaluate("document.querySelector('.tab .close').dataset.mark = 'kept'")

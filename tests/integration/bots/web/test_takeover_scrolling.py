@@ -32,9 +32,7 @@ async def jails() -> AsyncIterator[LocalSandboxProvider]:
         yield provider
 
 
-async def test_a_click_while_somebody_scrolls_is_seen_soon(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_a_click_while_somebody_scrolls_is_seen_soon(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         taken = await click_to_pixel_ms(person, clicks=12)
@@ -42,9 +40,7 @@ async def test_a_click_while_somebody_scrolls_is_seen_soon(
     assert max(taken) < 5_000  # the figure for one click is in docs/developers/performance.md
 
 
-async def test_no_key_is_lost_while_somebody_types_fast(
-    jails: LocalSandboxProvider, tmp_path: Path
-) -> None:
+async def test_no_key_is_lost_while_somebody_types_fast(jails: LocalSandboxProvider, tmp_path: Path) -> None:
     async with waiting(tmp_path, jails, PAGE) as scene, helper(scene.link) as person:
         await person.begin()
         await person.click(60, 60)

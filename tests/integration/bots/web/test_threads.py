@@ -43,11 +43,7 @@ async def test_a_message_starts_a_run_and_the_next_one_joins_it(stage: Stage) ->
     run_id = await stage.send(thread_id, "count the lines")
     assert await stage.send(thread_id, "and the words") == run_id
     shown = await stage.json("GET", f"/api/thread/{thread_id}")
-    assert (shown["state"], shown["active_run_id"], shown["sandbox_id"]) == (
-        "running",
-        run_id,
-        None,
-    )
+    assert (shown["state"], shown["active_run_id"], shown["sandbox_id"]) == ("running", run_id, None)
     message = stage.received[0]
     assert isinstance(message, IncomingMessage)
     assert (message.text, message.is_addressed) == ("count the lines", True)
@@ -59,10 +55,7 @@ async def test_a_message_has_an_author(stage: Stage) -> None:
     await stage.json("POST", path, json={"text": "a", "author": "Kim\n Lee"}, status=202)
     await stage.json("POST", path, json={"text": "b"}, status=202)
     authors = [one.author for one in stage.received if isinstance(one, IncomingMessage)]
-    assert [(one.person_id, one.name) for one in authors] == [
-        ("api", "Kim Lee"),
-        ("api", "HTTP API"),
-    ]
+    assert [(one.person_id, one.name) for one in authors] == [("api", "Kim Lee"), ("api", "HTTP API")]
     await stage.json("POST", path, json={"text": "c", "author": "x" * 101}, status=413)
 
 
@@ -107,11 +100,7 @@ async def test_uploads_wait_in_the_spool(stage: Stage, tmp_path: Path) -> None:
     await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=202)
     table, empty = only_message(stage).files
     assert (table.name, table.mime_type, table.size_bytes) == ("table.csv", "text/csv", 3600)
-    assert (empty.name, empty.mime_type, empty.size_bytes) == (
-        "empty.bin",
-        "application/octet-stream",
-        0,
-    )
+    assert (empty.name, empty.mime_type, empty.size_bytes) == ("empty.bin", "application/octet-stream", 0)
     source = UploadSource(tmp_path / "uploads")
     assert b"".join([p async for p in source.open(table, bytes_max=10_000)]) == b"a,b\n" * 900
     assert [p async for p in source.open(empty, bytes_max=10_000)] == []
@@ -142,9 +131,7 @@ def test_a_file_name_is_made_safe(name: str, safe: str) -> None:
     assert sanitize_file_name(name) == safe
 
 
-async def test_a_file_over_the_limit_is_refused_and_nothing_stays(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_a_file_over_the_limit_is_refused_and_nothing_stays(stage: Stage, tmp_path: Path) -> None:
     thread_id = await stage.thread()
     body = form("x", ("ok.txt", b"ok", "text/plain"), ("big", b"x" * 100_001, "text/plain"))
     answer = await stage.json("POST", f"/api/thread/{thread_id}/messages", data=body, status=413)
@@ -266,9 +253,7 @@ async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) ->
 async def test_a_chat_thread_can_be_read_but_not_written(stage: Stage) -> None:
     thread_id = await stage.foreign_thread()
     await stage.json("GET", f"/api/thread/{thread_id}")
-    answer = await stage.json(
-        "POST", f"/api/thread/{thread_id}/messages", json={"text": "x"}, status=409
-    )
+    answer = await stage.json("POST", f"/api/thread/{thread_id}/messages", json={"text": "x"}, status=409)
     assert answer["error"] == "not_an_api_thread"
 
 

@@ -54,9 +54,7 @@ def stage(world: World, tmp_path: Path) -> RosterStage:
     return stage
 
 
-async def test_a_message_goes_before_a_thread_before_a_channel_before_the_default(
-    stage: RosterStage,
-) -> None:
+async def test_a_message_goes_before_a_thread_before_a_channel_before_the_default(stage: RosterStage) -> None:
     world = stage.world
     assert "# Your role here" not in await stage.heard()
     stage.chosen[world.address.channel_id] = "alpha"
@@ -83,12 +81,8 @@ async def test_what_a_run_records_bears_its_agent(stage: RosterStage) -> None:
     assert (run.agent_id, version.definition.prompt) == ("alpha", "I am alpha.")
     events = await world.deps.stores.conversations.events(run_id)
     assert any(isinstance(one.event, TurnStarted) for one in events)
-    assert {(one.agent_id, one.agent_version_id) for one in events} == {
-        ("alpha", version.agent_version_id)
-    }
-    assert {one.agent_version_id for one in await world.messages(run_id)} == {
-        version.agent_version_id
-    }
+    assert {(one.agent_id, one.agent_version_id) for one in events} == {("alpha", version.agent_version_id)}
+    assert {one.agent_version_id for one in await world.messages(run_id)} == {version.agent_version_id}
 
 
 async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(stage: RosterStage) -> None:
@@ -111,9 +105,7 @@ async def test_a_version_is_recorded_once_for_each_content(stage: RosterStage) -
     assert sorted(one.number for one in stage.roster.recorded.values()) == [1, 2]
 
 
-async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_that_failed(
-    stage: RosterStage,
-) -> None:
+async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_that_failed(stage: RosterStage) -> None:
     world = stage.world
     asking = await world.say("hello", agent_id="gamma")
     world.model.turns.append(calls(("ask", '{"text": "Which?"}')))
@@ -134,8 +126,5 @@ def test_a_strange_name_is_said_again_without_its_signs() -> None:
     agents: Mapping[str, AgentDefinition] = {
         name: AgentDefinition(agent_id=name, name="A", description="B") for name in ("b", "a")
     }
-    assert (
-        unknown_agent_message("<!channel> *x*", agents)
-        == "There is no agent channelx. There are: a, b."
-    )
+    assert unknown_agent_message("<!channel> *x*", agents) == "There is no agent channelx. There are: a, b."
     assert unknown_agent_message("<>", agents) == "There is no agent of that name. There are: a, b."

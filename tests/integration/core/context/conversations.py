@@ -9,19 +9,7 @@ from core.context.tokens import with_token_count
 from core.dialects.native import NativeDialect
 from core.domain.messages import JsonObject, Message, MessageType, ToolCall
 
-_WORDS = [
-    "the",
-    "a",
-    "plan",
-    "file",
-    "run",
-    "of",
-    "result",
-    "check",
-    "42",
-    "/workspace/data.csv",
-    "None\n",
-]
+_WORDS = ["the", "a", "plan", "file", "run", "of", "result", "check", "42", "/workspace/data.csv", "None\n"]
 _DIALECT = NativeDialect()
 
 
@@ -31,12 +19,8 @@ def words(count: int, *, seed: int = 1) -> str:
     return " ".join(chooser.choice(_WORDS) for _ in range(count))
 
 
-def message(
-    kind: MessageType, content: JsonObject, *, run_id: str = "run", is_llm: bool = True
-) -> Message:
-    return with_token_count(
-        Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id=run_id)
-    )
+def message(kind: MessageType, content: JsonObject, *, run_id: str = "run", is_llm: bool = True) -> Message:
+    return with_token_count(Message(type=kind, content=content, is_llm_message=is_llm, thread_id="t", run_id=run_id))
 
 
 def said(text: str) -> Message:
@@ -49,9 +33,7 @@ def answered(text: str) -> Message:
 
 def call_and_result(number: int, *, argument: str, output: JsonValue) -> tuple[Message, Message]:
     """A native call of a command, and what came back."""
-    call = ToolCall(
-        name="execute_command", arguments={"command": argument}, call_id=f"call_{number}"
-    )
+    call = ToolCall(name="execute_command", arguments={"command": argument}, call_id=f"call_{number}")
     result: JsonObject = {"success": True, "output": output, "error": None}
     return (
         message("assistant", _DIALECT.assistant_content("I look.", [call])),
@@ -63,7 +45,5 @@ def long_thread(turns: int, *, words_each: int) -> Sequence[Message]:
     """A request, and turns of a call with its result."""
     messages = [said(words(words_each))]
     for number in range(turns):
-        messages += call_and_result(
-            number, argument=words(60, seed=number), output=words(words_each, seed=-number)
-        )
+        messages += call_and_result(number, argument=words(60, seed=number), output=words(words_each, seed=-number))
     return messages

@@ -27,18 +27,10 @@ def read(
 ) -> tuple[str, list[ToolCall], str]:
     parser = ReactDialect().parser(TOOLS, calls_max=calls_max)
     ends = [0, *cuts, len(text)]
-    parsed = [
-        item
-        for start, end in pairwise(ends)
-        for item in parser.feed(TextDelta(text=text[start:end]))
-    ]
+    parsed = [item for start, end in pairwise(ends) for item in parser.feed(TextDelta(text=text[start:end]))]
     parsed.extend(parser.close(is_whole=is_whole))
     visible = "".join(item.text for item in parsed if isinstance(item, DisplayText))
-    return (
-        visible,
-        [item.call for item in parsed if isinstance(item, CallComplete)],
-        parser.raw_text,
-    )
+    return (visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.raw_text)
 
 
 def shape(found: tuple[str, list[ToolCall], str]) -> object:
@@ -192,9 +184,7 @@ ANSWERS = st.lists(PARTS | st.text(max_size=4), max_size=24).map("".join)
 
 
 @given(text=ANSWERS, picks=st.lists(st.integers(0, 10_000), max_size=12), is_whole=st.booleans())
-def test_cutting_an_answer_anywhere_changes_nothing(
-    text: str, picks: list[int], is_whole: bool
-) -> None:
+def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool) -> None:
     cuts = sorted({select_dialect % (len(text) + 1) for select_dialect in picks})
     whole = shape(read(text, is_whole=is_whole))
     assert shape(read(text, cuts=cuts, is_whole=is_whole)) == whole
@@ -237,20 +227,12 @@ def test_the_setting_picks_it() -> None:
 async def test_a_run_goes_from_action_to_observation_to_final_answer(world: World) -> None:
     world.with_deps(dialect=ReactDialect())
     first = 'Thought: I will.\nAction: echo\nAction Input: {"text": "a"}\nObservation: made up'
-    world.model.turns = [
-        answer(*pieces(first)),
-        answer(*pieces("Thought: Done.\nFinal Answer: It said a.")),
-    ]
+    world.model.turns = [answer(*pieces(first)), answer(*pieces("Thought: Done.\nFinal Answer: It said a."))]
     run_id = await world.run("go")
     assert world.bench.said == ["a"]
     first_request, second = world.model.requests
     assert first_request.stop_sequences == ("\nObservation:",)
-    assert [message["role"] for message in second.messages] == [
-        "system",
-        "user",
-        "assistant",
-        "user",
-    ]
+    assert [message["role"] for message in second.messages] == ["system", "user", "assistant", "user"]
     assert "made up" not in str(second.messages)
     last = (await world.events(run_id))[-1]
     assert isinstance(last, RunFinished)

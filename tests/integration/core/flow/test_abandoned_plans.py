@@ -42,9 +42,7 @@ async def test_a_run_that_is_given_up_leaves_no_step_under_way(flow_world: World
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
 
 
-async def test_a_run_that_fails_before_its_plan_is_taken_up_leaves_no_step_under_way(
-    flow_world: World,
-) -> None:
+async def test_a_run_that_fails_before_its_plan_is_taken_up_leaves_no_step_under_way(flow_world: World) -> None:
     run_id = await died(flow_world, 1)
 
     async def broken(_servers: object) -> Sequence[Tool[Any]]:
@@ -56,9 +54,7 @@ async def test_a_run_that_fails_before_its_plan_is_taken_up_leaves_no_step_under
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
 
 
-async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(
-    flow_world: World,
-) -> None:
+async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(flow_world: World) -> None:
     run_id = await died(flow_world, 1)
     await flow_world.stop(run_id)
     await execute(run_id, flow_world.deps)

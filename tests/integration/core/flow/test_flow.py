@@ -12,9 +12,7 @@ from tests.integration.core.flow.conftest import asked, last, offered, plan_of, 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
 
-async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(
-    flow_world: World,
-) -> None:
+async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [
         planned(*TWO),
@@ -59,22 +57,14 @@ async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: 
 
 async def test_agents_with_other_dialects_read_each_others_calls(flow_world: World) -> None:
     world = flow_world
-    world.model.turns = [
-        planned(*TWO),
-        text("one"),
-        text(invokes(("echo", {"text": "b"}))),
-        text("two"),
-        text("both"),
-    ]
+    world.model.turns = [planned(*TWO), text("one"), text(invokes(("echo", {"text": "b"}))), text("two"), text("both")]
     run_id = await world.run("add the figures")
     assert await said(world, run_id) == "both"
     assert world.bench.said == ["b"]
     in_xml = world.model.requests[2]
     assert in_xml.tools == ()
     assert not any(one.get("tool_calls") or one["role"] == "tool" for one in in_xml.messages)
-    assert '<invoke name="planning">' in str(in_xml.messages[2]["content"]) + str(
-        in_xml.messages[3]["content"]
-    )
+    assert '<invoke name="planning">' in str(in_xml.messages[2]["content"]) + str(in_xml.messages[3]["content"])
     assert any(one.get("tool_calls") for one in world.model.requests[-1].messages)
 
 
@@ -89,22 +79,13 @@ async def test_what_the_flow_says_is_marked_and_no_persons(flow_world: World) ->
 
 async def test_a_name_that_nobody_has_is_told_and_stored_nowhere(flow_world: World) -> None:
     world = flow_world
-    world.model.turns = [
-        planned("[wizard] Do magic"),
-        planned("[research] Do it"),
-        text("done"),
-        text("all done"),
-    ]
+    world.model.turns = [planned("[wizard] Do magic"), planned("[research] Do it"), text("done"), text("all done")]
     run_id = await world.run("go")
-    assert "Nobody here is named wizard. The agents are: research, data-analysis." in asked(
-        world, 1
-    )
+    assert "Nobody here is named wizard. The agents are: research, data-analysis." in asked(world, 1)
     assert [step.text for step in (await plan_of(world, run_id)).steps] == ["[research] Do it"]
 
 
-async def test_without_a_plan_from_the_model_the_default_one_is_carried_out(
-    flow_world: World,
-) -> None:
+async def test_without_a_plan_from_the_model_the_default_one_is_carried_out(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [text("Let me think."), text("done"), text("right"), text("Here it is.")]
     run_id = await world.run("go")
@@ -140,9 +121,7 @@ async def test_a_plain_answer_ends_its_step_and_only_that(flow_world: World) -> 
     assert (await last(world, run_id)).finish_reason == "stop"
 
 
-async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_asked_about(
-    flow_world: World,
-) -> None:
+async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_asked_about(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [
         planned("[research] Open the door", "Go in"),
@@ -188,10 +167,7 @@ async def test_a_step_without_end_is_tried_again_and_then_asked_about(flow_world
 
 async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World) -> None:
     world = flow_world.with_deps(policy=LoopPolicy(turns_max=6))
-    world.model.turns = [
-        planned("A", "B"),
-        *[calls(("echo", json.dumps({"text": str(n)}))) for n in range(9)],
-    ]
+    world.model.turns = [planned("A", "B"), *[calls(("echo", json.dumps({"text": str(n)}))) for n in range(9)]]
     run_id = await world.run("go")
     ended = await last(world, run_id)
     assert (ended.finish_reason, ended.can_continue) == ("max_iterations", True)

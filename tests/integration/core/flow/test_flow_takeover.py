@@ -58,10 +58,7 @@ class Knowing:
         name, arguments = call
         if self.dialect.name == "native":
             return calls((name, json.dumps(arguments)))
-        written = {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in arguments.items()
-        }
+        written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
         return text(invokes((name, written)))
 
 
@@ -88,12 +85,7 @@ class DyingPlans(SqlPlans):
     death: Death
 
     async def change(
-        self,
-        thread_id: str,
-        how: Callable[[Plans], Plans],
-        *,
-        lease: Lease | None = None,
-        key: str = "",
+        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
     ) -> Plans:
         self.death.passes("plans.before")
         after = await super().change(thread_id, how, lease=lease, key=key)
@@ -128,11 +120,7 @@ async def told(world: World, death: Death) -> str:
     run_id = await world.say("do one and two")
     worker_id = new_id()
     mortal = replace_dependencies(
-        healthy,
-        claims=Vanishing(world.database),
-        plans=plans,
-        journal=journal,
-        worker_id=worker_id,
+        healthy, claims=Vanishing(world.database), plans=plans, journal=journal, worker_id=worker_id
     )
     with suppress(asyncio.CancelledError):
         await execute(run_id, mortal)
@@ -143,9 +131,7 @@ async def told(world: World, death: Death) -> str:
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()], ids=["native", "xml"])
-@pytest.mark.parametrize(
-    "place", ["plans.before", "plans.after", "write.before", "write.after", "finish.before"]
-)
+@pytest.mark.parametrize("place", ["plans.before", "plans.after", "write.before", "write.after", "finish.before"])
 async def test_a_flow_comes_to_its_end_wherever_its_worker_dies(
     flow_world: World, place: str, dialect: Dialect
 ) -> None:
@@ -175,25 +161,14 @@ async def is_whole(world: World, run_id: str) -> None:
     signs = Counter(json.dumps(one.metadata["flow"]) for one in history if one.metadata.get("flow"))
     assert set(signs.values()) == {1}
     assert sum(one.type == "assistant" for one in history) == TURNS
-    asked = [
-        str(call["id"])
-        for one in history
-        for call in json.loads(json.dumps(one.content.get("tool_calls") or []))
-    ]
-    answered = [
-        str(one.content["tool_call_id"]) for one in history if "tool_call_id" in one.content
-    ]
+    asked = [str(call["id"]) for one in history for call in json.loads(json.dumps(one.content.get("tool_calls") or []))]
+    answered = [str(one.content["tool_call_id"]) for one in history if "tool_call_id" in one.content]
     assert asked == answered
 
 
-async def test_a_team_goes_on_as_it_began_after_a_takeover(
-    flow_world: World, tmp_path: Path
-) -> None:
+async def test_a_team_goes_on_as_it_began_after_a_takeover(flow_world: World, tmp_path: Path) -> None:
     world, folder = flow_world, tmp_path / "agents"
-    world.model.turns = [
-        planned("[research] One", "[data-analysis] Two"),
-        calls(("wait", '{"text": "first"}')),
-    ]
+    world.model.turns = [planned("[research] One", "[data-analysis] Two"), calls(("wait", '{"text": "first"}'))]
     run_id = await world.say("do one and two")
     worker_id = new_id()
     healthy = world.deps

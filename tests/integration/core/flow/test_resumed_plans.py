@@ -40,10 +40,7 @@ async def test_a_skipped_step_stays_in_sight_and_is_left_out(flow_world: World) 
     run_id = await world.run("skip")
     assert await said(world, run_id) == "I am in."
     plan = await plan_of(world, run_id)
-    assert [(step.status, step.notes) for step in plan.steps] == [
-        ("skipped", "skipped"),
-        ("completed", "inside"),
-    ]
+    assert [(step.status, step.notes) for step in plan.steps] == [("skipped", "skipped"), ("completed", "inside")]
     assert (await shown(world, run_id))[-1] == ["blocked", "done"]
 
 
@@ -52,9 +49,7 @@ async def test_stopping_there_tells_what_was_done_and_asks_no_model(flow_world: 
     world.model.turns = [planned("Look", "Open"), text("a door"), *BLOCKED]
     await world.run("go in")
     run_id = await world.run("Stop here")
-    assert await said(world, run_id) == (
-        "The plan was given up. Done:\n- Look: a door\n\nNot done:\n- Open (no key)"
-    )
+    assert await said(world, run_id) == ("The plan was given up. Done:\n- Look: a door\n\nNot done:\n- Open (no key)")
     assert world.model.turns == []
     world.model.turns = [planned("Other"), text("x"), text("y")]
     run_id = await world.run("Do something else")
@@ -68,10 +63,7 @@ async def test_a_new_plan_keeps_what_is_done(flow_world: World) -> None:
     world.model.turns = [planned("Climb in", command="update"), text("climbed"), text("I am in.")]
     run_id = await world.run("Make a new plan")
     plan = await plan_of(world, run_id)
-    assert [(step.text, step.status) for step in plan.steps] == [
-        ("Look", "completed"),
-        ("Climb in", "completed"),
-    ]
+    assert [(step.text, step.status) for step in plan.steps] == [("Look", "completed"), ("Climb in", "completed")]
 
 
 async def test_other_words_are_a_hint_that_the_planner_looks_at(flow_world: World) -> None:
@@ -109,11 +101,7 @@ async def test_a_planner_may_ask_before_there_is_a_plan(flow_world: World) -> No
 
 async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: World) -> None:
     world = flow_world.with_deps(policy=LoopPolicy(turns_max=3))
-    world.model.turns = [
-        planned("A", "B"),
-        calls(("echo", '{"text": "1"}')),
-        calls(("echo", '{"text": "2"}')),
-    ]
+    world.model.turns = [planned("A", "B"), calls(("echo", '{"text": "1"}')), calls(("echo", '{"text": "2"}'))]
     first = await world.run("go")
     assert (await last(world, first)).can_continue
     run_id = await world.stops.retry(first, "key", continues=True)
@@ -124,9 +112,7 @@ async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: 
     assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
 
 
-async def test_a_model_that_cannot_be_reached_is_asked_about_with_its_reason(
-    flow_world: World,
-) -> None:
+async def test_a_model_that_cannot_be_reached_is_asked_about_with_its_reason(flow_world: World) -> None:
     world = flow_world
     down: Played = [ModelUnavailable("The model is down.")]
     world.model.turns = [planned("A"), *([down] * 3)]
@@ -143,9 +129,7 @@ async def test_what_cannot_pass_is_tried_once(flow_world: World) -> None:
     assert (await shown(world, run_id))[-1] == ["blocked"]
 
 
-async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(
-    flow_world: World,
-) -> None:
+async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [[ModelRejected("No such model.")]]
     first = await world.run("go")
@@ -241,12 +225,8 @@ async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: W
         ("skip the second chapter", None),
     ],
 )
-def test_choices_are_read_from_words_with_their_author_before_them(
-    words: str, choice: str | None
-) -> None:
+def test_choices_are_read_from_words_with_their_author_before_them(words: str, choice: str | None) -> None:
 
     message = flow_message(FlowMessageTag(phase="asked", key="k"), "x", thread_id="t", run_id="r")
     content: JsonObject = {"role": "user", "content": f"alice (U1):\n{words}"}
-    assert (
-        parse_step_choice(replace(message, content=content, metadata={"author": "alice"})) == choice
-    )
+    assert parse_step_choice(replace(message, content=content, metadata={"author": "alice"})) == choice

@@ -41,22 +41,15 @@ class KnowledgeStage:
     def run_knowledge(self, reply: Callable[[str], str] | None = None) -> RunKnowledge:
         ask = Asked(reply) if reply else None
         return RunKnowledge(
-            knowledge_base=self.knowledge_base,
-            thread_id=self.thread_id,
-            agent_id=AGENT.owner_id,
-            ask=ask,
+            knowledge_base=self.knowledge_base, thread_id=self.thread_id, agent_id=AGENT.owner_id, ask=ask
         )
 
     async def put(self, scope: Scope, name: str, *pages: str) -> KnowledgeEntry:
         """A document of numbered pages."""
         document = Document(
-            title="",
-            kind="pdf",
-            pages=tuple(Page(number, "", text) for number, text in enumerate(pages, start=1)),
+            title="", kind="pdf", pages=tuple(Page(number, "", text) for number, text in enumerate(pages, start=1))
         )
-        return await self.knowledge_base.keep(
-            scope, name, document, content_hash=f"{name}{hash(pages)}", size_bytes=1
-        )
+        return await self.knowledge_base.keep(scope, name, document, content_hash=f"{name}{hash(pages)}", size_bytes=1)
 
 
 @pytest.fixture

@@ -40,9 +40,7 @@ def pdf(pages: Sequence[str]) -> bytes:
     kids: list[str] = []
     for text in pages:
         lines = [line.replace("(", "\\(").replace(")", "\\)") for line in text.split("\n")]
-        drawn = (
-            "BT /F1 12 Tf 14 TL 50 750 Td " + " T* ".join(f"({one}) Tj" for one in lines) + " ET"
-        )
+        drawn = "BT /F1 12 Tf 14 TL 50 750 Td " + " T* ".join(f"({one}) Tj" for one in lines) + " ET"
         objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
         objects.append(
             "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >>"
@@ -61,9 +59,7 @@ def _pdf_file(objects: Sequence[str]) -> bytes:
     start = len(out)
     out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n".encode()
     out += b"".join(f"{place:010} 00000 n \n".encode() for place in places)
-    out += (
-        f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n".encode()
-    )
+    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n".encode()
     return bytes(out)
 
 

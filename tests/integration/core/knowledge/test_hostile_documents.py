@@ -24,9 +24,7 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 
-BOMB_ENTITIES = "".join(
-    f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "lol" * 10}">' for n in range(12)
-)
+BOMB_ENTITIES = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "lol" * 10}">' for n in range(12))
 BILLION_LAUGHS = f"<?xml version='1.0'?><!DOCTYPE x [{BOMB_ENTITIES}]><x>&e11;</x>".encode()
 
 
@@ -50,9 +48,7 @@ BILLION_LAUGHS = f"<?xml version='1.0'?><!DOCTYPE x [{BOMB_ENTITIES}]><x>&e11;</
         ("a.csv", b"a,b\n", None),
     ],
 )
-async def test_what_cannot_be_read_is_told_in_a_sentence(
-    name: str, content: bytes, sentence: str | None
-) -> None:
+async def test_what_cannot_be_read_is_told_in_a_sentence(name: str, content: bytes, sentence: str | None) -> None:
     if sentence is None:
         assert (await parsed(content, name)).pages
         return
@@ -78,9 +74,7 @@ async def test_a_zip_bomb_is_not_unpacked() -> None:
 
 
 async def test_a_part_that_lies_about_its_size_unpacks_to_no_more_than_it_says() -> None:
-    bomb = bytearray(
-        made_files.with_part(made_files.word(), "word/document.xml", bytes(90_000_000))
-    )
+    bomb = bytearray(made_files.with_part(made_files.word(), "word/document.xml", bytes(90_000_000)))
     true_size, false_size = struct.pack("<I", 90_000_000), struct.pack("<I", 100)
     assert bomb.count(true_size) == 2
     with pytest.raises(DocumentError, match="damaged"):
@@ -142,10 +136,7 @@ async def test_deep_nesting_costs_nothing_in_html_and_ends_in_a_sentence_in_word
     assert deep.pages[0].text == "deep"
 
     body = b"<w:tbl><w:tr><w:tc>" * 20_000
-    word = (
-        b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>'
-        + body
-    )
+    word = b'<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>' + body
     with pytest.raises(DocumentError):
         await parsed(made_files.with_part(made_files.word(), "word/document.xml", word), "a.docx")
 
@@ -229,9 +220,7 @@ for attempt in (
 """
 
 
-async def test_the_reader_can_neither_connect_nor_start_programs_nor_write_files(
-    tmp_path: Path,
-) -> None:
+async def test_the_reader_can_neither_connect_nor_start_programs_nor_write_files(tmp_path: Path) -> None:
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", CONFINED, str(tmp_path / "written")],

@@ -42,11 +42,7 @@ async def test_slides_are_pages_with_their_title_table_and_notes() -> None:
     document = await parsed(made_files.slides(), "talk.pptx")
 
     assert document.pages == (
-        Page(
-            2,
-            "Results",
-            "# Results\n\nSales doubled.\n\n| Q1 | 17 |\n| --- | --- |\n\nSay it slowly.",
-        ),
+        Page(2, "Results", "# Results\n\nSales doubled.\n\n| Q1 | 17 |\n| --- | --- |\n\nSay it slowly."),
     )
 
 
@@ -120,9 +116,7 @@ async def test_a_web_page_keeps_headings_lists_and_tables_and_loses_scripts() ->
 CHINESE = "知识库可以回答问题，数据不会丢失。" * 3
 
 
-@pytest.mark.parametrize(
-    "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "gb18030", "utf-32"]
-)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "gb18030", "utf-32"])
 async def test_chinese_text_is_read_in_any_usual_encoding(encoding: str) -> None:
     content = (CHINESE + "abc, def and so on. " * 20).encode(encoding)
     document = await parsed(content, "a.txt")
@@ -186,10 +180,7 @@ async def test_a_formula_that_no_program_has_calculated_is_shown() -> None:
     document = await parsed(made_files.sheet_with_formulas(), "sum.xlsx")
 
     left_out, sheet = document.pages
-    assert sheet.text.splitlines()[2:] == [
-        "| Bolt | 2.5 |",
-        "| Sum | =SUM(B2:B2) (not calculated) |",
-    ]
+    assert sheet.text.splitlines()[2:] == ["| Bolt | 2.5 |", "| Sum | =SUM(B2:B2) (not calculated) |"]
     assert left_out.text == "[not shown here, of the whole file: 1 charts]"
 
 

@@ -5,12 +5,7 @@ import pytest
 from core.context.tokens import count_text
 from core.domain.errors import ModelRejected
 from core.knowledge.query_expansion import expand_query, parse_keywords
-from core.knowledge.retrieval import (
-    Passage,
-    reciprocal_rank_fusion,
-    retrieve_passages,
-    truncate_to_tokens,
-)
+from core.knowledge.retrieval import Passage, reciprocal_rank_fusion, retrieve_passages, truncate_to_tokens
 from core.knowledge.semantic_search import SemanticSearch
 from storage.sql.stores.knowledge import SqlKnowledgeVectors
 from tests.integration.core.knowledge.conftest import AGENT, Asked, KnowledgeStage
@@ -31,16 +26,12 @@ def test_fusion_sums_the_reciprocal_ranks() -> None:
 async def test_everything_is_taken_where_it_fits(stage: KnowledgeStage) -> None:
     first = await stage.put(AGENT, "a.pdf", "one", "two")
     second = await stage.put(AGENT, "b.pdf", "three")
-    passages = await retrieve_passages(
-        [first, second], ["?"], store=stage.knowledge_base.store, tokens_max=100
-    )
+    passages = await retrieve_passages([first, second], ["?"], store=stage.knowledge_base.store, tokens_max=100)
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("b.pdf", 1)]
 
 
-async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
-    stage: KnowledgeStage,
-) -> None:
+async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(stage: KnowledgeStage) -> None:
     pages = [FILLER] * 40
     pages[30], pages[12] = "The walrus sleeps.", "A walrus eats clams. " + FILLER
     entries = [await stage.put(AGENT, "z.pdf", *pages), await stage.put(AGENT, "y.pdf", FILLER)]
@@ -55,21 +46,15 @@ async def test_the_chunks_that_answer_come_in_document_order_within_the_budget(
 async def test_the_front_of_a_single_document_is_always_there(stage: KnowledgeStage) -> None:
     pages = ["Annual report", "Contents", *[FILLER] * 20, "The walrus sleeps."]
     entry = await stage.put(AGENT, "a.pdf", *pages)
-    passages = await retrieve_passages(
-        [entry], ["walrus"], store=stage.knowledge_base.store, tokens_max=1000
-    )
+    passages = await retrieve_passages([entry], ["walrus"], store=stage.knowledge_base.store, tokens_max=1000)
 
     assert seen(passages) == [("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 23)]
 
 
 @pytest.mark.parametrize("question", ["", "?!", "zebra"])
-async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(
-    stage: KnowledgeStage, question: str
-) -> None:
+async def test_without_a_hit_the_beginnings_are_taken_in_equal_shares(stage: KnowledgeStage, question: str) -> None:
     entries = [await stage.put(AGENT, name, *[FILLER] * 10) for name in ("a.pdf", "b.pdf")]
-    passages = await retrieve_passages(
-        entries, [question], store=stage.knowledge_base.store, tokens_max=1400
-    )
+    passages = await retrieve_passages(entries, [question], store=stage.knowledge_base.store, tokens_max=1400)
 
     assert seen(passages) == [
         ("a.pdf", 1), ("a.pdf", 2), ("a.pdf", 3), ("b.pdf", 1), ("b.pdf", 2), ("b.pdf", 3)
@@ -88,9 +73,7 @@ ABSTRACT = (
 
 
 @pytest.mark.parametrize("pages", [["".join(ABSTRACT)], list(ABSTRACT)], ids=["whole", "sentences"])
-async def test_a_chinese_question_finds_its_sentence(
-    stage: KnowledgeStage, pages: list[str]
-) -> None:
+async def test_a_chinese_question_finds_its_sentence(stage: KnowledgeStage, pages: list[str]) -> None:
     entry = await stage.put(AGENT, "a.pdf", *pages)
     passages = await retrieve_passages(
         [entry], ["这个模型要训练多久？"], store=stage.knowledge_base.store, tokens_max=200
@@ -128,20 +111,14 @@ async def test_meaning_finds_what_words_do_not_and_its_absence_costs_nothing(
     other = await stage.put(AGENT, "b.pdf", FILLER)
 
     found = await retrieve_passages(
-        [entry, other],
-        ["hh zebra"],
-        store=store,
-        tokens_max=700,
-        semantics=SemanticSearch(Letters(), vectors),
+        [entry, other], ["hh zebra"], store=store, tokens_max=700, semantics=SemanticSearch(Letters(), vectors)
     )
     assert ("a.pdf", 7) in seen(found)
     plain = await retrieve_passages(
         [entry, other], ["hh zebra"], store=store, tokens_max=700,
         semantics=SemanticSearch(Silent(), vectors),
     )  # fmt: skip
-    assert plain == await retrieve_passages(
-        [entry, other], ["hh zebra"], store=store, tokens_max=700
-    )
+    assert plain == await retrieve_passages([entry, other], ["hh zebra"], store=store, tokens_max=700)
 
 
 def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
@@ -165,9 +142,7 @@ def test_a_beginning_is_as_long_as_the_tokens_allow() -> None:
         ("[1]", ()),
     ],
 )  # fmt: skip
-def test_keywords_are_read_out_of_whatever_the_model_says(
-    answer: str, words: tuple[str, ...]
-) -> None:
+def test_keywords_are_read_out_of_whatever_the_model_says(answer: str, words: tuple[str, ...]) -> None:
     assert parse_keywords(answer) == words
 
 

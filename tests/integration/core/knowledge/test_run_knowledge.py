@@ -46,9 +46,7 @@ async def test_a_changed_file_answers_with_its_new_words(stage: KnowledgeStage) 
     assert "10." not in block
 
 
-async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_its_name(
-    stage: KnowledgeStage,
-) -> None:
+async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_its_name(stage: KnowledgeStage) -> None:
     for name, content in (("plan", b"Old."), ("final", b"New."), ("plan", b"New.")):
         await stage.knowledge_base.add(stage.thread, name, pieces(content))
 
@@ -95,9 +93,7 @@ async def test_text_of_a_file_cannot_step_out_of_its_marks(stage: KnowledgeStage
     assert "## From [file](a (b) x .pdf)" in block
 
 
-async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(
-    stage: KnowledgeStage,
-) -> None:
+async def test_the_prompt_gives_the_agent_half_and_the_thread_what_remains(stage: KnowledgeStage) -> None:
     for at in range(6):
         await stage.put(AGENT, f"agent{at}.pdf", *[f"AGENT {WORDS}"] * 10)
     await stage.put(stage.thread, "thread.pdf", *[f"THREAD {WORDS}"] * 40)
@@ -130,16 +126,10 @@ async def test_the_direct_form_is_newest_first_in_the_same_shares(stage: Knowled
 
 async def test_no_knowledge_is_no_block(stage: KnowledgeStage) -> None:
     knowledge = stage.run_knowledge()
-    assert (
-        await knowledge.for_prompt("x"),
-        await knowledge.direct(),
-        await knowledge.search("x"),
-    ) == ("", "", "")
+    assert (await knowledge.for_prompt("x"), await knowledge.direct(), await knowledge.search("x")) == ("", "", "")
 
 
-async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(
-    stage: KnowledgeStage,
-) -> None:
+async def test_a_thread_does_not_see_what_another_agent_or_thread_knows(stage: KnowledgeStage) -> None:
     await stage.put(Scope("agent", "another"), "secret.pdf", "secret words")
     await stage.put(Scope("reading", stage.thread_id), "read.pdf", "secret words")
 
@@ -156,13 +146,9 @@ def said(role: str, text: str) -> Message:
 
 
 async def test_a_very_long_conversation_is_searched(stage: KnowledgeStage) -> None:
-    messages = [
-        said("user" if at % 2 else "assistant", f"Message {at}: {WORDS}") for at in range(400)
-    ]
+    messages = [said("user" if at % 2 else "assistant", f"Message {at}: {WORDS}") for at in range(400)]
     messages[123] = said("user", "My locker number is 4711, do not forget.")
-    found = await stage.run_knowledge().recall(
-        messages, "What is my locker number?", tokens_max=2000
-    )
+    found = await stage.run_knowledge().recall(messages, "What is my locker number?", tokens_max=2000)
 
     assert "user: My locker number is 4711" in found
     assert count_text(found) < 2600
@@ -173,9 +159,7 @@ async def test_of_a_long_request_only_what_it_asks_for_is_searched(stage: Knowle
     messages = [said("user", f"Message {at}: {WORDS}") for at in range(100)]
     messages[50] = said("user", "The walrus sleeps at noon.")
     replies = {"long message": "When does the walrus sleep?", "keywords": "{}"}
-    knowledge = stage.run_knowledge(
-        lambda q: next(reply for key, reply in replies.items() if key in q)
-    )
+    knowledge = stage.run_knowledge(lambda q: next(reply for key, reply in replies.items() if key in q))
     found = await knowledge.recall(messages, "Hm. " * 2000, tokens_max=1000)
 
     assert "The walrus sleeps at noon." in found
@@ -193,13 +177,9 @@ async def test_an_entry_is_removed_by_the_name_that_people_write(stage: Knowledg
     assert await stage.knowledge_base.remove(stage.thread, "plan.pdf") is None
 
 
-async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_well(
-    stage: KnowledgeStage,
-) -> None:
+async def test_a_question_in_another_language_is_looked_for_in_the_prompt_as_well(stage: KnowledgeStage) -> None:
     pages = [f"{WORDS} {number}" for number in range(40)]
     await stage.put(stage.thread, "handbook.pdf", *pages, "Employees have 30 days of annual leave.")
-    knowledge = stage.run_knowledge(
-        lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}'
-    )
+    knowledge = stage.run_knowledge(lambda _question: '{"keywords_zh": ["年假"], "keywords_en": ["annual leave"]}')
 
     assert "30 days" in await knowledge.for_prompt("年假有多少天?", tokens_max=1000)

@@ -33,14 +33,9 @@ async def meant(
     """A stage that knows a model of embeddings, which may be silent for half a second."""
     source = OpenAIEmbeddingClient(fake.base_url, fake.key)
     semantics = SemanticSearch(
-        ModelEmbedder(source, "m"),
-        SqlKnowledgeVectors(database),
-        question_seconds=0.5,
-        pause_seconds=0,
+        ModelEmbedder(source, "m"), SqlKnowledgeVectors(database), question_seconds=0.5, pause_seconds=0
     )
-    yield KnowledgeStage(
-        KnowledgeBase(store=SqlKnowledge(database), semantics=semantics), stage.thread_id
-    )
+    yield KnowledgeStage(KnowledgeBase(store=SqlKnowledge(database), semantics=semantics), stage.thread_id)
     await source.close()
 
 
@@ -49,9 +44,7 @@ async def asked(knowledge: RunKnowledge) -> str:
     return await knowledge.search("feline automobile?", tokens_max=300)
 
 
-async def test_a_question_finds_what_means_the_same(
-    meant: KnowledgeStage, fake: EmbeddingsFake
-) -> None:
+async def test_a_question_finds_what_means_the_same(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
 
     assert CAT in await asked(meant.run_knowledge())
@@ -81,10 +74,7 @@ async def test_where_the_model_fails_the_words_do_and_the_operator_is_told_once(
     await meant.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
     fake.fault, fake.status, fake.message = fault, status, f"not with {fake.key}"
     with caplog.at_level(logging.WARNING):
-        found = [
-            await meant.run_knowledge().search("Where is the printer?", tokens_max=300)
-            for _ in range(2)
-        ]
+        found = [await meant.run_knowledge().search("Where is the printer?", tokens_max=300) for _ in range(2)]
 
     assert CAT in found[0]
     plain = await stage.run_knowledge().search("Where is the printer?", tokens_max=300)
@@ -107,9 +97,7 @@ async def test_after_a_recovery_the_next_failure_is_told_again(
     assert len(caplog.records) == 2
 
 
-async def test_a_failing_model_is_left_alone_for_a_while(
-    meant: KnowledgeStage, fake: EmbeddingsFake
-) -> None:
+async def test_a_failing_model_is_left_alone_for_a_while(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
         await asked(meant.run_knowledge())
@@ -144,18 +132,12 @@ async def test_half_of_an_entrys_vectors_are_never_kept(
     assert not await SqlKnowledgeVectors(database).has(entry.entry_id, "m")
 
 
-async def test_vectors_are_charged_to_whoever_wants_them(
-    meant: KnowledgeStage, fake: EmbeddingsFake
-) -> None:
+async def test_vectors_are_charged_to_whoever_wants_them(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
     adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
-    added = KnowledgeStage(
-        meant.knowledge_base.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id
-    )
+    added = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id)
     fake.tokens = 5
     await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    asking = KnowledgeStage(
-        meant.knowledge_base.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id
-    )
+    asking = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id)
     fake.tokens = 3
     assert CAT in await asked(asking.run_knowledge())
 
@@ -163,14 +145,10 @@ async def test_vectors_are_charged_to_whoever_wants_them(
     assert asker == [("m", Usage(input_tokens=3))]
 
 
-async def test_a_failure_for_one_spares_the_others_the_wait(
-    meant: KnowledgeStage, fake: EmbeddingsFake
-) -> None:
+async def test_a_failure_for_one_spares_the_others_the_wait(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
     before = await _broken_for_an_hour(meant, fake)
     for _ in range(3):
-        payer = KnowledgeStage(
-            meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id
-        )
+        payer = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *_: None), meant.thread_id)
         await asked(payer.run_knowledge())
 
     assert len(fake.seen) == before + 1

@@ -38,9 +38,7 @@ async def test_a_search_answers_with_passages_and_their_page(stage: KnowledgeSta
 
 
 async def test_an_empty_knowledge_base_is_told(stage: KnowledgeStage) -> None:
-    assert "is empty" in await call(
-        "search_knowledge", {"query": "x"}, context(stage.run_knowledge())
-    )
+    assert "is empty" in await call("search_knowledge", {"query": "x"}, context(stage.run_knowledge()))
 
 
 async def test_without_a_desk_the_model_is_told(stage: KnowledgeStage) -> None:
@@ -50,9 +48,7 @@ async def test_without_a_desk_the_model_is_told(stage: KnowledgeStage) -> None:
 
 async def test_a_document_of_the_workspace_is_asked(stage: KnowledgeStage) -> None:
     sandbox = await MemorySandboxes().open("t", fence=1)
-    await sandbox.files.write(
-        "uploads/zoo.pdf", made_files.pieces(made_files.pdf(["Hello.", FACT]))
-    )
+    await sandbox.files.write("uploads/zoo.pdf", made_files.pieces(made_files.pdf(["Hello.", FACT])))
     asked = {"file_path": "/workspace/uploads/zoo.pdf", "question": "Where is the walrus?"}
     answer = await call("ask_document", asked, context(stage.run_knowledge(reader), sandbox))
 
@@ -62,11 +58,7 @@ async def test_a_document_of_the_workspace_is_asked(stage: KnowledgeStage) -> No
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [
-        (None, "missing.pdf"),
-        (b"%PDF-x", "damaged"),
-        (made_files.scanned_pdf([None]), "read_file shows them"),
-    ],
+    [(None, "missing.pdf"), (b"%PDF-x", "damaged"), (made_files.scanned_pdf([None]), "read_file shows them")],
     ids=["missing", "damaged", "scanned"],
 )
 async def test_a_file_that_cannot_be_read_is_told_to_the_model(
@@ -77,9 +69,7 @@ async def test_a_file_that_cannot_be_read_is_told_to_the_model(
         await sandbox.files.write("missing.pdf", made_files.pieces(content))
     with pytest.raises(ToolError, match=problem):
         await call(
-            "ask_document",
-            {"file_path": "missing.pdf", "question": "?"},
-            context(stage.run_knowledge(reader), sandbox),
+            "ask_document", {"file_path": "missing.pdf", "question": "?"}, context(stage.run_knowledge(reader), sandbox)
         )
 
 
@@ -89,6 +79,4 @@ def test_the_tools_are_offered_only_where_there_is_a_knowledge_base() -> None:
     assert names <= set(all_tools())
     assert not names & set(build_tool_set().tools)
     assert names <= set(build_tool_set(has_knowledge=True).tools)
-    assert names & set(build_tool_set(has_knowledge=True, has_sandbox=False).tools) == {
-        "search_knowledge"
-    }
+    assert names & set(build_tool_set(has_knowledge=True, has_sandbox=False).tools) == {"search_knowledge"}

@@ -32,9 +32,7 @@ def nobody(_model: str, _usage: Usage) -> None: ...
 
 
 @pytest.fixture(params=["direct", "litellm"])
-async def source(
-    request: pytest.FixtureRequest, fake: EmbeddingsFake
-) -> AsyncGenerator[Source, None]:
+async def source(request: pytest.FixtureRequest, fake: EmbeddingsFake) -> AsyncGenerator[Source, None]:
     made: Source = (
         OpenAIEmbeddingClient(fake.base_url, fake.key, model_prefix="openai/")
         if request.param == "direct"
@@ -47,17 +45,13 @@ async def source(
 async def test_each_text_gets_its_vector(source: Source, fake: EmbeddingsFake) -> None:
     embedder = ModelEmbedder(source, MODEL)
 
-    assert await embedder.embed(["one", "three"], spent=nobody) == [
-        vector_of("one"),
-        vector_of("three"),
-    ]
+    assert await embedder.embed(["one", "three"], spent=nobody) == [vector_of("one"), vector_of("three")]
     assert embedder.model == MODEL
     assert [one["model"] for one in fake.seen] == ["text-embedding-3-small"]
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [(401, ModelRejected), (404, ModelRejected), (429, ModelUnavailable), (503, ModelUnavailable)],
+    ("status", "error"), [(401, ModelRejected), (404, ModelRejected), (429, ModelUnavailable), (503, ModelUnavailable)]
 )
 async def test_a_refusal_is_told_in_our_words(
     source: Source, fake: EmbeddingsFake, status: int, error: type[ModelError]
@@ -71,9 +65,7 @@ async def test_a_refusal_is_told_in_our_words(
 
 
 @pytest.mark.parametrize("fault", ["garbage", "list", "redirect", "cut"])
-async def test_what_is_no_answer_is_an_error_of_the_model(
-    source: Source, fake: EmbeddingsFake, fault: Fault
-) -> None:
+async def test_what_is_no_answer_is_an_error_of_the_model(source: Source, fake: EmbeddingsFake, fault: Fault) -> None:
     fake.fault = fault
     with pytest.raises(ModelError):
         await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
@@ -100,9 +92,7 @@ async def test_nobody_there_is_told_with_facts() -> None:
     assert "ClientConnectorError" in raised.value.detail
 
 
-async def test_vectors_of_another_length_than_before_are_not_taken(
-    source: Source, fake: EmbeddingsFake
-) -> None:
+async def test_vectors_of_another_length_than_before_are_not_taken(source: Source, fake: EmbeddingsFake) -> None:
     embedder = ModelEmbedder(source, MODEL)
     await embedder.embed(["one"], spent=nobody)
     fake.fault = "lengths"
@@ -145,9 +135,7 @@ def booking() -> tuple[Told, Callable[[str, Usage], None]]:
     return told, lambda model, usage: told.append((model, usage))
 
 
-async def test_what_the_provider_tells_is_booked_under_the_model(
-    source: Source, fake: EmbeddingsFake
-) -> None:
+async def test_what_the_provider_tells_is_booked_under_the_model(source: Source, fake: EmbeddingsFake) -> None:
     told, spent = booking()
     fake.tokens = 7
     await ModelEmbedder(source, MODEL).embed(["one", "three"], spent=spent)
@@ -164,9 +152,7 @@ async def test_tokens_that_are_not_told_are_estimated(usage: object) -> None:
     assert 80 <= used.input_tokens <= 200
 
 
-async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_nothing(
-    fake: EmbeddingsFake,
-) -> None:
+async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_nothing(fake: EmbeddingsFake) -> None:
     told, spent = booking()
     source = OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)
     embedder = ModelEmbedder(source, "m")

@@ -84,9 +84,7 @@ async def ask(client: ModelClient, *messages: JsonObject) -> str:
         (400, TOO_LONG),
     ],
 )
-async def test_a_refusal_of_the_first_model_is_followed_by_the_fallback(
-    status: int, words: str
-) -> None:
+async def test_a_refusal_of_the_first_model_is_followed_by_the_fallback(status: int, words: str) -> None:
     pair = Pair(answers=[([DONE], "stop")], status=status, words=words)
     async with built(pair) as client:
         assert await ask(client, {"role": "user", "content": "go"}) == "Done."
@@ -108,9 +106,7 @@ async def test_a_request_for_a_large_window_is_shortened_for_the_fallback() -> N
 
 async def test_a_request_that_cannot_fit_the_fallback_is_not_sent_to_it() -> None:
     pair = Pair(status=401)
-    many: list[JsonObject] = [
-        {"role": role, "content": "word " * 200} for role in ("user", "assistant") * 40
-    ]
+    many: list[JsonObject] = [{"role": role, "content": "word " * 200} for role in ("user", "assistant") * 40]
     async with built(pair) as client:
         with pytest.raises(ModelError, match="too long for second"):
             await ask(client, *many)

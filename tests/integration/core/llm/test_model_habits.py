@@ -19,11 +19,7 @@ DONE: Json = {"content": "Done."}
 
 
 def call(name: str = "echo", arguments: object = '{"text": "a"}', **more: object) -> Json:
-    return {
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    } | more
+    return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}} | more
 
 
 def calling(*calls: Json) -> Json:
@@ -140,9 +136,7 @@ async def test_arguments_as_models_write_them(world: World, arguments: object) -
 
 
 @pytest.mark.parametrize("arguments", ["null", "", '""', None, "[]", '"text"', "7"])
-async def test_arguments_that_are_none_are_answered_with_what_is_missing(
-    world: World, arguments: object
-) -> None:
+async def test_arguments_that_are_none_are_answered_with_what_is_missing(world: World, arguments: object) -> None:
     played = await play(world, [calling(call(arguments=arguments))], [DONE])
     assert (played.said, played.text) == ([], "Done.")
     (result,) = played.results()
@@ -162,9 +156,7 @@ async def test_arguments_that_are_none_are_answered_with_what_is_missing(
         "echo<|channel|>commentary",
     ],
 )
-async def test_a_name_with_a_namespace_or_other_letters_is_that_tool(
-    world: World, name: str
-) -> None:
+async def test_a_name_with_a_namespace_or_other_letters_is_that_tool(world: World, name: str) -> None:
     played = await play(world, [calling(call(name))], [DONE])
     assert (played.said, played.text) == (["a"], "Done.")
     asked = [one for one in played.model.requests[-1]["messages"] if one.get("tool_calls")]
@@ -241,9 +233,7 @@ async def test_a_question_among_parallel_calls(world: World) -> None:
     assert (played.said, played.text) == (["a"], "Which colour?")
 
 
-@pytest.mark.parametrize(
-    "cut", ['{"text": "caf\\u00', '{"text": "x\\', '{"text": "\\ud83d', '{"te']
-)
+@pytest.mark.parametrize("cut", ['{"text": "caf\\u00', '{"text": "x\\', '{"text": "\\ud83d', '{"te'])
 async def test_a_call_cut_inside_an_escape_is_told_and_not_run(world: World, cut: str) -> None:
     played = await play(world, ([calling(call(arguments=cut))], "length"), [DONE])
     assert (played.said, played.text) == ([], "Done.")
@@ -372,15 +362,11 @@ async def test_a_finish_reason_may_say_that_the_call_is_unreadable(world: World)
 
 
 @pytest.mark.parametrize("mark", ["</think>", "</thinking>", "[/THINK]"])
-async def test_reasoning_whose_first_mark_the_template_wrote_is_never_posted(
-    world: World, mark: str
-) -> None:
+async def test_reasoning_whose_first_mark_the_template_wrote_is_never_posted(world: World, mark: str) -> None:
     thought = "Okay, the user wants 2+2.\n"
     pieces = [thought, mark[:4], f"{mark[4:]}\n\nThe answer", " is 4."]
     played = await play(
-        world,
-        [{"content": f"{thought}{mark}"}, calling(call())],
-        [{"content": piece} for piece in pieces],
+        world, [{"content": f"{thought}{mark}"}, calling(call())], [{"content": piece} for piece in pieces]
     )
     assert (played.said, played.text) == (["a"], "The answer is 4.")
     assert thought.strip() not in str(played.model.requests[-1])

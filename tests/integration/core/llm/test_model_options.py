@@ -28,9 +28,7 @@ from tests.integration.core.conftest import world as world
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 BY_MODEL = {"m": {"effort": "low", "temperature": 0.5, "answer_tokens": 900}}
-REQUEST = ModelRequest(
-    model="m", messages=({"role": "user", "content": "hi"},), tools=(TOOL,), is_streamed=False
-)
+REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hi"},), tools=(TOOL,), is_streamed=False)
 
 
 def settings(options: object, **variables: str) -> Settings:
@@ -50,9 +48,7 @@ async def sent_by(options: object, request: ModelRequest) -> dict[str, Any]:
         return web.json_response({"choices": [choice]})
 
     async with fake_web_service([web.post("/v1/chat/completions", answer)]) as service:
-        clients = ProviderClients(
-            settings(options, MODEL="m", LLM_BASE_URL=f"{service.url}/v1", LLM_API_KEY="k")
-        )
+        clients = ProviderClients(settings(options, MODEL="m", LLM_BASE_URL=f"{service.url}/v1", LLM_API_KEY="k"))
         async for _ in clients.stream(request):
             pass
         await clients.close()
@@ -78,9 +74,7 @@ async def test_the_options_of_the_model_are_sent_and_those_of_the_agent_replace_
         ({}, 8_000),
     ],
 )
-async def test_thinking_is_added_to_the_room_for_an_answer(
-    options: dict[str, Any], tokens: int
-) -> None:
+async def test_thinking_is_added_to_the_room_for_an_answer(options: dict[str, Any], tokens: int) -> None:
     """A summary, for example, has a limit of 8,000 tokens, which is less than some models think."""
     body = await sent_by({"m": options}, replace(REQUEST, output_tokens_max=8_000))
     assert tokens in (body.get("max_tokens"), body.get("max_completion_tokens"))
@@ -122,10 +116,7 @@ async def test_claude_has_room_for_its_answer_beside_its_thinking(
     async with fake_web_service([web.post("/v1/messages", answer)]) as service:
         client = LiteLLMClient(api_key="k", base_url=service.url)
         request = replace(
-            REQUEST,
-            model="anthropic/claude-sonnet-4-5",
-            options=ModelOptions(**options),
-            output_tokens_max=limit,
+            REQUEST, model="anthropic/claude-sonnet-4-5", options=ModelOptions(**options), output_tokens_max=limit
         )
         finished = [one async for one in client.stream(request)][-1]
         await client.close()
@@ -193,9 +184,7 @@ def test_wrong_options_stop_the_start(options: object) -> None:
 def test_an_agents_options_are_checked_and_part_of_its_version() -> None:
     def parsed(options: str) -> AgentDefinition:
         whole = f"name: A\ndescription: B\n{options}"
-        return parse_definition(
-            whole, file="a.yaml", agent_id="a", known=KnownNames(tools=frozenset())
-        )
+        return parse_definition(whole, file="a.yaml", agent_id="a", known=KnownNames(tools=frozenset()))
 
     assert parsed("options: {effort: low}").content_hash != parsed("").content_hash
     assert parsed("options: {}").content_hash == parsed("").content_hash

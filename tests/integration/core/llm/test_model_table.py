@@ -39,9 +39,7 @@ def table(folder: Path, rows: object) -> ModelTable:
         ("gemini/gemini-2.5-pro", ContextLimit(window=1_048_576, reserved=65_536)),
     ],
 )
-async def test_the_installed_table_knows_windows_and_prices(
-    model: str, limit: ContextLimit
-) -> None:
+async def test_the_installed_table_knows_windows_and_prices(model: str, limit: ContextLimit) -> None:
     known = await asyncio.to_thread(load_model_table)
     assert known.limits[model] == limit
     assert known.prices[model].output_per_million_usd > known.prices[model].input_per_million_usd
@@ -58,12 +56,9 @@ def test_reading_it_imports_no_litellm() -> None:
 def test_a_model_is_known_by_its_provider_too(tmp_path: Path) -> None:
     known = table(tmp_path, {"clever": ROW})
     limit = ContextLimit(window=100_000, reserved=8_000)
-    price = Price(
-        input_per_million_usd=2.0, cached_per_million_usd=2.0, output_per_million_usd=10.0
-    )
+    price = Price(input_per_million_usd=2.0, cached_per_million_usd=2.0, output_per_million_usd=10.0)
     assert known == ModelTable(
-        limits={"clever": limit, "maker/clever": limit},
-        prices={"clever": price, "maker/clever": price},
+        limits={"clever": limit, "maker/clever": limit}, prices={"clever": price, "maker/clever": price}
     )
 
 
@@ -73,9 +68,7 @@ def test_a_model_of_embeddings_has_a_price_and_no_window(tmp_path: Path) -> None
     assert known.prices["a"].input_per_million_usd == 2.0
 
 
-def test_the_price_of_long_prompts_and_of_what_is_written_to_the_cache_is_known(
-    tmp_path: Path,
-) -> None:
+def test_the_price_of_long_prompts_and_of_what_is_written_to_the_cache_is_known(tmp_path: Path) -> None:
     long = {
         "cache_creation_input_token_cost": 2.5e-6,
         "input_cost_per_token_above_200k_tokens": 4e-6,

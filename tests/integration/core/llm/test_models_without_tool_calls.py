@@ -18,10 +18,7 @@ from tests.integration.core.conftest import World
 from tests.integration.core.llm.test_model_habits import DONE, Habits, calling
 from tests.integration.core.llm.test_model_habits import call as native_call
 
-CALL = (
-    '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</invoke>\n'
-    "</function_calls>"
-)
+CALL = '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</invoke>\n</function_calls>'
 VLLM = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
 
 
@@ -71,21 +68,10 @@ def said(end: RunFinished | RunFailed) -> str:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        VLLM,
-        "registry.ollama.ai/library/first does not support tools",
-        "tools is not supported in this model.",
-    ],
+    "words", [VLLM, "registry.ollama.ai/library/first does not support tools", "tools is not supported in this model."]
 )
-async def test_a_run_goes_on_with_calls_in_the_text(
-    world: World, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    answers = [
-        ([{"content": "I look.\n"}, {"content": CALL}], "stop"),
-        ([DONE], "stop"),
-        ([DONE], "stop"),
-    ]
+async def test_a_run_goes_on_with_calls_in_the_text(world: World, words: str, caplog: pytest.LogCaptureFixture) -> None:
+    answers = [([{"content": "I look.\n"}, {"content": CALL}], "stop"), ([DONE], "stop"), ([DONE], "stop")]
     model = WithoutTools(answers=answers, words=words)
     async with built(model) as client:
         with caplog.at_level(logging.WARNING, "bots"):
@@ -118,11 +104,7 @@ async def test_nobody_sees_the_call_in_the_text(world: World) -> None:
 
 async def test_a_fallback_model_may_take_no_tools_while_the_first_one_does(world: World) -> None:
     model = WithoutTools(
-        answers=[
-            ([calling(native_call())], "stop"),
-            ([{"content": CALL}], "stop"),
-            ([DONE], "stop"),
-        ],
+        answers=[([calling(native_call())], "stop"), ([{"content": CALL}], "stop"), ([DONE], "stop")],
         all_of=("second",),
     )
     async with built(model, FALLBACK_MODELS="second", MODEL_DEADLINE_SECONDS="20") as client:
@@ -150,9 +132,7 @@ class Failing:
         return WithoutTools.check(self.model, body)
 
 
-async def test_a_model_that_refuses_even_the_text_ends_the_run_with_a_sentence(
-    world: World,
-) -> None:
+async def test_a_model_that_refuses_even_the_text_ends_the_run_with_a_sentence(world: World) -> None:
     model = WithoutTools(refuses_text=True)
     async with built(model) as client:
         end = await play(world, client)

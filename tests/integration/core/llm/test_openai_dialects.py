@@ -15,9 +15,7 @@ from tests.integration.core.llm.test_openai_stream import endpoint as served
 HI = TextDelta(text="Hi")
 STOPPED = ModelFinished(finish_reason="stop")
 WHOLE = b'{"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
-STREAM = (
-    b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-)
+STREAM = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 Answer = Callable[[dict[str, object]], Awaitable[web.Response]]
 
 
@@ -52,12 +50,9 @@ def chunk(choice: str) -> bytes:
 
 @pytest.mark.parametrize("body", [WHOLE, b"\n " + WHOLE, STREAM, b"\xef\xbb\xbf" + STREAM])
 @pytest.mark.parametrize(
-    "content_type",
-    ["application/json", "text/event-stream", "text/plain", "application/octet-stream"],
+    "content_type", ["application/json", "text/event-stream", "text/plain", "application/octet-stream"]
 )
-async def test_an_answer_is_known_by_what_it_begins_with_whatever_its_type(
-    body: bytes, content_type: str
-):
+async def test_an_answer_is_known_by_what_it_begins_with_whatever_its_type(body: bytes, content_type: str):
     assert await answered(body, content_type) == [HI, STOPPED]
 
 
@@ -89,17 +84,14 @@ async def test_content_in_parts_is_read_without_its_thinking(content: str):
 
 
 @pytest.mark.parametrize(
-    ("content", "text"),
-    [(b"caf\xe9", "caf\ufffd"), (b"a\tb", "a\tb"), (b"\xf0\x9f\x98", "\ufffd")],
+    ("content", "text"), [(b"caf\xe9", "caf\ufffd"), (b"a\tb", "a\tb"), (b"\xf0\x9f\x98", "\ufffd")]
 )
 async def test_a_piece_that_is_not_quite_json_does_not_lose_the_answer(content: bytes, text: str):
     broken = b'data: {"choices":[{"delta":{"content":"' + content + b'"}}]}\n\n'
     assert await answered(broken + STREAM) == [TextDelta(text=text), HI, STOPPED]
 
 
-VLLM = (
-    '{"object":"error","message":"The model `m` does not exist.","type":"NotFoundError","code":404}'
-)
+VLLM = '{"object":"error","message":"The model `m` does not exist.","type":"NotFoundError","code":404}'
 DASHSCOPE = '{"code":"InvalidParameter","message":"The tool call is odd.","request_id":"1"}'
 
 
@@ -116,9 +108,7 @@ DASHSCOPE = '{"code":"InvalidParameter","message":"The tool call is odd.","reque
         ("Bad gateway", ModelUnavailable, "Bad gateway"),
     ],
 )
-async def test_what_is_no_answer_is_told_in_the_services_words(
-    body: str, expected: type[ModelError], detail: str
-):
+async def test_what_is_no_answer_is_told_in_the_services_words(body: str, expected: type[ModelError], detail: str):
     with pytest.raises(expected) as caught:
         await answered(body.encode())
     assert detail in caught.value.detail
@@ -137,25 +127,19 @@ async def test_a_call_of_the_older_interface_is_a_call():
     ]
 
 
-@pytest.mark.parametrize(
-    "reason", ["model_length", "max_output_tokens", "MAX_TOKENS", "model_context_window_exceeded"]
-)
+@pytest.mark.parametrize("reason", ["model_length", "max_output_tokens", "MAX_TOKENS", "model_context_window_exceeded"])
 async def test_an_answer_that_was_cut_for_its_length_is_told_as_such(reason: str):
     got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
     assert got == [HI, ModelFinished(finish_reason="length")]
 
 
-@pytest.mark.parametrize(
-    "reason", ["sensitive", "refusal", "RECITATION", "SPII", "content_filtered"]
-)
+@pytest.mark.parametrize("reason", ["sensitive", "refusal", "RECITATION", "SPII", "content_filtered"])
 async def test_an_answer_that_a_filter_ended_is_told_as_such(reason: str):
     got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
     assert got == [HI, ModelFinished(finish_reason="content_filter")]
 
 
-@pytest.mark.parametrize(
-    "reason", ["error", "ERROR", "insufficient_system_resource", "abort", "network_error"]
-)
+@pytest.mark.parametrize("reason", ["error", "ERROR", "insufficient_system_resource", "abort", "network_error"])
 async def test_an_answer_that_the_service_gave_up_is_no_answer(reason: str):
     with pytest.raises(ModelUnavailable):
         await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))

@@ -132,18 +132,11 @@ async def test_a_redirect_is_refused_and_the_key_does_not_travel():
         (429, '{"error":{"code":"insufficient_quota","message":"x"}}', ModelRejected, "credit"),
         (400, '{"error":{"code":"content_filter","message":"x"}}', ModelRejected, "content"),
         (401, "<html>no</html>", ModelRejected, "key"),
-        (
-            529,
-            '{"type":"error","error":{"type":"overloaded_error"}}',
-            ModelUnavailable,
-            "overloaded",
-        ),
+        (529, '{"type":"error","error":{"type":"overloaded_error"}}', ModelUnavailable, "overloaded"),
         (418, "", ModelRejected, "accept"),
     ],
 )
-async def test_refusals_are_told_in_plain_words(
-    status: int, body: str, expected: type[Exception], words: str
-):
+async def test_refusals_are_told_in_plain_words(status: int, body: str, expected: type[Exception], words: str):
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=body, content_type="application/json")
 

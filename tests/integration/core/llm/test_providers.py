@@ -14,13 +14,7 @@ import pytest
 
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.native import NativeDialect
-from core.domain.errors import (
-    AnswerRejected,
-    ContextOverflow,
-    ModelError,
-    ModelRejected,
-    ModelUnavailable,
-)
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.domain.messages import REASONING_KEY, JsonObject, ToolCall
 from core.llm import error_mapping
 from core.llm.litellm_client import LiteLLMClient
@@ -35,31 +29,19 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
-from tests.fakes.recorded_providers import (
-    KEY,
-    NAMES,
-    RecordedProvider,
-    holds,
-    load_fixture,
-    serve_provider,
-)
+from tests.fakes.recorded_providers import KEY, NAMES, RecordedProvider, holds, load_fixture, serve_provider
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
 
 FIXTURES = {name: load_fixture(name) for name in NAMES}
 PLAYS = [(name, kind) for name, one in FIXTURES.items() for kind in one["clients"]]
-ERRORS = [
-    (name, kind, number) for name, kind in PLAYS for number in range(len(FIXTURES[name]["errors"]))
-]
+ERRORS = [(name, kind, number) for name, kind in PLAYS for number in range(len(FIXTURES[name]["errors"]))]
 DIALECT = NativeDialect()
 TOOL = ToolSpec(
     name="look_up",
     description="Look something up.",
-    parameters={
-        "type": "object",
-        "properties": {"place": {"type": "string"}, "days": {"type": "integer"}},
-    },
+    parameters={"type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "integer"}}},
 )
 
 
@@ -116,11 +98,7 @@ def read(deltas: Sequence[ModelDelta]) -> Answer:
 
 def after_thinking(deltas: Sequence[ModelDelta]) -> Sequence[ModelDelta]:
     """The deltas from the last one that replaces the text before it."""
-    starts = [
-        place
-        for place, one in enumerate(deltas)
-        if isinstance(one, TextDelta) and one.replaces_earlier
-    ]
+    starts = [place for place, one in enumerate(deltas) if isinstance(one, TextDelta) and one.replaces_earlier]
     return deltas[starts[-1] :] if starts else deltas
 
 
@@ -139,16 +117,13 @@ async def ask(llm: LLM, request: ModelRequest) -> Answer:
 
 def continued(request: ModelRequest, answer: Answer) -> ModelRequest:
     results: list[JsonObject] = [
-        {"role": "tool", "tool_call_id": call.call_id, "name": call.name, "content": "rain"}
-        for call in answer.calls
+        {"role": "tool", "tool_call_id": call.call_id, "name": call.name, "content": "rain"} for call in answer.calls
     ]
     return replace(request, messages=(*request.messages, answer.message(), *results))
 
 
 def test_eight_providers_are_played_streamed_and_whole_through_both_clients() -> None:
-    both = {
-        name for name, one in FIXTURES.items() if {"direct", "litellm"} <= one["clients"].keys()
-    }
+    both = {name for name, one in FIXTURES.items() if {"direct", "litellm"} <= one["clients"].keys()}
     assert both >= {
         "deepseek", "gemini_openai", "groq", "moonshot", "ollama", "openai_chat", "openrouter", "vllm",
     }  # fmt: skip
@@ -173,9 +148,7 @@ async def test_an_answer_is_read_and_what_the_provider_wants_back_goes_back(
         first = await ask(llm, request)
         await ask(llm, continued(request, first))
 
-    thinking = (
-        expected["thinking"] if is_streamed else fixture.get("whole_thinking", expected["thinking"])
-    )
+    thinking = expected["thinking"] if is_streamed else fixture.get("whole_thinking", expected["thinking"])
     assert (first.text, first.thinking) == (expected["text"], thinking)
     assert [[one.name, one.arguments] for one in first.calls] == expected["calls"]
     usage = first.finished.usage
@@ -205,10 +178,7 @@ async def test_what_one_model_wrote_for_itself_reaches_no_other(name: str, kind:
 async def test_an_error_is_told_by_what_it_says(name: str, kind: str, number: int) -> None:
     fixture = FIXTURES[name]
     error = fixture["errors"][number]
-    async with (
-        serve_provider(RecordedProvider(fixture, error=error)) as url,
-        client_of(kind, url) as llm,
-    ):
+    async with serve_provider(RecordedProvider(fixture, error=error)) as url, client_of(kind, url) as llm:
         with pytest.raises(ModelError) as raised:
             await ask(llm, request_of(fixture, kind, is_streamed=True))
 

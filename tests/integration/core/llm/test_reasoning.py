@@ -79,9 +79,7 @@ SHAPES: list[tuple[type[StrictModel], str]] = [
 
 
 @asynccontextmanager
-async def thread_with(
-    world: World, shape: type[StrictModel], kind: str, turns: int = 2
-) -> AsyncIterator[StrictModel]:
+async def thread_with(world: World, shape: type[StrictModel], kind: str, turns: int = 2) -> AsyncIterator[StrictModel]:
     model = shape(turns=turns)
     async with serve_strict(model) as url, client_of(kind, url) as (client, name):
         world.with_deps(model=name, ask_model=client.stream)
@@ -89,9 +87,7 @@ async def thread_with(
 
 
 @pytest.mark.parametrize(("shape", "kind"), SHAPES)
-async def test_reasoning_comes_back_in_every_later_request(
-    world: World, shape: type[StrictModel], kind: str
-):
+async def test_reasoning_comes_back_in_every_later_request(world: World, shape: type[StrictModel], kind: str):
     async with thread_with(world, shape, kind) as model:
         run_id = await world.run("go")
         run = await world.deps.stores.conversations.run(run_id)
@@ -157,9 +153,7 @@ async def test_reasoning_comes_back_in_the_xml_dialect_and_is_shown_to_nobody(wo
         assert isinstance(last, RunFinished)
         assert last.reply is not None
         assert last.reply.text == "Done."
-        assert "it is" not in json.dumps(
-            [message_object(one) for one in await world.messages(run_id)]
-        )
+        assert "it is" not in json.dumps([message_object(one) for one in await world.messages(run_id)])
         assert "it is" not in str(await world.left(run_id))
 
 
@@ -176,9 +170,7 @@ async def test_reasoning_of_one_model_never_reaches_another(world: World):
 
 
 @pytest.mark.parametrize("first", [OpenRouterModel, ResponsesModel])
-async def test_a_model_that_demands_reasoning_takes_over_a_thread_of_another(
-    world: World, first: type[StrictModel]
-):
+async def test_a_model_that_demands_reasoning_takes_over_a_thread_of_another(world: World, first: type[StrictModel]):
     kind = "responses" if first is ResponsesModel else "first"
     async with thread_with(world, first, kind):
         await world.run("go")
@@ -201,9 +193,7 @@ async def test_an_endpoint_that_takes_no_reasoning_gets_none(world: World):
         def check(self, body: dict[str, Any]) -> int:
             calling = [one for one in body["messages"] if one.get("tool_calls")]
             if any("reasoning_content" in one for one in body["messages"]):
-                raise Refused(
-                    "Extra inputs are not permitted, field: 'messages[2].reasoning_content'"
-                )
+                raise Refused("Extra inputs are not permitted, field: 'messages[2].reasoning_content'")
             return len(calling)
 
     async with thread_with(world, Old, "old") as model:
@@ -232,9 +222,7 @@ async def test_a_field_that_its_own_service_refuses_is_left_out(world: World, na
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
-async def test_people_read_the_reasoning_only_if_the_setting_says_so(
-    world: World, *, is_shown: bool
-):
+async def test_people_read_the_reasoning_only_if_the_setting_says_so(world: World, *, is_shown: bool):
     seen: list[RunEvent] = []
 
     class Bus(MemoryEventBus):
@@ -295,9 +283,7 @@ class ClaudeBehindAProxy(OpenRouterModel):
 
 @pytest.mark.parametrize("shape", [ClaudeBesideOthers, ClaudeBehindAProxy])
 async def test_claude_goes_on_without_thinking_after_the_calls_of_a_fallback(
-    world: World,
-    shape: type[ClaudeBesideOthers] | type[ClaudeBehindAProxy],
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, shape: type[ClaudeBesideOthers] | type[ClaudeBehindAProxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, model = "anthropic/claude-sonnet-4-5", shape(turns=3)
     option = "thinking" if shape is ClaudeBesideOthers else "reasoning_effort"

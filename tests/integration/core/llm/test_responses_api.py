@@ -7,20 +7,12 @@ import pytest
 from core.domain.messages import JsonObject
 from core.ports import ModelRequest
 from tests.integration.core.llm.test_providers import read
-from tests.integration.core.llm.test_server_habits import (
-    CALLED,
-    WHOLE,
-    Json,
-    called,
-    client,
-    stream,
-)
+from tests.integration.core.llm.test_server_habits import CALLED, WHOLE, Json, called, client, stream
 
 MESSAGE: Json = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
 CALL: Json = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": WHOLE}
 DONE_ITEMS: list[Json] = [
-    {"type": "response.output_item.done", "output_index": at, "item": one}
-    for at, one in enumerate((MESSAGE, CALL))
+    {"type": "response.output_item.done", "output_index": at, "item": one} for at, one in enumerate((MESSAGE, CALL))
 ]
 TOLD: list[Json] = [
     {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"},
@@ -30,9 +22,7 @@ TOLD: list[Json] = [
 
 
 @pytest.mark.parametrize("events", [[], DONE_ITEMS, TOLD, TOLD + DONE_ITEMS])
-async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stands(
-    events: list[Json],
-) -> None:
+async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stands(events: list[Json]) -> None:
     response = {"status": "completed", "output": [MESSAGE, CALL]}
     last = {"type": "response.completed", "response": response}
     for body in (stream(*events, last), json.dumps(response).encode()):
@@ -46,9 +36,7 @@ async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stan
 
 
 THOUGHT: Json = {"type": "reasoning", "id": "r", "encrypted_content": "secret"}
-FIRST, SECOND = (
-    {"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("A.", "B.")
-)
+FIRST, SECOND = ({"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("A.", "B."))
 CALLS = [CALL | {"call_id": call_id} for call_id in ("c1", "c2")]
 
 
@@ -88,10 +76,7 @@ async def test_every_item_of_the_responses_api_is_told_once_however_much_was_str
     response = {"status": "completed", "output": [*first, FIRST, SECOND, *CALLS]}
     last = {"type": "response.completed", "response": response}
     shift = len(first)
-    moved = [
-        one | {"output_index": one["output_index"] + shift} if "output_index" in one else one
-        for one in events
-    ]
+    moved = [one | {"output_index": one["output_index"] + shift} if "output_index" in one else one for one in events]
     streamed = [done(one, 0) for one in first]
     for body in (stream(*streamed, *moved, last), json.dumps(response).encode()):
         async with client("responses", body) as llm:

@@ -118,14 +118,8 @@ async def test_what_the_scenario_does_not_know_is_refused_with_the_reason(
         ("conversations: [", "not valid YAML"),
         ("conversations: []", "conversations"),
         ("conversations: [{name: a, steps: [{txt: x}]}]", "conversations.0.steps.0.txt"),
-        (
-            "conversations: [{name: a, capture: {x: '('}, steps: [{text: x}]}]",
-            "no regular expression",
-        ),
-        (
-            "conversations: [{name: a, steps: [{text: x}]}, {name: a, steps: [{text: x}]}]",
-            "same name",
-        ),
+        ("conversations: [{name: a, capture: {x: '('}, steps: [{text: x}]}]", "no regular expression"),
+        ("conversations: [{name: a, steps: [{text: x}]}, {name: a, steps: [{text: x}]}]", "same name"),
     ],
 )
 def test_a_mistake_in_a_scenario_is_told_with_its_place(text: str, place: str):

@@ -11,14 +11,7 @@ from aiohttp import web
 from core import http_shutdown
 from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
 from core.domain.messages import JsonObject
-from core.llm.error_mapping import (
-    BAD_REQUEST,
-    CONTEXT_OVERFLOW,
-    ENDLESS,
-    NO_CREDIT,
-    OVERLOADED,
-    RATE_LIMITED,
-)
+from core.llm.error_mapping import BAD_REQUEST, CONTEXT_OVERFLOW, ENDLESS, NO_CREDIT, OVERLOADED, RATE_LIMITED
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
@@ -152,9 +145,7 @@ async def test_a_call_may_name_its_tool_without_a_function(*, is_streamed: bool)
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("key", ["parameters", "input"])
-async def test_the_arguments_of_a_call_may_have_another_name(
-    key: str, *, is_streamed: bool
-) -> None:
+async def test_the_arguments_of_a_call_may_have_another_name(key: str, *, is_streamed: bool) -> None:
     one = {"tool_calls": [{"id": "x", "function": {"name": "look_up", key: json.loads(WHOLE)}}]}
     body = stream(chunk(one), chunk({}, "tool_calls")) if is_streamed else whole(one)
     assert called(await ask("direct", body)) == CALLED
@@ -168,9 +159,7 @@ async def test_a_call_of_the_older_interface_counts_beside_an_empty_list(empty: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arguments", [{"place": "Oslo", "days": 2}, WHOLE, WHOLE * 2])
-async def test_the_arguments_of_a_whole_answer_may_be_an_object_and_twice(
-    kind: str, arguments: object
-) -> None:
+async def test_the_arguments_of_a_whole_answer_may_be_an_object_and_twice(kind: str, arguments: object) -> None:
     one = {"id": "x", "function": {"name": "look_up", "arguments": arguments}}
     assert called(await ask(kind, whole({"tool_calls": [one]}))) == CALLED
 
@@ -192,16 +181,10 @@ async def test_narration_and_parallel_calls_may_come_as_several_choices(kind: st
     ]
     expected = ("I look.", [*CALLED, ("look_up", {"place": "Rome"})])
     messages = [
-        {
-            "index": at,
-            "message": {"role": "assistant", "content": None} | one,
-            "finish_reason": "tool_calls",
-        }
+        {"index": at, "message": {"role": "assistant", "content": None} | one, "finish_reason": "tool_calls"}
         for at, one in enumerate(said)
     ]
-    answer = await ask(
-        kind, json.dumps(HEAD | {"object": "chat.completion", "choices": messages}).encode()
-    )
+    answer = await ask(kind, json.dumps(HEAD | {"object": "chat.completion", "choices": messages}).encode())
     assert (answer.text, called(answer)) == expected
     choices = [chunk(one, index=at)["choices"][0] for at, one in enumerate(said)]
     in_one = HEAD | {"object": "chat.completion.chunk", "choices": choices}
@@ -232,9 +215,7 @@ async def test_calls_of_an_alternative_answer_are_not_run() -> None:
                       "error": {"message": "Our engine burnt down.", "code": 502}}]},
     ],
 )  # fmt: skip
-async def test_an_error_in_place_of_a_whole_answer_keeps_the_services_sentence(
-    kind: str, body: Json
-) -> None:
+async def test_an_error_in_place_of_a_whole_answer_keeps_the_services_sentence(kind: str, body: Json) -> None:
     with pytest.raises(ModelUnavailable) as raised:
         await ask(kind, json.dumps(HEAD | {"object": "chat.completion"} | body).encode())
     assert "burnt" not in str(raised.value)
@@ -302,9 +283,7 @@ async def test_thinking_has_several_names(kind: str, name: str, *, is_streamed: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_server_that_counts_its_pieces_in_the_choices_is_heard_to_the_end(
-    kind: str,
-) -> None:
+async def test_a_server_that_counts_its_pieces_in_the_choices_is_heard_to_the_end(kind: str) -> None:
     pieces = [chunk({"content": text}, index=at) for at, text in enumerate(["a", "b", "c"])]
     assert (await ask(kind, stream(*pieces, chunk({}, "stop", 3)))).text == "abc"
 
@@ -349,9 +328,7 @@ async def test_a_finish_reason_means_what_its_words_say(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected(
-    kind: str, *, is_streamed: bool
-) -> None:
+async def test_an_answer_that_was_ended_because_it_repeats_itself_is_rejected(kind: str, *, is_streamed: bool) -> None:
     said = {"content": "Again. Again."}
     body = stream(chunk(said), chunk({}, "repetition"))
     with pytest.raises(AnswerRejected, match=ENDLESS):
@@ -406,11 +383,7 @@ async def test_an_error_in_the_middle_of_a_stream_is_an_error(kind: str, event: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     "line",
-    [
-        'error: {"code": 500, "message": "boom"}',
-        "error: boom",
-        'event: error\ndata: {"message": "boom", "code": 500}',
-    ],
+    ['error: {"code": 500, "message": "boom"}', "error: boom", 'event: error\ndata: {"message": "boom", "code": 500}'],
 )
 async def test_a_line_of_its_own_may_hold_the_error(kind: str, line: str) -> None:
     body = stream(HI[0]).removesuffix(b"data: [DONE]\n\n") + f"{line}\n\n".encode()

@@ -18,13 +18,7 @@ from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
 from core import http_shutdown
 from core.domain.errors import ModelUnavailable
-from core.domain.events import (
-    ActivityChanged,
-    AgentEvent,
-    ResponseStarted,
-    RunFailed,
-    RunFinished,
-)
+from core.domain.events import ActivityChanged, AgentEvent, ResponseStarted, RunFailed, RunFinished
 from core.domain.messages import JsonObject
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import stream_with_retries
@@ -39,9 +33,7 @@ STREAM = {"Content-Type": "text/event-stream"}
 
 
 def event(delta: JsonObject, finish: str | None = None) -> bytes:
-    return (
-        f"data: {json.dumps({'choices': [{'delta': delta, 'finish_reason': finish}]})}\n\n".encode()
-    )
+    return f"data: {json.dumps({'choices': [{'delta': delta, 'finish_reason': finish}]})}\n\n".encode()
 
 
 ANSWER = event({"content": "Hello."}, "stop") + b"data: [DONE]\n\n"
@@ -102,9 +94,7 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def serving(
-    endpoint: Endpoint, silence_seconds: float = 180
-) -> AsyncIterator[OpenAIChatClient]:
+async def serving(endpoint: Endpoint, silence_seconds: float = 180) -> AsyncIterator[OpenAIChatClient]:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", endpoint.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -123,12 +113,7 @@ def asked(
     llm: OpenAIChatClient, request: ModelRequest = REQUEST, *fallbacks: str, deadline: float = 5
 ) -> AsyncGenerator[ModelDelta, None]:
     return stream_with_retries(
-        llm,
-        request,
-        fallbacks=fallbacks,
-        first_seconds=FIRST_SECONDS,
-        deadline_seconds=deadline,
-        scale_seconds=0.01,
+        llm, request, fallbacks=fallbacks, first_seconds=FIRST_SECONDS, deadline_seconds=deadline, scale_seconds=0.01
     )
 
 
@@ -220,9 +205,7 @@ async def test_a_model_that_shows_signs_of_life_is_asked_once(fault: str) -> Non
     assert endpoint.models == ["first"]
 
 
-async def test_keep_alive_comments_for_ever_end_at_the_deadline_with_one_sentence(
-    world: World,
-) -> None:
+async def test_keep_alive_comments_for_ever_end_at_the_deadline_with_one_sentence(world: World) -> None:
     endpoint, start = Endpoint("drip"), time.monotonic()
     async with serving(endpoint) as llm:
         world.with_deps(ask_model=partial(asked, llm, deadline=3 * FIRST_SECONDS))
@@ -249,9 +232,7 @@ async def answer_of(
 
 
 @pytest.mark.parametrize("fault", ["words", "cut"])
-async def test_a_model_that_stops_in_the_middle_is_followed_by_its_fallback(
-    world: World, fault: str
-) -> None:
+async def test_a_model_that_stops_in_the_middle_is_followed_by_its_fallback(world: World, fault: str) -> None:
     endpoint = Endpoint(fault)
     events, shown = await answer_of(world, endpoint, "second")
     assert endpoint.models == ["test", "test", "second"]
@@ -271,9 +252,7 @@ async def test_comments_after_the_first_words_do_not_keep_the_fallback_away(worl
     assert isinstance(events[-1], RunFinished)
 
 
-async def test_a_model_that_always_stops_in_the_middle_ends_the_run_with_one_sentence(
-    world: World,
-) -> None:
+async def test_a_model_that_always_stops_in_the_middle_ends_the_run_with_one_sentence(world: World) -> None:
     endpoint, start = Endpoint("words"), time.monotonic()
     events, _ = await answer_of(world, endpoint, deadline=1)
     assert time.monotonic() - start < 30
@@ -291,9 +270,7 @@ async def test_calls_of_an_answer_that_stops_stand_and_run_once(world: World) ->
     assert isinstance(events[-1], RunFinished)
 
 
-@pytest.mark.parametrize(
-    ("fault", "text"), [("headers", "Waiting for the model, "), ("drip", "Thinking, ")]
-)
+@pytest.mark.parametrize(("fault", "text"), [("headers", "Waiting for the model, "), ("drip", "Thinking, ")])
 async def test_people_see_for_how_long_the_model_has_sent_nothing(
     world: World, fault: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,10 +286,7 @@ async def test_people_see_for_how_long_the_model_has_sent_nothing(
 
 @pytest.mark.parametrize(
     "variables",
-    [
-        {"MODEL_FIRST_SECONDS": "5"},
-        {"STREAM": "false", "MODEL_FIRST_SECONDS": "0.1", "MODEL_DEADLINE_SECONDS": "5"},
-    ],
+    [{"MODEL_FIRST_SECONDS": "5"}, {"STREAM": "false", "MODEL_FIRST_SECONDS": "0.1", "MODEL_DEADLINE_SECONDS": "5"}],
 )
 async def test_an_answer_may_take_as_long_to_begin_as_the_settings_say(
     variables: dict[str, str], monkeypatch: pytest.MonkeyPatch

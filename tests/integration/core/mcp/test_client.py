@@ -47,9 +47,7 @@ async def test_an_agent_takes_the_servers_and_tools_it_names(
     assert set(await guest_of(*two).look(enabled)) == names
 
 
-async def test_a_server_that_nobody_wants_is_not_started(
-    guest_of: MakeGuest, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_server_that_nobody_wants_is_not_started(guest_of: MakeGuest, caplog: pytest.LogCaptureFixture) -> None:
     guest = guest_of(missing("gone"))
     assert await guest.look(frozenset({"mcp_other_echo", "fake"})) == []
     assert caplog.records == []
@@ -69,9 +67,7 @@ async def test_a_slow_server_is_there_for_a_later_run(guest_of: MakeGuest) -> No
             await asyncio.sleep(0.01)
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_it(
-    guest_of: MakeGuest,
-) -> None:
+async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_it(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio())
     first = spawn(guest.look(), name="run")
     await asyncio.sleep(0)
@@ -81,9 +77,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_i
 
 
 async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
-    guest = guest_of(
-        stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=())
-    )
+    guest = guest_of(stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=()))
     await guest.look()
     wanted = guest.servers.needs_approval
     assert wanted("mcp_by-name_echo")

@@ -56,9 +56,7 @@ OLD = Release(
     ),
     client=(
         *("initialize", "tools_call", "sse-retry", *AUTH),
-        *auth(
-            "2025-03-26-oauth-endpoint-fallback offline-access-scope offline-access-not-supported"
-        ),
+        *auth("2025-03-26-oauth-endpoint-fallback offline-access-scope offline-access-not-supported"),
         *auth("client-credentials-jwt client-credentials-basic"),
     ),
 )
@@ -77,12 +75,7 @@ NEW = Release(
         *("sep-2164-resource-not-found", "http-header-validation"),
     ),
     client=(
-        *(
-            "tools_call",
-            "request-metadata",
-            "sep-2322-client-request-state",
-            "json-schema-ref-no-deref",
-        ),
+        *("tools_call", "request-metadata", "sep-2322-client-request-state", "json-schema-ref-no-deref"),
         *("http-standard-headers", "http-custom-headers", "http-invalid-tool-headers", *AUTH),
         *auth("offline-access-scope offline-access-not-supported authorization-server-migration"),
         *auth("iss-supported iss-not-advertised iss-supported-missing iss-wrong-issuer"),
@@ -103,16 +96,12 @@ def suite(release: Release, tmp_path_factory: pytest.TempPathFactory) -> list[st
         pytest.skip("npm is not here, so MCP conformance was NOT tested; install Node.js with npm")
     folder = tmp_path_factory.mktemp("suite")
     for arguments in (("init", "-y"), ("install", f"{SUITE}@{release.version}", NODE)):
-        subprocess.run(
-            ["npm", *arguments], cwd=folder, check=True, timeout=SECONDS, stdout=subprocess.PIPE
-        )
+        subprocess.run(["npm", *arguments], cwd=folder, check=True, timeout=SECONDS, stdout=subprocess.PIPE)
     program = folder / "node_modules" / SUITE / "dist" / "index.js"
     return [str(folder / "node_modules" / ".bin" / "node"), str(program)]
 
 
-def test_every_scenario_that_applies_to_our_server_passes(
-    suite: list[str], release: Release, tmp_path: Path
-) -> None:
+def test_every_scenario_that_applies_to_our_server_passes(suite: list[str], release: Release, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     command = [sys.executable, str(FAKES / "mcp_conformance_server.py"), str(port)]
@@ -127,11 +116,7 @@ def test_every_scenario_that_applies_to_our_server_passes(
             url = f"http://127.0.0.1:{port}/mcp"
             options = ("--suite", "all", *release.options, "-o", str(tmp_path))
             result = subprocess.run(
-                [*suite, "server", "--url", url, *options],
-                capture_output=True,
-                text=True,
-                timeout=SECONDS,
-                check=False,
+                [*suite, "server", "--url", url, *options], capture_output=True, text=True, timeout=SECONDS, check=False
             )
         finally:
             serving.kill()
@@ -150,9 +135,7 @@ async def test_every_scenario_that_applies_to_our_client_passes(
 
     said = await asyncio.gather(*map(says, release.client))
     failed = {
-        name: text[-2_000:]
-        for name, text in zip(release.client, said, strict=True)
-        if "OVERALL: PASSED" not in text
+        name: text[-2_000:] for name, text in zip(release.client, said, strict=True) if "OVERALL: PASSED" not in text
     }
     assert failed == {}, json.dumps(failed, indent=1)
 

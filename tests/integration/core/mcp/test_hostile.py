@@ -39,9 +39,7 @@ async def test_a_list_without_an_end_ends(guest_of: MakeGuest, trick: str, count
     assert len((await guest_with(guest_of, trick)).toolbox.tools) == count
 
 
-async def test_broken_tools_do_not_cost_the_good_one(
-    guest_of: MakeGuest, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_broken_tools_do_not_cost_the_good_one(guest_of: MakeGuest, caplog: pytest.LogCaptureFixture) -> None:
     guest = await guest_with(guest_of, "wrong")
     assert list(guest.toolbox.tools) == ["mcp_fake_good"]
     (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
@@ -85,9 +83,7 @@ bare
 
 
 @pytest.mark.parametrize("trick", ["null", "text", "no content"])
-async def test_a_result_of_no_known_shape_is_an_error_at_once(
-    guest_of: MakeGuest, trick: str
-) -> None:
+async def test_a_result_of_no_known_shape_is_an_error_at_once(guest_of: MakeGuest, trick: str) -> None:
     guest = await guest_with(guest_of, trick)
     said = await guest.error("t")
     assert "malformed" in said or "does not follow the protocol" in said

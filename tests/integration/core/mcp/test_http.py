@@ -33,9 +33,7 @@ async def test_headers_with_secrets_reach_the_server_and_no_log(
     assert "s3cret" not in caplog.text
 
 
-async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(
-    guest_of: MakeGuest, web: HttpFake
-) -> None:
+async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(guest_of: MakeGuest, web: HttpFake) -> None:
     guest = guest_of(web.config())
     await guest.look()
     assert "gave no result" in await guest.error("die")
@@ -43,9 +41,7 @@ async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(
     assert await guest.output("echo", text="back") == "back"
 
 
-async def test_a_server_that_was_started_anew_between_calls_is_not_noticed(
-    guest_of: MakeGuest, web: HttpFake
-) -> None:
+async def test_a_server_that_was_started_anew_between_calls_is_not_noticed(guest_of: MakeGuest, web: HttpFake) -> None:
     guest = guest_of(web.config())
     await guest.look()
     await web.stop()
@@ -139,9 +135,7 @@ async def test_a_server_that_refuses_is_left_out_with_one_line(
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_server_that_never_answers_holds_up_no_run(
-    guest_of: MakeGuest, site: Site, transport: str
-) -> None:
+async def test_a_server_that_never_answers_holds_up_no_run(guest_of: MakeGuest, site: Site, transport: str) -> None:
     async def answer(_request: aiohttp_web.Request) -> aiohttp_web.Response:
         await asyncio.Event().wait()
         raise AssertionError("unreachable")
@@ -176,9 +170,7 @@ async def test_nonsense_instead_of_an_answer_is_no_connection(
     assert await guest.look() == []
 
 
-async def test_an_answer_that_calls_itself_a_stream_is_not_read_without_end(
-    guest_of: MakeGuest, site: Site
-) -> None:
+async def test_an_answer_that_calls_itself_a_stream_is_not_read_without_end(guest_of: MakeGuest, site: Site) -> None:
     sent = 0
 
     async def answer(request: aiohttp_web.Request) -> aiohttp_web.StreamResponse:
@@ -257,11 +249,7 @@ class _Valve:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers += [writer, inner_writer]
-        await asyncio.gather(
-            self._pump(reader, inner_writer),
-            self._pump(inner_reader, writer),
-            return_exceptions=True,
-        )
+        await asyncio.gather(self._pump(reader, inner_writer), self._pump(inner_reader, writer), return_exceptions=True)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65_536):

@@ -111,9 +111,7 @@ class AuthorizingServer:
             return (await browser.get(link)).headers["location"]
 
     def config(self, **oauth: object) -> McpServerConfig:
-        return McpServerConfig.model_validate(
-            {"name": "fake", "transport": "http", "url": self.url, "oauth": oauth}
-        )
+        return McpServerConfig.model_validate({"name": "fake", "transport": "http", "url": self.url, "oauth": oauth})
 
 
 @asynccontextmanager
@@ -160,9 +158,7 @@ async def test_a_consent_is_kept_and_later_runs_need_nobody(
 
 
 @pytest.fixture
-async def expired(
-    server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
-) -> McpServerConfig:
+async def expired(server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path) -> McpServerConfig:
     """The settings of the server, whose stored token has expired. The next one is valid for an hour."""
     config = server.config(token_folder=tmp_path)
     server.expires_in = -1
@@ -241,9 +237,7 @@ async def test_a_server_is_tried_at_once_when_a_person_has_agreed(
     assert await waiting.output("echo") == "here"
 
 
-async def test_a_refused_consent_is_told(
-    server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path
-) -> None:
+async def test_a_refused_consent_is_told(server: AuthorizingServer, guest_of: MakeGuest, tmp_path: Path) -> None:
     server.refuses = True
     guest = guest_of(server.config(token_folder=tmp_path), authorize=server.person)
     assert await guest.look() == []
@@ -253,11 +247,7 @@ async def test_a_refused_consent_is_told(
 async def test_client_credentials_need_nobody_and_go_to_their_issuer_only(
     server: AuthorizingServer, guest_of: MakeGuest
 ) -> None:
-    fields: dict[str, object] = {
-        "grant": "client_credentials",
-        "client_id": "service",
-        "client_secret": SECRET,
-    }
+    fields: dict[str, object] = {"grant": "client_credentials", "client_id": "service", "client_secret": SECRET}
     guest = guest_of(server.config(**fields, issuer=server.origin))
     assert await guest.look() == ["mcp_fake_echo"]
     assert server.asked == ["client_credentials"]

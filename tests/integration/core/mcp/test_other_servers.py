@@ -39,9 +39,7 @@ async def test_protocol_legacy_saves_the_first_attempt(tmp_path: Path, guest_of:
     assert first_messages(tmp_path) == ["initialize"]
 
 
-async def test_a_run_waits_longer_for_a_server_that_has_just_been_started(
-    tmp_path: Path, guest_of: MakeGuest
-) -> None:
+async def test_a_run_waits_longer_for_a_server_that_has_just_been_started(tmp_path: Path, guest_of: MakeGuest) -> None:
     guest = guest_of(old(tmp_path, "slow"), wait_seconds=0.01)
     assert await guest.look() == ["mcp_fake_echo"]
     assert guest.servers.missing() == {}
@@ -61,14 +59,10 @@ async def test_a_server_that_is_still_not_there_is_named_and_waited_for_only_onc
 async def test_the_reason_of_a_failed_start_names_the_exit_code_and_the_last_words(
     tmp_path: Path, guest_of: MakeGuest
 ) -> None:
-    guest = guest_of(
-        old(tmp_path, "breaks", env={"API_TOKEN": "sk-secret-12345678"}), backoff_seconds=30
-    )
+    guest = guest_of(old(tmp_path, "breaks", env={"API_TOKEN": "sk-secret-12345678"}), backoff_seconds=30)
     assert await guest.look() == []
     why = guest.servers.missing()["fake"]
-    assert why == (
-        'its process ended with exit code 3; its last line on stderr: "no API key for [secret]"'
-    )
+    assert why == ('its process ended with exit code 3; its last line on stderr: "no API key for [secret]"')
 
 
 async def test_an_unknown_version_is_named(tmp_path: Path, guest_of: MakeGuest) -> None:
@@ -169,9 +163,7 @@ async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
     assert len(plain.calls) == 2
 
 
-async def test_an_error_about_the_arguments_does_not_cost_the_session(
-    plain: PlainServer, guest_of: MakeGuest
-) -> None:
+async def test_an_error_about_the_arguments_does_not_cost_the_session(plain: PlainServer, guest_of: MakeGuest) -> None:
     guest = guest_of(plain.config())
     await guest.look()
     assert "text: too long" in await guest.error("echo", text="x")
@@ -196,9 +188,7 @@ async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: Ma
     assert "answered with an error: it answered with the status 429 and asks to wait 30 s" in said
 
 
-async def test_a_server_that_asks_for_authorization_says_where(
-    plain: PlainServer, guest_of: MakeGuest
-) -> None:
+async def test_a_server_that_asks_for_authorization_says_where(plain: PlainServer, guest_of: MakeGuest) -> None:
     place = "https://tools.example/.well-known/oauth-protected-resource"
     challenge = {"www-authenticate": f'Bearer resource_metadata="{place}"'}
     plain.refusal = lambda: web.Response(status=401, headers=challenge)

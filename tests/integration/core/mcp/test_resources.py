@@ -37,9 +37,7 @@ async def test_a_resource_that_is_no_text_is_saved(modern: Guest) -> None:
     async def opened() -> Sandbox:
         return sandbox
 
-    outcome = await call(
-        modern, "read_resource", replace(CONTEXT, sandbox=opened), uri="shop://plan"
-    )
+    outcome = await call(modern, "read_resource", replace(CONTEXT, sandbox=opened), uri="shop://plan")
     assert "application/pdf, 6 bytes: saved as .results/" in str(outcome.result["output"])
     assert list(sandboxes.machines["thread"].content.values()) == [b"%PDF-1"]
 
@@ -60,9 +58,7 @@ async def test_reading_needs_no_approval_unless_the_settings_say_so(guest_of: Ma
     guest = guest_of(stdio(program="mcp_modern.py"))
     await guest.look()
     assert not any(guest.servers.needs_approval(f"mcp_fake_{name}") for name in names)
-    guest = guest_of(
-        stdio(program="mcp_modern.py", needs_approval=["read_*"], enabled_tools=["*_resource"])
-    )
+    guest = guest_of(stdio(program="mcp_modern.py", needs_approval=["read_*"], enabled_tools=["*_resource"]))
     assert await guest.look() == ["mcp_fake_read_resource"]
     assert guest.servers.needs_approval("mcp_fake_read_resource")
 
@@ -71,9 +67,7 @@ async def test_a_server_without_them_has_no_such_tools(guest: Guest) -> None:
     assert not {f"mcp_fake_{name}" for name in resources.NAMES} & set(guest.toolbox.tools)
 
 
-async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(
-    guest_of: MakeGuest,
-) -> None:
+async def test_a_tool_of_the_server_comes_before_ours_of_the_same_name(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio(program="mcp_library.py", arguments=("lend", "read_resource")))
     assert "mcp_fake_list_resources" in await guest.look()
     assert await guest.output("read_resource") == "read_resource of the server"

@@ -25,14 +25,10 @@ async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
     return guest
 
 
-async def call(
-    guest: Guest, tool: str, context: ToolContext, **arguments: JsonValue
-) -> CallOutcome:
+async def call(guest: Guest, tool: str, context: ToolContext, **arguments: JsonValue) -> CallOutcome:
     name = f"mcp_fake_{tool}"
     prepared = prepare_call(name, arguments, guest.toolbox)
-    return await execute_call(
-        ToolCall(call_id="c1", name=name, arguments=arguments), prepared, context
-    )
+    return await execute_call(ToolCall(call_id="c1", name=name, arguments=arguments), prepared, context)
 
 
 async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None:
@@ -73,9 +69,7 @@ async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> 
 
 
 @pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])
-async def test_a_long_result_is_not_said_twice(
-    modern: Guest, tool: str, arguments: dict[str, JsonValue]
-) -> None:
+async def test_a_long_result_is_not_said_twice(modern: Guest, tool: str, arguments: dict[str, JsonValue]) -> None:
     sandboxes = MemorySandboxes()
     sandbox = await sandboxes.open("thread", fence=1)
 
@@ -93,10 +87,7 @@ async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> N
     shown: list[AgentEvent] = []
     outcome = await call(guest, "work", replace(CONTEXT, emit=shown.append), steps=5)
     assert outcome.result["output"] == "worked"
-    assert shown[:2] == [
-        ActivityChanged(text="fake: step 0"),
-        ActivityChanged(text="fake: step 1"),
-    ]
+    assert shown[:2] == [ActivityChanged(text="fake: step 0"), ActivityChanged(text="fake: step 1")]
     said = str((await call(guest, "work", CONTEXT, steps=60)).result["error"])
     assert "it did not answer within 0.5 s" in said
 
@@ -133,18 +124,14 @@ def tool_message(outcome: CallOutcome, run_id: str) -> Message:
     )
 
 
-async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(
-    guest_of: MakeGuest,
-) -> None:
+async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
     await guest.look()
     first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
     assert first.outcome == "failed"
     assert first.reply is not None
     assert first.reply.kind == "ask"
-    assert (
-        "The tool order of the MCP server fake asks:\n\n> Which size of soup?" in first.reply.text
-    )
+    assert "The tool order of the MCP server fake asks:\n\n> Which size of soup?" in first.reply.text
     assert '> - size: type "string"' in first.reply.text
 
     told = (tool_message(first, "run 1"),)
@@ -180,9 +167,5 @@ async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) 
 async def test_parts_after_the_limit_of_characters_are_counted() -> None:
     texts = ["x" * TEXT_CHARACTERS_MAX, "second", "third"]
     parts = [TextContent(type="text", text=text) for text in texts]
-    said = await tool_output(
-        CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT
-    )
-    assert str(said.output).splitlines()[1:] == [
-        "[2 more parts are left out: the result is too long]"
-    ]
+    said = await tool_output(CallToolResult(content=[*parts]), server="s", tool="t", context=CONTEXT)
+    assert str(said.output).splitlines()[1:] == ["[2 more parts are left out: the result is too long]"]

@@ -21,17 +21,12 @@ def native() -> list[Played]:
 
 def xml() -> list[Played]:
     echo = ("mcp_fake_echo", {"text": "007", "times": "2"})
-    others: tuple[tuple[str, dict[str, str]], ...] = (
-        ("mcp_fake_mixed", {}),
-        ("mcp_fake_sums", {"numbers": "none"}),
-    )
+    others: tuple[tuple[str, dict[str, str]], ...] = (("mcp_fake_mixed", {}), ("mcp_fake_sums", {"numbers": "none"}))
     die: tuple[str, dict[str, str]] = ("mcp_fake_die", {})
     return [text(invokes(echo, *others)), text(invokes(die)), text("done")]
 
 
-@pytest.mark.parametrize(
-    ("dialect", "turns"), [(NativeDialect(), native), (XmlDialect(), xml)], ids=["native", "xml"]
-)
+@pytest.mark.parametrize(("dialect", "turns"), [(NativeDialect(), native), (XmlDialect(), xml)], ids=["native", "xml"])
 async def test_a_run_uses_them_in_each_dialect(
     world: World, guest_of: MakeGuest, dialect: Dialect, turns: Callable[[], list[Played]]
 ) -> None:
@@ -53,9 +48,7 @@ async def test_a_run_uses_them_in_each_dialect(
     assert last.status == "completed"
 
 
-async def test_a_picture_is_stored_before_the_message_of_its_tool(
-    world: World, guest_of: MakeGuest
-) -> None:
+async def test_a_picture_is_stored_before_the_message_of_its_tool(world: World, guest_of: MakeGuest) -> None:
     guest = guest_of(stdio())
     await guest.look()
     world.model.turns = [calls(("mcp_fake_mixed", "{}")), text("done")]

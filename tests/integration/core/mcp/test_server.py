@@ -37,27 +37,16 @@ OWN = ToolSet(ALL)
 
 def own_stdio() -> McpServerConfig:
     command, *arguments = command_of(str(FAKES / "mcp_own.py"))
-    return McpServerConfig(
-        name="own",
-        transport="stdio",
-        command=command,
-        args=tuple(arguments),
-        cwd=str(REPOSITORY),
-    )
+    return McpServerConfig(name="own", transport="stdio", command=command, args=tuple(arguments), cwd=str(REPOSITORY))
 
 
 @asynccontextmanager
 async def served(
-    tools: ToolSet = OWN,
-    context: ToolContext = CONTEXT,
-    open_context: OpenContext | None = None,
+    tools: ToolSet = OWN, context: ToolContext = CONTEXT, open_context: OpenContext | None = None
 ) -> AsyncIterator[str]:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = spawn(
-        serve_http(
-            tools, open_context or always(context), token="s3cret", on_ready=ready.set_result
-        ),
-        name="own",
+        serve_http(tools, open_context or always(context), token="s3cret", on_ready=ready.set_result), name="own"
     )
     try:
         yield await ready
@@ -85,12 +74,7 @@ async def own(request: pytest.FixtureRequest, guest_of: MakeGuest) -> AsyncItera
 
 
 async def test_all_tools_are_offered_but_those_that_talk_in_a_thread(own: Guest) -> None:
-    assert set(own.toolbox.tools) == {
-        "mcp_own_greet",
-        "mcp_own_draw",
-        "mcp_own_break",
-        "mcp_own_send",
-    }
+    assert set(own.toolbox.tools) == {"mcp_own_greet", "mcp_own_draw", "mcp_own_break", "mcp_own_send"}
 
 
 async def test_the_schema_comes_through_whole(own: Guest) -> None:
@@ -152,18 +136,13 @@ async def test_two_clients_in_one_workspace_lose_nothing_of_each_other(guest_of:
     machine = sandboxes.machines["thread"]
     machine.content["a.txt"] = b"".join(b"line %d\n" % number for number in range(10, 18))
     async with served(build_tool_set(), context) as url:
-        config = McpServerConfig(
-            name="own", transport="http", url=url, headers={"Authorization": "Bearer s3cret"}
-        )
+        config = McpServerConfig(name="own", transport="http", url=url, headers={"Authorization": "Bearer s3cret"})
         guests = [guest_of(config), guest_of(config)]
         for guest in guests:
             await guest.look()
         edits = [
             guests[number % 2].output(
-                "mcp_own_str_replace",
-                file_path="a.txt",
-                old_str=f"line {number}",
-                new_str=f"done {number}",
+                "mcp_own_str_replace", file_path="a.txt", old_str=f"line {number}", new_str=f"done {number}"
             )
             for number in range(10, 18)
         ]
@@ -172,13 +151,7 @@ async def test_two_clients_in_one_workspace_lose_nothing_of_each_other(guest_of:
 
 
 def over_http(url: str, **more: object) -> McpServerConfig:
-    fields = {
-        "name": "own",
-        "transport": "http",
-        "url": url,
-        "headers": {"Authorization": "bEARER  s3cret"},
-        **more,
-    }
+    fields = {"name": "own", "transport": "http", "url": url, "headers": {"Authorization": "bEARER  s3cret"}, **more}
     return McpServerConfig.model_validate(fields)
 
 
@@ -191,9 +164,7 @@ def one_tool(run: Callable[[Nothing, ToolContext], Awaitable[str]], **more: Any)
     return ToolSet({"one": Tool(title=lambda _params: "Working", **fields)})
 
 
-async def test_each_session_over_http_has_a_context_of_its_own_and_closes_it(
-    guest_of: MakeGuest,
-) -> None:
+async def test_each_session_over_http_has_a_context_of_its_own_and_closes_it(guest_of: MakeGuest) -> None:
     opened: list[str] = []
     closed: list[str] = []
 
@@ -322,11 +293,7 @@ class OwnProcess:
         return json.loads(self.process.stdout.readline())
 
     def initialize(self) -> None:
-        params = {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        }
+        params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
         self.ask(jsonrpc="2.0", id=1, method="initialize", params=params)
         self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
 
@@ -357,11 +324,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_session_lives(process: O
         assert (refused["id"], refused["error"]["code"]) == (asked, -32600)
         assert "larger than 8 MB" in refused["error"]["message"]
     process.send(nobody)
-    assert process.ask(jsonrpc="2.0", id=9, method="ping") == {
-        "jsonrpc": "2.0",
-        "id": 9,
-        "result": {},
-    }
+    assert process.ask(jsonrpc="2.0", id=9, method="ping") == {"jsonrpc": "2.0", "id": 9, "result": {}}
 
 
 def test_a_client_that_leaves_during_a_call_leaves_no_traceback(process: OwnProcess) -> None:
@@ -423,17 +386,13 @@ async def test_a_request_over_http_that_does_not_arrive_is_given_up(
     await seconds_until_closed(address, sent, trickled=trickled)
 
 
-async def test_a_whole_body_has_a_limit_of_time_too(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_whole_body_has_a_limit_of_time_too(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("ARRIVAL_SECONDS", 0.1), ("BODY_BYTES_MIN", 1), ("BODY_CHECKS_MAX", 3)):
         monkeypatch.setattr(f"core.mcp.own_server.{name}", value)
     assert await seconds_until_closed(address, REQUEST + b"\r\n", trickled=b"x" * 200) > 0.3
 
 
-async def test_the_connections_over_http_are_limited(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_connections_over_http_are_limited(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.mcp.own_server.CONNECTIONS_MAX", 3)
     port = URL(address).port
     crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]

@@ -19,9 +19,7 @@ async def test_a_tool_is_called_by_its_name_here(guest: Guest) -> None:
 
 async def test_the_servers_own_schema_reaches_the_model_and_checks_the_call(guest: Guest) -> None:
     spec = guest.toolbox.specs["mcp_fake_sums"]
-    assert spec.parameters["properties"] == {
-        "numbers": {"items": {"type": "integer"}, "type": "array"}
-    }
+    assert spec.parameters["properties"] == {"numbers": {"items": {"type": "integer"}, "type": "array"}}
     assert spec.parameters["required"] == ["numbers"]
     assert spec.description == "[Tool of the MCP server fake, described by it:] Structured content."
     assert "numbers: is missing" in await guest.error("sums")
@@ -76,9 +74,7 @@ async def test_a_death_between_calls_is_not_even_noticed(guest: Guest) -> None:
     assert await guest.output("echo", text="back") == "back"
 
 
-async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
-    guest_of: MakeGuest, tmp_path: Path
-) -> None:
+async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(guest_of: MakeGuest, tmp_path: Path) -> None:
     guest = guest_of(stdio(call_timeout_seconds=2))
     await guest.look()
     pid = await guest.output("who_am_i")
@@ -88,9 +84,7 @@ async def test_a_call_that_never_ends_is_given_up_and_the_server_stays(
     assert await guest.output("who_am_i") == pid
 
 
-async def test_a_server_that_is_stuck_is_started_anew(
-    guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_is_stuck_is_started_anew(guest_of: MakeGuest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("core.mcp.client.PROBE_SECONDS", 0.5)
     monkeypatch.setattr("core.mcp.transports.EXIT_SECONDS", 0.2)
     guest = guest_of(stdio(call_timeout_seconds=2))
@@ -119,9 +113,7 @@ async def test_calls_run_beside_each_other(guest: Guest, tmp_path: Path) -> None
         await cancel(call)
 
 
-async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variables(
-    guest_of: MakeGuest,
-) -> None:
+async def test_a_server_sees_nothing_of_the_hosts_environment_but_three_variables(guest_of: MakeGuest) -> None:
     host = {"PATH": "/usr/bin:/bin", "HOME": "/home/x", "LANG": "C", "SLACK_BOT_TOKEN": "xoxb-1"}
     guest = guest_of(stdio(env={"KEY": "given"}, is_forked=False), host_environment=host)
     await guest.look()
@@ -152,9 +144,7 @@ async def test_new_tools_are_there_for_the_next_run(guest: Guest) -> None:
     assert await guest.output("fresh") == "new"
 
 
-async def test_a_huge_answer_is_cut_and_a_monstrous_one_costs_the_connection_alone(
-    guest: Guest,
-) -> None:
+async def test_a_huge_answer_is_cut_and_a_monstrous_one_costs_the_connection_alone(guest: Guest) -> None:
     said = await guest.output("huge", characters=1_000_000)
     assert len(said) < 61_000
     assert "left out" in said

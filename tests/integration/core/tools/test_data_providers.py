@@ -19,15 +19,7 @@ from core.web_access.providers import Provider, RapidApi, provider_file
 from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.fakes.web_service import (
-    Answer,
-    FakeWebService,
-    endless,
-    fake_web_service,
-    refusal,
-    says,
-    silent,
-)
+from tests.fakes.web_service import Answer, FakeWebService, endless, fake_web_service, refusal, says, silent
 
 NAMES = get_args(Provider)
 
@@ -42,19 +34,13 @@ def providers(gateway: FakeWebService, key: str = KEY) -> RapidApi:
     return RapidApi(key=key, url=gateway.url, seconds_max=5, pause_seconds=0)
 
 
-async def call(
-    api: RapidApi | None, name: str, machines: MemorySandboxes, arguments: JsonObject
-) -> CallOutcome:
+async def call(api: RapidApi | None, name: str, machines: MemorySandboxes, arguments: JsonObject) -> CallOutcome:
     async def opened() -> Sandbox:
         return await machines.open("t", fence=1)
 
-    context = ToolContext(
-        thread_id="t", run_id="r", sandbox=opened, outside=WebServices(providers=api)
-    )
+    context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=WebServices(providers=api))
     prepared = prepare_call(name, arguments, build_tool_set())
-    return await execute_call(
-        ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
-    )
+    return await execute_call(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
 
 
 async def asked(
@@ -70,12 +56,7 @@ CALLS: list[tuple[str, str, dict[str, JsonValue], dict[str, JsonValue]]] = [
     ("twitter", "user_info", {"screenname": "a"}, {"screenname": "a"}),
     ("twitter", "/screenname.php", {"screenname": "a"}, {"screenname": "a"}),
     ("zillow", "search", {"location": "Houston", "page": 2}, {"location": "Houston", "page": "2"}),
-    (
-        "amazon",
-        "search",
-        {"query": "a b&c", "is_prime": True},
-        {"query": "a b&c", "is_prime": "true"},
-    ),
+    ("amazon", "search", {"query": "a b&c", "is_prime": True}, {"query": "a b&c", "is_prime": "true"}),
     ("yahoo_finance", "get_quote", {"ticker": "AAPL", "type": None}, {"ticker": "AAPL"}),
     ("active_jobs", "active_jobs", {"limit": 10}, {"limit": "10"}),
 ]
@@ -83,11 +64,7 @@ CALLS: list[tuple[str, str, dict[str, JsonValue], dict[str, JsonValue]]] = [
 
 @pytest.mark.parametrize(("service", "route", "payload", "arrives"), CALLS)
 async def test_each_provider_is_asked_at_its_host(
-    gateway: FakeWebService,
-    service: Provider,
-    route: str,
-    payload: dict[str, JsonValue],
-    arrives: JsonObject,
+    gateway: FakeWebService, service: Provider, route: str, payload: dict[str, JsonValue], arrives: JsonObject
 ) -> None:
     outcome = await asked(gateway, service, route, payload)
     assert outcome.outcome == "completed", outcome.result
@@ -99,9 +76,7 @@ async def test_each_provider_is_asked_at_its_host(
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_endpoints_of_a_provider_are_listed(gateway: FakeWebService, name: str) -> None:
-    outcome = await call(
-        providers(gateway), "get_data_provider_endpoints", MemorySandboxes(), {"service_name": name}
-    )
+    outcome = await call(providers(gateway), "get_data_provider_endpoints", MemorySandboxes(), {"service_name": name})
     listed = outcome.result["output"]
     assert isinstance(listed, dict)
     endpoints = listed["endpoints"]
@@ -155,10 +130,7 @@ async def test_what_does_not_exist_there_is_told_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (
-            refusal(403, {"message": "You are not subscribed to this API."}),
-            "subscribed to at RapidAPI",
-        ),
+        (refusal(403, {"message": "You are not subscribed to this API."}), "subscribed to at RapidAPI"),
         (refusal(402), "used up"),
         (refusal(429, {"message": "quota"}, Retry_After="60"), "in 60 s"),
         (refusal(404, {"message": "no such person"}), "no such person"),
@@ -174,14 +146,10 @@ async def test_errors_say_what_to_do(gateway: FakeWebService, answer: Answer, sa
     assert KEY not in error
 
 
-async def test_a_wrong_key_is_told_without_it(
-    gateway: FakeWebService, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_wrong_key_is_told_without_it(gateway: FakeWebService, caplog: pytest.LogCaptureFixture) -> None:
     outcome = await asked(gateway, "twitter", "user_info", {}, key="rapid-wrong-0987654321")
     assert "does not accept the key" in str(outcome.result["error"])
-    assert "0987654321" not in str(outcome.result) + caplog.text + repr(
-        providers(gateway, "rapid-wrong-0987654321")
-    )
+    assert "0987654321" not in str(outcome.result) + caplog.text + repr(providers(gateway, "rapid-wrong-0987654321"))
 
 
 async def test_a_fault_that_passes_is_not_seen(gateway: FakeWebService) -> None:

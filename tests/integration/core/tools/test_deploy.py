@@ -60,9 +60,7 @@ async def test_a_folder_becomes_a_site(bench: Bench, pages: Pages) -> None:
     }
 
 
-async def test_the_same_name_replaces_the_site_and_uploads_what_is_new(
-    bench: Bench, pages: Pages
-) -> None:
+async def test_the_same_name_replaces_the_site_and_uploads_what_is_new(bench: Bench, pages: Pages) -> None:
     await site(bench)
     await bench.output("deploy", name="report", directory_path="site")
     await bench.put("site/index.html", b"<h1>New</h1>")
@@ -115,16 +113,9 @@ async def test_what_is_hidden_stays_here_and_rules_are_no_pages(bench: Bench, pa
     await bench.put("site/node_modules/a.js", b"x")
     await bench.put("site/.well-known/security.txt", b"Contact: x")
     await bench.put("site/_redirects", b"/old /new 301")
-    await bench.sandbox.shell.execute(
-        "ln -s /etc/hostname site/link.txt", session="s", folder=None, timeout_seconds=30
-    )
+    await bench.sandbox.shell.execute("ln -s /etc/hostname site/link.txt", session="s", folder=None, timeout_seconds=30)
     await bench.output("deploy", name="report", directory_path="site")
-    assert set(pages.sites["report"]) == {
-        "/index.html",
-        "/css/page.css",
-        "/logo.png",
-        "/.well-known/security.txt",
-    }
+    assert set(pages.sites["report"]) == {"/index.html", "/css/page.css", "/logo.png", "/.well-known/security.txt"}
     assert pages.rules["report"] == {"_redirects": b"/old /new 301"}
 
 
@@ -134,9 +125,7 @@ async def test_the_whole_workspace_may_be_the_site(bench: Bench, pages: Pages) -
     assert "/index.html" in pages.sites["all"]
 
 
-async def test_what_cannot_be_deployed_is_told_before_anything_is(
-    bench: Bench, pages: Pages
-) -> None:
+async def test_what_cannot_be_deployed_is_told_before_anything_is(bench: Bench, pages: Pages) -> None:
     await bench.put("notes/a.txt", b"x")
     await bench.put("huge/index.html", b"x" * (26 * 1024 * 1024))
     for folder, said in (
@@ -171,9 +160,7 @@ async def test_errors_say_what_to_do(bench: Bench, pages: Pages, answer: Answer,
     assert pages.sites == {}
 
 
-async def test_a_deployment_that_may_have_happened_is_not_sent_again(
-    bench: Bench, pages: Pages
-) -> None:
+async def test_a_deployment_that_may_have_happened_is_not_sent_again(bench: Bench, pages: Pages) -> None:
     await site(bench)
     await bench.output("deploy", name="report", directory_path="site")
     pages.standing.asked.clear()
@@ -184,9 +171,7 @@ async def test_a_deployment_that_may_have_happened_is_not_sent_again(
 
 
 def test_people_are_asked_first() -> None:
-    prepared = prepare_call(
-        "deploy", {"name": "My Site", "directory_path": "out"}, build_tool_set()
-    )
+    prepared = prepare_call("deploy", {"name": "My Site", "directory_path": "out"}, build_tool_set())
     assert prepared.title == "Deploying out as my-site"
     assert prepared.approval == "Put a folder on the public web"
     assert prepared.to_approve().arguments == {"name": "my-site", "directory_path": "out"}

@@ -46,9 +46,7 @@ async def set_up(bench: Bench, service: FakeWebService, key: str = KEY) -> None:
         "THREADHAND_FETCH_ALLOW": f"127.0.0.1:{service.port}",
     }
     await bench.context.outside.close()
-    bench.context = replace(
-        bench.context, outside=build_web_services(load_settings(settings, None))
-    )
+    bench.context = replace(bench.context, outside=build_web_services(load_settings(settings, None)))
 
 
 async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebService) -> None:
@@ -67,16 +65,12 @@ async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebSe
     assert json.loads(model.asked[0].body)["prompt"] == "a blue field"
 
 
-async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(
-    bench: Bench, model: FakeWebService
-) -> None:
+async def test_what_a_picture_cost_is_told_also_where_it_is_of_no_use(bench: Bench, model: FakeWebService) -> None:
     told: list[tuple[str, Usage]] = []
     bench.context = replace(bench.context, budget=ToolBudget(spent=lambda *one: told.append(one)))
     await bench.put("logo.png", picture())
     for mode in ("generate", "edit"):
-        await bench.call(
-            "image_edit_or_generate", mode=mode, prompt="a field", image_path="logo.png"
-        )
+        await bench.call("image_edit_or_generate", mode=mode, prompt="a field", image_path="logo.png")
     empty = {**encoded_answer(), "data": [{"b64_json": "###"}]}
     model.trouble.append(says(json.dumps(empty).encode()))
     await bench.error("image_edit_or_generate", mode="generate", prompt="a field")
@@ -162,9 +156,7 @@ async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_no
         assert told == []
         service.faults["/generations"] = silent
         asked = len(service.asked)
-        drawing = asyncio.ensure_future(
-            image_generator.draw("a field", spent=lambda _, used: told.append(used))
-        )
+        drawing = asyncio.ensure_future(image_generator.draw("a field", spent=lambda _, used: told.append(used)))
         async with asyncio.timeout(30):
             while len(service.asked) == asked:
                 await asyncio.sleep(0.01)
@@ -188,16 +180,12 @@ def test_a_cost_that_cannot_be_one_counts_as_not_told(answer: dict[str, object])
     assert parse_usage(answer) == Usage()
 
 
-async def test_a_picture_is_edited_from_a_file_and_from_an_address(
-    bench: Bench, model: FakeWebService
-) -> None:
+async def test_a_picture_is_edited_from_a_file_and_from_an_address(bench: Bench, model: FakeWebService) -> None:
     await bench.put("logo.jpg", picture("JPEG", (70, 50)))
     for place in ("logo.jpg", f"{model.url}/logo.jpg"):
         if place != "logo.jpg":
             model.trouble.append(says(picture("WEBP", (70, 50)), "image/webp"))
-        outcome = await bench.call(
-            "image_edit_or_generate", mode="edit", prompt="in grey", image_path=place
-        )
+        outcome = await bench.call("image_edit_or_generate", mode="edit", prompt="in grey", image_path=place)
         assert outcome.outcome == "completed", outcome.result
         output = outcome.result["output"]
         assert isinstance(output, dict)
@@ -205,9 +193,7 @@ async def test_a_picture_is_edited_from_a_file_and_from_an_address(
             assert (made.size, made.mode) == ((70, 50), "L")
 
 
-async def test_a_model_that_answers_with_an_address_is_fetched_from(
-    bench: Bench, model: FakeWebService
-) -> None:
+async def test_a_model_that_answers_with_an_address_is_fetched_from(bench: Bench, model: FakeWebService) -> None:
     body = {"created": 1, "data": [{"url": f"{model.url}/made.png"}]}
     model.trouble.extend([says(json.dumps(body).encode()), says(picture(), "image/png")])
     outcome = await bench.call("image_edit_or_generate", mode="generate", prompt="red")
@@ -221,25 +207,17 @@ async def test_a_model_that_answers_with_an_address_is_fetched_from(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (
-            refusal(402, {"error": {"message": "no", "code": "insufficient_quota"}}),
-            "no credit left",
-        ),
+        (refusal(402, {"error": {"message": "no", "code": "insufficient_quota"}}), "no credit left"),
         (refusal(429, {"error": {"message": "slow down"}}, Retry_After="0.01"), "slow down"),
         (refusal(500, {"error": {"message": "x"}}), "No picture was made"),
-        (
-            refusal(400, {"error": {"message": "no", "code": "content_policy_violation"}}),
-            "because of its content",
-        ),
+        (refusal(400, {"error": {"message": "no", "code": "content_policy_violation"}}), "because of its content"),
         (says(b"{broken"), "No picture was made"),
         (says(b'{"created": 1, "data": []}'), "form that is not known"),
         (says(b'{"created": 1, "data": [{"b64_json": "###"}]}'), "form that is not known"),
         (says(b'{"created": 1, "data": [{"b64_json": "aGVsbG8="}]}'), "none that can be used"),
     ],
 )
-async def test_what_goes_wrong_there_is_told(
-    bench: Bench, model: FakeWebService, answer: Answer, said: str
-) -> None:
+async def test_what_goes_wrong_there_is_told(bench: Bench, model: FakeWebService, answer: Answer, said: str) -> None:
     model.trouble.extend([answer] * 6)  # the client below litellm tries again
     error = await bench.error("image_edit_or_generate", mode="generate", prompt="x")
     assert said in error
@@ -255,9 +233,7 @@ async def test_a_wrong_key_is_told_without_it(
     assert "0987654321" not in error + caplog.text
 
 
-async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
-    bench: Bench, model: FakeWebService
-) -> None:
+async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(bench: Bench, model: FakeWebService) -> None:
     await bench.put("notes.txt", b"words")
     for arguments, said in (
         ({"mode": "edit", "prompt": "x"}, "needs image_path"),
@@ -271,13 +247,9 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(
 
 def test_it_is_offered_with_a_model_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "image_edit_or_generate" in tools_without_service(
-        build_web_services(load_settings(plain, None))
-    )
+    assert "image_edit_or_generate" in tools_without_service(build_web_services(load_settings(plain, None)))
     drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
-    assert "image_edit_or_generate" not in tools_without_service(
-        build_web_services(load_settings(drawing, None))
-    )
+    assert "image_edit_or_generate" not in tools_without_service(build_web_services(load_settings(drawing, None)))
 
 
 @pytest.mark.parametrize(("price", "counted"), [("", 0.2), ("3", 0.2), ("0", 0.0)])
@@ -294,7 +266,5 @@ def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, coun
 
 
 def test_the_title_says_what_is_drawn() -> None:
-    prepared = prepare_call(
-        "image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, build_tool_set()
-    )
+    prepared = prepare_call("image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, build_tool_set())
     assert prepared.title == "Drawing a picture: a cat"

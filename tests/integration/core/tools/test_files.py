@@ -25,9 +25,7 @@ pytestmark = IN_MODULE_LOOP
 
 
 async def mode_of(bench: Bench, path: str) -> str:
-    return (
-        await bench.output("execute_command", command=f"stat -c %a {path}", blocking=True)
-    ).split("\n")[0]
+    return (await bench.output("execute_command", command=f"stat -c %a {path}", blocking=True)).split("\n")[0]
 
 
 async def test_a_file_is_created_with_its_folders_and_permissions(bench: Bench) -> None:
@@ -73,8 +71,7 @@ async def test_edits_of_one_file_at_once_all_survive_also_beside_a_program(bench
     await bench.put("a.txt", b"".join(b"line %d\n" % number for number in range(8)))
     await bench.output("create_file", file_path="go.sh", file_contents=APPENDING)
     edits = [
-        bench.output("str_replace", file_path="a.txt", old_str=f"line {one}", new_str=f"done {one}")
-        for one in range(8)
+        bench.output("str_replace", file_path="a.txt", old_str=f"line {one}", new_str=f"done {one}") for one in range(8)
     ]
     program = bench.output("execute_command", command="sh go.sh", blocking=True)
     await asyncio.gather(*edits, program)
@@ -87,10 +84,7 @@ APPENDING = "for i in 1 2 3 4 5 6 7 8 9; do echo more >>a.txt; sleep 0.001; done
 
 
 async def test_of_many_creations_of_one_file_one_wins(bench: Bench) -> None:
-    made = [
-        bench.call("create_file", file_path="a.txt", file_contents=str(number))
-        for number in range(6)
-    ]
+    made = [bench.call("create_file", file_path="a.txt", file_contents=str(number)) for number in range(6)]
     outcomes = await asyncio.gather(*made)
     (winner,) = [n for n, outcome in enumerate(outcomes) if outcome.outcome == "completed"]
     assert await bench.get("a.txt") == str(winner).encode()
@@ -195,9 +189,7 @@ async def test_the_next_run_does_not_rewrite_what_people_have_changed(bench: Ben
         *result_of("create_file", file_path="notes.md", file_contents="mine"),
         *result_of("execute_command", command="true"),
     ]
-    await bench.output(
-        "execute_command", command="echo theirs >notes.md; touch -d '+1 hour' notes.md", timeout=30
-    )
+    await bench.output("execute_command", command="echo theirs >notes.md; touch -d '+1 hour' notes.md", timeout=30)
     later = in_next_run(bench, history)
     for path in ("report.md", "notes.md"):
         error = await later.error("full_file_rewrite", file_path=path, file_contents="new")
@@ -213,9 +205,7 @@ async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> Non
 
 async def test_one_piece_is_replaced(bench: Bench) -> None:
     await bench.put("a.py", b"def f():\n    return 1\n\n    return 2\n")
-    shown = await bench.output(
-        "str_replace", file_path="a.py", old_str="    return 2", new_str="    return 3"
-    )
+    shown = await bench.output("str_replace", file_path="a.py", old_str="    return 2", new_str="    return 3")
     assert shown == "Edited a.py at line 4."
     assert await bench.get("a.py") == b"def f():\n    return 1\n\n    return 3\n"
 
@@ -242,9 +232,7 @@ async def test_places_that_overlap_are_two_places(bench: Bench) -> None:
 async def test_many_places_are_counted_and_some_named(bench: Bench) -> None:
     await bench.put("a", b"a\n" * 3000)
     error = await bench.error("str_replace", file_path="a", old_str="a", new_str="b")
-    assert (
-        "is in a 1000 or more times, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more" in error
-    )
+    assert "is in a 1000 or more times, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more" in error
 
 
 async def test_a_piece_with_other_spaces_is_pointed_at(bench: Bench) -> None:
@@ -269,27 +257,16 @@ async def test_an_edit_matches_either_line_end_and_keeps_the_own(bench: Bench, e
     await bench.output("str_replace", file_path="a", old_str="one\ntwo", new_str="1\n2")
     await bench.output("str_replace", file_path="a", old_str="2\r\nthree", new_str="2\r\n3")
     assert await bench.get("a") == f"zero{end}1{end}2{end}3\r\n".encode()
-    await bench.output(
-        "str_replace_editor", command="str_replace", path="a", old_str="zero", new_str="0\n0"
-    )
-    await bench.output(
-        "str_replace_editor", command="insert", path="a", insert_line=0, new_str="top"
-    )
+    await bench.output("str_replace_editor", command="str_replace", path="a", old_str="zero", new_str="0\n0")
+    await bench.output("str_replace_editor", command="insert", path="a", insert_line=0, new_str="top")
     assert await bench.get("a") == f"top{end}0{end}0{end}1{end}2{end}3\r\n".encode()
 
 
 @pytest.mark.parametrize(
     ("before", "old"),
-    [
-        ("It’s “here”.", """It's "here"."""),
-        ("a – b", "a - b"),
-        ("10\u00a0km", "10 km"),
-        ('x = "y"', "x = “y”"),
-    ],
+    [("It’s “here”.", """It's "here"."""), ("a – b", "a - b"), ("10\u00a0km", "10 km"), ('x = "y"', "x = “y”")],
 )
-async def test_a_piece_with_other_quotes_dashes_or_spaces_is_shown(
-    bench: Bench, before: str, old: str
-) -> None:
+async def test_a_piece_with_other_quotes_dashes_or_spaces_is_shown(bench: Bench, before: str, old: str) -> None:
     await bench.put("a", f"top\n{before}\n".encode())
     error = await bench.error("str_replace", file_path="a", old_str=old, new_str="z")
     assert "line 2 has it with other quotes, dashes or spaces" in error
@@ -345,9 +322,7 @@ async def test_an_edit_keeps_the_bytes_that_are_no_text(bench: Bench) -> None:
     assert shown.split("\n")[0].endswith("é 中文 – \ufffd")
     await bench.output("str_replace", file_path="a", old_str="one", new_str="→")
     assert await bench.get("a") == whole + "→\n".encode()
-    edited = await bench.output(
-        "str_replace_editor", command="str_replace", path="a", old_str="→", new_str="two"
-    )
+    edited = await bench.output("str_replace_editor", command="str_replace", path="a", old_str="→", new_str="two")
     assert "é 中文 – \ufffd" in edited
     assert await bench.get("a") == whole + b"two\n"
 
@@ -360,9 +335,7 @@ async def test_a_late_byte_of_another_encoding_can_still_be_edited(bench: Bench)
 
 @pytest.mark.parametrize("permissions", ["755", "600", "644"])
 async def test_an_edit_keeps_the_permissions(bench: Bench, permissions: str) -> None:
-    await bench.output(
-        "create_file", file_path="s", file_contents="#!old\n", permissions=permissions
-    )
+    await bench.output("create_file", file_path="s", file_contents="#!old\n", permissions=permissions)
     await bench.output("str_replace", file_path="s", old_str="old", new_str="new")
     assert await mode_of(bench, "s") == permissions
 

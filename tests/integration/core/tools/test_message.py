@@ -29,9 +29,7 @@ async def test_each_ends_the_run_in_its_own_way(bench: Bench) -> None:
     assert await reply(bench, "ask", text="Which?") == Reply(kind="ask", text="Which?")
     assert await reply(bench, "complete") == Reply(kind="answer", text="")
     assert await reply(bench, "complete", text="Done.") == Reply(kind="answer", text="Done.")
-    assert await reply(bench, "web_browser_takeover", text="Log in.") == Reply(
-        kind="takeover", text="Log in."
-    )
+    assert await reply(bench, "web_browser_takeover", text="Log in.") == Reply(kind="takeover", text="Log in.")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +57,7 @@ async def test_attachments_are_a_list(bench: Bench, attachments: JsonValue) -> N
         ("https://example.org/a, a.md", ("https://example.org/a", "a.md")),
     ],
 )
-async def test_attachments_are_one_string_with_commas(
-    bench: Bench, text: str, expected: tuple[str, ...]
-) -> None:
+async def test_attachments_are_one_string_with_commas(bench: Bench, text: str, expected: tuple[str, ...]) -> None:
     await bench.put("a.md", b"")
     await bench.put("out/b.csv", b"")
     assert (await reply(bench, "complete", attachments=text)).attachments == expected
@@ -73,9 +69,7 @@ async def test_no_attachments_may_be_said_by_null(bench: Bench) -> None:
 
 async def test_an_attachment_that_is_not_there_sends_nothing(bench: Bench) -> None:
     await bench.put("folder/a", b"")
-    outcome = await bench.call(
-        "complete", text="Here.", attachments=["none.md", "folder", "../x", "folder/a"]
-    )
+    outcome = await bench.call("complete", text="Here.", attachments=["none.md", "folder", "../x", "folder/a"])
     assert outcome.reply is None
     assert outcome.result["error"] == (
         "Nothing was sent: none.md: There is no such file or folder; folder is not a"

@@ -48,9 +48,7 @@ async def test_an_exit_code_counts(bench: Bench) -> None:
 
 async def test_it_works_in_the_workspace_and_finds_its_modules(bench: Bench) -> None:
     await bench.put("helper.py", b"def twice(x): return 2 * x")
-    code = (
-        "import helper, pathlib\npathlib.Path('out.txt').write_text('x')\nprint(helper.twice(21))"
-    )
+    code = "import helper, pathlib\npathlib.Path('out.txt').write_text('x')\nprint(helper.twice(21))"
     assert await bench.output("python_execute", code=code) == "42"
     assert await bench.get("out.txt") == b"x"
 
@@ -74,9 +72,7 @@ async def test_what_takes_too_long_is_ended_with_its_children(bench: Bench) -> N
     assert error.endswith("It had printed:\nstarted")
     assert time.monotonic() - started < 60
     assert await bench.sessions() == []
-    waited = await bench.output(
-        "python_execute", code="import time; time.sleep(5); print(1)", timeout=60
-    )
+    waited = await bench.output("python_execute", code="import time; time.sleep(5); print(1)", timeout=60)
     assert waited == "1"
     assert await bench.output("list_files") == "[the folder is empty]"
 
@@ -109,9 +105,7 @@ async def test_code_that_cannot_be_written_is_no_success() -> None:
 
 
 def test_the_title_is_the_first_line() -> None:
-    prepared = prepare_call(
-        "python_execute", {"code": "\n\nimport math\nprint(1)"}, build_tool_set()
-    )
+    prepared = prepare_call("python_execute", {"code": "\n\nimport math\nprint(1)"}, build_tool_set())
     assert prepared.title == "Running Python: import math"
 
 
@@ -121,12 +115,8 @@ async def test_python_has_the_packages_of_the_toolbox_behind_all_others() -> Non
         code = "import matplotlib, numpy, pandas; print(pandas.__file__)"
         found = await run(sandbox, f"python3 -c '{code}'")
         assert found.output.startswith("/opt/toolbox/")
-        alone = await run(
-            sandbox, "python3 -m venv --without-pip e && e/bin/python -c 'import pandas'"
-        )
+        alone = await run(sandbox, "python3 -m venv --without-pip e && e/bin/python -c 'import pandas'")
         assert "No module named" in alone.output
-        installed = (
-            "p=$(python3 -m site --user-site); mkdir -p $p; echo 'print(1234)' >$p/pandas.py"
-        )
+        installed = "p=$(python3 -m site --user-site); mkdir -p $p; echo 'print(1234)' >$p/pandas.py"
         own = await run(sandbox, f"{installed}; python3 -c 'import pandas'")
         assert own.output == "1234\n"

@@ -43,9 +43,7 @@ async def test_lines_have_their_numbers(bench: Bench) -> None:
 
 async def test_a_pdf_is_read_page_by_page(bench: Bench) -> None:
     await bench.put("a.pdf", pdf(["First page.", "Second page.", "Third page."]))
-    assert await read(bench, "a.pdf", page=2) == (
-        "[page 2 of 3]\nSecond page.\n\n[page 3 of 3]\nThird page.\n"
-    )
+    assert await read(bench, "a.pdf", page=2) == ("[page 2 of 3]\nSecond page.\n\n[page 3 of 3]\nThird page.\n")
     assert "a.pdf has 3 pages" in await bench.error("read_file", file_path="a.pdf", page=4)
 
 
@@ -98,9 +96,7 @@ async def test_the_pages_of_a_scanned_pdf_are_shown(bench: Bench) -> None:
 
     assert outcome.outcome == "completed"
     assert [one.type for one in outcome.messages] == ["image_context"] * 4
-    assert [one.content["file_path"] for one in outcome.messages] == [
-        f"scan.pdf, page {page}" for page in (2, 3, 4, 5)
-    ]
+    assert [one.content["file_path"] for one in outcome.messages] == [f"scan.pdf, page {page}" for page in (2, 3, 4, 5)]
     shown = Image.open(io.BytesIO(base64.b64decode(str(outcome.messages[0].content["base64"]))))
     assert shown.size == (900, 300)
     text = str(outcome.result["output"])
@@ -143,9 +139,7 @@ async def test_a_range_outside_of_the_file_is_told(bench: Bench) -> None:
     assert await read(bench, start_line=3) == "[a has only 2 lines]"
     error = await bench.error("read_file", file_path="a", start_line=3, end_line=2)
     assert "end_line 2 is before start_line 3" in error
-    assert "greater than or equal to 1" in await bench.error(
-        "read_file", file_path="a", start_line=0
-    )
+    assert "greater than or equal to 1" in await bench.error("read_file", file_path="a", start_line=0)
 
 
 async def test_an_empty_file_is_told(bench: Bench) -> None:

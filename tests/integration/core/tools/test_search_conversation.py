@@ -77,12 +77,7 @@ async def test_without_a_store_the_model_is_told() -> None:
 
 def test_summaries_and_what_repeats_the_question_are_left_out() -> None:
     def said(kind: str, words: str) -> Message:
-        return Message(
-            type=kind,
-            content={"role": "user", "content": words},
-            is_llm_message=True,
-            thread_id="t",
-        )
+        return Message(type=kind, content={"role": "user", "content": words}, is_llm_message=True, thread_id="t")
 
     old, answer = said("user", "old"), replace(said("assistant", "answer"))
     now, result, search = said("user", "now"), said("tool", "x"), said("assistant", "look back")
@@ -112,10 +107,7 @@ async def test_a_long_message_of_dense_text_is_shown_whole_page_by_page() -> Non
         raise AssertionError
 
     context = ToolContext(
-        thread_id="t",
-        run_id="r",
-        sandbox=no_sandbox,
-        messages=ThreadMessages(find=find, read_all=read_all),
+        thread_id="t", run_id="r", sandbox=no_sandbox, messages=ThreadMessages(find=find, read_all=read_all)
     )
     call = ToolCall(name="expand_message", arguments={"message_id": "m"}, call_id="c")
     toolbox, shown, page = ToolSet({"expand_message": expand_message}), "", 0

@@ -81,7 +81,4 @@ async def test_a_large_picture_arrives_small(bench: Bench) -> None:
 
 @pytest.mark.parametrize("place", ["charts/a.png", "https://a.example/b.png"])
 def test_the_title_names_the_picture(place: str) -> None:
-    assert (
-        prepare_call("see_image", {"file_path": place}, build_tool_set()).title
-        == f"Looking at {place}"
-    )
+    assert prepare_call("see_image", {"file_path": place}, build_tool_set()).title == f"Looking at {place}"

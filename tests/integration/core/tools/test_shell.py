@@ -19,9 +19,7 @@ SECONDS = 30.0
 
 
 async def run(bench: Bench, command: str, session: str = "main") -> str:
-    outcome = await bench.call(
-        "execute_command", command=command, session_name=session, blocking=True
-    )
+    outcome = await bench.call("execute_command", command=command, session_name=session, blocking=True)
     return str(outcome.result["output"])
 
 
@@ -53,9 +51,7 @@ async def test_a_killed_program_tells_its_signal(bench: Bench) -> None:
 
 async def test_a_command_is_not_expanded_by_another_shell(bench: Bench) -> None:
     command = """x='$HOME `id` !!'; printf '%s|' "$x" "a\\"b"; echo"""
-    assert await run(bench, command) == (
-        """$HOME `id` !!|a"b|\n[session main, in /workspace: exit code 0]"""
-    )
+    assert await run(bench, command) == ("""$HOME `id` !!|a"b|\n[session main, in /workspace: exit code 0]""")
 
 
 async def test_an_output_that_repeats_the_command_is_not_taken_for_its_end(bench: Bench) -> None:
@@ -91,32 +87,22 @@ async def test_a_long_result_is_cut_and_saved(bench: Bench) -> None:
 
 
 async def test_the_end_of_a_background_command_is_seen_later(bench: Bench) -> None:
-    await bench.output(
-        "execute_command", command="sleep 0.2; echo done; (exit 4)", session_name="job", timeout=0
-    )
+    await bench.output("execute_command", command="sleep 0.2; echo done; (exit 4)", session_name="job", timeout=0)
     assert await until_ended(bench, "job") == "done\n[session job, in /workspace: exit code 4]"
 
 
 async def test_a_command_over_its_time_gives_what_it_has_and_goes_on(bench: Bench) -> None:
     shown = await bench.output(
-        "execute_command",
-        command="echo first; read line; echo got",
-        session_name="main",
-        blocking=True,
-        timeout=1,
+        "execute_command", command="echo first; read line; echo got", session_name="main", blocking=True, timeout=1
     )
-    assert shown.startswith(
-        "first\n[session main, in /workspace: still running after 1 s and going on"
-    )
+    assert shown.startswith("first\n[session main, in /workspace: still running after 1 s and going on")
     ((name, _, is_running),) = await bench.sessions()
     assert (name, is_running) == ("main", True)
 
 
 async def test_a_session_keeps_folder_and_variables(bench: Bench) -> None:
     await run(bench, "mkdir -p deep/er && cd deep/er && export WORD=kept && f() { echo fun; }")
-    assert await run(bench, "echo $WORD; f") == (
-        "kept\nfun\n[session main, in /workspace/deep/er: exit code 0]"
-    )
+    assert await run(bench, "echo $WORD; f") == ("kept\nfun\n[session main, in /workspace/deep/er: exit code 0]")
     assert "kept" not in await run(bench, "echo $WORD", session="other")
 
 
@@ -129,9 +115,7 @@ async def test_a_command_starts_in_the_folder_it_names(bench: Bench, folder: str
 
 async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
     for folder, reason in (("nowhere", "no folder"), ("/etc", "outside"), ("../x", "climbs")):
-        error = await bench.error(
-            "execute_command", command="touch ran", folder=folder, blocking=True
-        )
+        error = await bench.error("execute_command", command="touch ran", folder=folder, blocking=True)
         assert reason in error
     assert await bench.output("list_files") == "[the folder is empty]"
 
@@ -145,10 +129,7 @@ async def test_a_busy_session_says_what_to_do(bench: Bench) -> None:
 
 async def test_commands_without_a_session_never_stand_in_each_others_way(bench: Bench) -> None:
     outcomes = await asyncio.gather(
-        *(
-            bench.call("execute_command", command=f"sleep 0.3; echo {n}", blocking=True)
-            for n in range(4)
-        )
+        *(bench.call("execute_command", command=f"sleep 0.3; echo {n}", blocking=True) for n in range(4))
     )
     shown = sorted(str(one.result["output"]) for one in outcomes)
     assert [one.outcome for one in outcomes] == ["completed"] * 4
@@ -163,9 +144,7 @@ async def test_without_a_session_the_default_one_is_kept(bench: Bench) -> None:
 
 
 async def test_checking_can_kill_the_session(bench: Bench) -> None:
-    await bench.output(
-        "execute_command", command="echo begun; sleep 60", session_name="main", timeout=0
-    )
+    await bench.output("execute_command", command="echo begun; sleep 60", session_name="main", timeout=0)
     shown = await bench.output("check_command_output", session_name="main", kill_session=True)
     assert shown.endswith("[session main, in /workspace: the session was killed]")
     assert await bench.sessions() == []
@@ -252,9 +231,7 @@ async def test_binary_output_is_readable_text(bench: Bench) -> None:
         ({"command": "true", "blocking": "perhaps"}, "blocking: Input should be a valid boolean"),
     ],
 )
-async def test_wrong_arguments_run_nothing_and_say_why(
-    bench: Bench, arguments: dict[str, str], words: str
-) -> None:
+async def test_wrong_arguments_run_nothing_and_say_why(bench: Bench, arguments: dict[str, str], words: str) -> None:
     error = await bench.error("execute_command", **arguments)
     assert words in error
     assert "Nothing was run" in error

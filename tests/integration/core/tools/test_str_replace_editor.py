@@ -34,9 +34,7 @@ async def test_a_file_is_viewed_with_numbers(bench: Bench) -> None:
     assert shown[9] == "    10\tline 10"
     ranged = await Editor(bench).does("view", "a.txt", view_range=[3, 4])
     assert ranged == "     3\tline 3\n     4\tline 4"
-    assert (await Editor(bench).does("view", "a.txt", view_range=[10, -1])).startswith(
-        "    10\tline 10"
-    )
+    assert (await Editor(bench).does("view", "a.txt", view_range=[10, -1])).startswith("    10\tline 10")
 
 
 async def test_a_range_outside_the_file_is_refused(bench: Bench) -> None:
@@ -99,9 +97,7 @@ async def test_a_new_file_is_made_and_an_old_one_left_alone(bench: Bench) -> Non
 
 async def test_the_one_place_is_replaced_and_shown(bench: Bench) -> None:
     await bench.put("a.txt", TEN.encode())
-    said = await Editor(bench).does(
-        "str_replace", "a.txt", old_str="line 6", new_str="six\nand a half"
-    )
+    said = await Editor(bench).does("str_replace", "a.txt", old_str="line 6", new_str="six\nand a half")
     assert "     6\tsix\n     7\tand a half\n     8\tline 7" in said
     assert "     1\t" not in said
     assert b"line 5\nsix\nand a half\nline 7" in await bench.get("a.txt")
@@ -110,12 +106,8 @@ async def test_the_one_place_is_replaced_and_shown(bench: Bench) -> None:
 async def test_several_places_or_none_change_nothing(bench: Bench) -> None:
     await bench.put("a.txt", TEN.encode())
     editor = Editor(bench)
-    assert "at the lines 1, 10" in await editor.refuses(
-        "str_replace", "a.txt", old_str="line 1", new_str="x"
-    )
-    assert "is not in a.txt" in await editor.refuses(
-        "str_replace", "a.txt", old_str="seven", new_str="x"
-    )
+    assert "at the lines 1, 10" in await editor.refuses("str_replace", "a.txt", old_str="line 1", new_str="x")
+    assert "is not in a.txt" in await editor.refuses("str_replace", "a.txt", old_str="seven", new_str="x")
     assert await bench.get("a.txt") == TEN.encode()
     assert "no edit" in await editor.refuses("undo_edit", "a.txt")
 
@@ -251,9 +243,7 @@ async def test_the_permissions_of_a_file_survive_edits_and_the_way_back(bench: B
     await bench.output("execute_command", command="chmod 755 run.sh", blocking=True)
     await editor.does("str_replace", "run.sh", old_str="1", new_str="2")
     await editor.does("undo_edit", "run.sh")
-    shown = await bench.output(
-        "execute_command", command="stat -c %a run.sh; cat run.sh", blocking=True
-    )
+    shown = await bench.output("execute_command", command="stat -c %a run.sh; cat run.sh", blocking=True)
     assert shown.startswith("755\necho 1")
 
 
@@ -268,9 +258,7 @@ async def test_what_a_command_needs_is_asked_for(bench: Bench) -> None:
     ):
         assert said in await editor.refuses(command, "a.txt")
     assert "needs insert_line" in await editor.refuses("insert", "a.txt", new_str="x")
-    assert "old_str is empty" in await editor.refuses(
-        "str_replace", "a.txt", old_str="", new_str="x"
-    )
+    assert "old_str is empty" in await editor.refuses("str_replace", "a.txt", old_str="", new_str="x")
 
 
 async def test_what_is_no_text_or_not_there_is_told(bench: Bench) -> None:
@@ -278,22 +266,16 @@ async def test_what_is_no_text_or_not_there_is_told(bench: Bench) -> None:
     editor = Editor(bench)
     assert "binary" in await editor.refuses("view", "a.bin")
     assert "no such file" in await editor.refuses("view", "gone.txt")
-    assert "no such file" in await editor.refuses(
-        "str_replace", "gone.txt", old_str="a", new_str="b"
-    )
+    assert "no such file" in await editor.refuses("str_replace", "gone.txt", old_str="a", new_str="b")
     assert "outside /workspace" in await editor.refuses("view", "/etc/passwd")
 
 
 async def test_the_title_says_what_is_done() -> None:
-    prepared = prepare_call(
-        "str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, build_tool_set()
-    )
+    prepared = prepare_call("str_replace_editor", {"command": "view", "path": "/workspace/a.txt"}, build_tool_set())
     assert prepared.title == "Looking into a.txt"
 
 
-@pytest.mark.parametrize(
-    "arguments", [{"command": "str_replace", "old_str": "a", "new_str": "b"}, {"command": "view"}]
-)
+@pytest.mark.parametrize("arguments", [{"command": "str_replace", "old_str": "a", "new_str": "b"}, {"command": "view"}])
 async def test_a_missing_file_is_told_once(bench: Bench, arguments: dict[str, str]) -> None:
     error = await bench.error("str_replace_editor", path="/workspace/gone.txt", **arguments)
     assert error == "gone.txt: There is no such file or folder. list_files shows what there is."

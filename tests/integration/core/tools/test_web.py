@@ -52,12 +52,8 @@ class Web:
             return await self.sandboxes.open("t", fence=1)
 
         context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
-        prepared = prepare_call(
-            name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False)
-        )
-        return await execute_call(
-            ToolCall(call_id="c", name=name, arguments=arguments), prepared, context
-        )
+        prepared = prepare_call(name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False))
+        return await execute_call(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
 
     async def output(self, name: str, **arguments: JsonValue) -> Any:
         outcome = await self.call(name, **arguments)
@@ -144,9 +140,7 @@ async def test_what_is_too_long_is_kept_whole_in_the_workspace(web: Web) -> None
     assert b"The last word." in web.sandboxes.machines["t"].content[path]
     web.has_sandbox = False
     web.site.trouble.append(says(long.encode(), "text/html"))
-    assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article")).endswith(
-        "left out]"
-    )
+    assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article")).endswith("left out]")
 
 
 async def test_firecrawl_reads_where_it_has_a_key(web: Web) -> None:
@@ -156,15 +150,9 @@ async def test_firecrawl_reads_where_it_has_a_key(web: Web) -> None:
 
 
 @pytest.mark.parametrize("urls", ["", " , ", ",".join(f"http://e.example/{n}" for n in range(11))])
-async def test_no_address_or_too_many_are_refused_before_anything_is_read(
-    web: Web, urls: str
-) -> None:
+async def test_no_address_or_too_many_are_refused_before_anything_is_read(web: Web, urls: str) -> None:
     with pytest.raises(ToolError, match="do not fit"):
-        prepare_call(
-            "scrape_webpage",
-            {"urls": urls},
-            build_toolbox(web.outside, has_sandbox=False, has_browser=False),
-        )
+        prepare_call("scrape_webpage", {"urls": urls}, build_toolbox(web.outside, has_sandbox=False, has_browser=False))
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
@@ -178,21 +166,12 @@ def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
     [
         ("web_search", {"query": "tides\nnow"}, "Searching for tides now"),
         ("scrape_webpage", {"urls": "https://www.a.example/b/"}, "Reading a.example/b"),
-        (
-            "scrape_webpage",
-            {"urls": "http://a.example, http://b.example"},
-            "Reading a.example and 1 more",
-        ),
+        ("scrape_webpage", {"urls": "http://a.example, http://b.example"}, "Reading a.example and 1 more"),
     ],
 )
-async def test_a_title_says_what_is_read(
-    web: Web, name: str, arguments: dict[str, JsonValue], title: str
-) -> None:
+async def test_a_title_says_what_is_read(web: Web, name: str, arguments: dict[str, JsonValue], title: str) -> None:
     assert (
-        prepare_call(
-            name, arguments, build_toolbox(web.outside, has_sandbox=False, has_browser=False)
-        ).title
-        == title
+        prepare_call(name, arguments, build_toolbox(web.outside, has_sandbox=False, has_browser=False)).title == title
     )
 
 

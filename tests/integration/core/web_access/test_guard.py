@@ -18,15 +18,7 @@ from core.domain.errors import ConfigurationError, ToolError
 from core.web_access.download import USER_AGENT, DownloadLimits, download
 from core.web_access.guard import AddressGuard, RefusedAddress, is_refused, web_url
 from tests.fakes.busy_threads import busy_threads
-from tests.fakes.web_service import (
-    FakeWebService,
-    endless,
-    fake_web_service,
-    moved,
-    refusal,
-    says,
-    silent,
-)
+from tests.fakes.web_service import FakeWebService, endless, fake_web_service, moved, refusal, says, silent
 from tests.requirements_of_the_machine import lacking
 
 REFUSED = [
@@ -189,13 +181,9 @@ except RefusedAddress:
 def test_every_interface_is_looked_at_as_it_is_now() -> None:
     """In a network of its own, whose loopback interface gets public addresses."""
     isolated = ["unshare", "--user", "--map-root-user", "--net"]
-    if not (
-        shutil.which("ip") and subprocess.run([*isolated, "true"], check=False).returncode == 0
-    ):
+    if not (shutil.which("ip") and subprocess.run([*isolated, "true"], check=False).returncode == 0):
         lacking("jail", "this machine allows no network namespace")
-    done = subprocess.run(
-        [*isolated, sys.executable, "-c", PROBE], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*isolated, sys.executable, "-c", PROBE], capture_output=True, text=True, check=False)
     assert done.stdout == "refused\n", done.stderr
 
 
@@ -224,8 +212,7 @@ async def test_a_page_is_fetched_under_our_name_without_cookies(site: FakeWebSer
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"],
+    "host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "2130706433", "0x7f.1", "127.1"]
 )
 async def test_this_machine_is_not_reached(site: FakeWebService, host: str) -> None:
     with pytest.raises(ToolError):
@@ -242,9 +229,7 @@ async def test_the_allowance_is_for_one_port_only(site: FakeWebService) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_leads_to_no_closed_place(
-    site: FakeWebService, host: str, status: int
-) -> None:
+async def test_a_redirect_leads_to_no_closed_place(site: FakeWebService, host: str, status: int) -> None:
     async with fake_web_service([]) as other:
         site.trouble.append(moved(f"http://{host}:{other.port}/secret", status))
         with pytest.raises(ToolError, match="not on the public internet") as refused:
@@ -259,9 +244,7 @@ async def test_a_redirect_to_an_unknown_host_names_that_host(site: FakeWebServic
         await download(f"{site.url}/", open_to(site))
 
 
-@pytest.mark.parametrize(
-    "target", ["file:///etc/passwd", "ftp://x/", "http://u:p@127.0.0.1/", "http://[x/"]
-)
+@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/", "http://u:p@127.0.0.1/", "http://[x/"])
 async def test_a_redirect_leads_to_no_other_scheme(site: FakeWebService, target: str) -> None:
     site.trouble.append(moved(target))
     with pytest.raises(ToolError):
@@ -277,9 +260,7 @@ async def test_redirects_are_followed_and_counted(site: FakeWebService) -> None:
         await download(f"{site.url}/start", open_to(site))
 
 
-async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(
-    site: FakeWebService,
-) -> None:
+async def test_a_name_is_judged_by_what_it_resolves_to_when_it_is_connected(site: FakeWebService) -> None:
     guard = open_to(site)
     assert await guard.addresses("127.0.0.1", site.port) == ("127.0.0.1",)
     with pytest.raises(RefusedAddress):

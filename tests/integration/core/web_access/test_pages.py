@@ -49,9 +49,7 @@ async def test_the_encoding_that_the_server_names_counts(site: FakeWebService) -
 
 
 async def test_a_page_of_a_few_words_is_read_whole(site: FakeWebService) -> None:
-    site.trouble.append(
-        says(b"<html><title>T</title><body><div>Closed on Monday.</div></body>", "text/html")
-    )
+    site.trouble.append(says(b"<html><title>T</title><body><div>Closed on Monday.</div></body>", "text/html"))
     page = await reader(site).read(f"{site.url}/a")
     assert (page.title, page.text.strip()) == ("T", "Closed on Monday.")
 
@@ -93,9 +91,7 @@ async def test_what_cannot_be_read_is_told(site: FakeWebService, answer: Answer,
     ],
     ids=["deep", "open tags", "many parts", "bytes"],
 )
-async def test_a_hostile_page_is_left_to_a_child_with_limits(
-    site: FakeWebService, page: bytes, said: str
-) -> None:
+async def test_a_hostile_page_is_left_to_a_child_with_limits(site: FakeWebService, page: bytes, said: str) -> None:
     site.trouble.append(says(page, "text/html"))
     limits = replace(CHILD_LIMITS, cpu_seconds_max=2)
     reading = LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
@@ -113,17 +109,10 @@ async def test_a_page_that_takes_too_long_is_given_up(site: FakeWebService) -> N
         await LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
 
 
-def with_key(
-    service: FakeWebService, *, key: str = KEY, allowed: FakeWebService | None = None
-) -> Firecrawl:
+def with_key(service: FakeWebService, *, key: str = KEY, allowed: FakeWebService | None = None) -> Firecrawl:
     endpoints = [allowed.endpoint] if allowed else []
     return Firecrawl(
-        Api(
-            name="Firecrawl",
-            url=service.url,
-            headers={"Authorization": f"Bearer {key}"},
-            pause_seconds=0,
-        ),
+        Api(name="Firecrawl", url=service.url, headers={"Authorization": f"Bearer {key}"}, pause_seconds=0),
         AddressGuard(frozenset(endpoints)),
     )
 
@@ -146,9 +135,7 @@ async def test_an_older_installation_is_asked_its_own_way(site: FakeWebService) 
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:1/", "http://localhost/", "http://169.254.169.254/x", "file:///x"]
 )
-async def test_firecrawl_is_not_sent_into_closed_places(
-    firecrawl: FakeWebService, address: str
-) -> None:
+async def test_firecrawl_is_not_sent_into_closed_places(firecrawl: FakeWebService, address: str) -> None:
     with pytest.raises(ToolError):
         await with_key(firecrawl).read(address)
     assert firecrawl.asked == []

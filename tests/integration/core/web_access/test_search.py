@@ -9,16 +9,7 @@ from core.domain.errors import ToolError
 from core.web_access.client import Api
 from core.web_access.search import KeylessSearch, Tavily
 from tests.fakes.search_engines import DUCKDUCKGO, KEY, NOT_LET_IN, TAVILY
-from tests.fakes.web_service import (
-    Answer,
-    FakeWebService,
-    endless,
-    fake_web_service,
-    moved,
-    refusal,
-    says,
-    silent,
-)
+from tests.fakes.web_service import Answer, FakeWebService, endless, fake_web_service, moved, refusal, says, silent
 
 
 @pytest.fixture
@@ -113,11 +104,7 @@ async def test_a_hostile_results_page_breaks_nothing(engine: FakeWebService, pag
     ],
 )
 async def test_an_error_says_what_to_do_and_keeps_the_key(
-    engine: FakeWebService,
-    answer: Answer,
-    said: str,
-    requests: int,
-    caplog: pytest.LogCaptureFixture,
+    engine: FakeWebService, answer: Answer, said: str, requests: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     engine.trouble.append(answer)

@@ -43,9 +43,7 @@ class Rest:
         form: aiohttp.FormData | None = None,
     ) -> tuple[int, Any]:
         headers = {"Authorization": f"Bot {token}"} if token else {}
-        arguments = (
-            {"data": form} if form is not None else {"json": body} if body is not None else {}
-        )
+        arguments = {"data": form} if form is not None else {"json": body} if body is not None else {}
         url = self.simulator.api_url + path
         async with self.session.request(method, url, headers=headers, **arguments) as response:
             text = await response.read()
@@ -59,9 +57,7 @@ def form(payload: str, *files: tuple[str, str, bytes]) -> aiohttp.FormData:
     data = aiohttp.FormData(quote_fields=False)
     data.add_field("payload_json", payload, content_type="application/json")
     for field, name, content in files:
-        data.add_field(
-            field, io.BytesIO(content), filename=name, content_type="application/octet-stream"
-        )
+        data.add_field(field, io.BytesIO(content), filename=name, content_type="application/octet-stream")
     return data
 
 

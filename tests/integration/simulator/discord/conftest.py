@@ -19,9 +19,7 @@ from tests.integration.simulator.discord.bot import TOKEN, Rest
 @pytest.fixture
 async def simulator() -> AsyncIterator[DiscordSimulator]:
     settings = DiscordSettings(rate_limit_scale=0)
-    async with DiscordSimulator(
-        token=TOKEN, channels=("general", "random"), settings=settings
-    ) as running:
+    async with DiscordSimulator(token=TOKEN, channels=("general", "random"), settings=settings) as running:
         yield running
 
 

@@ -23,9 +23,7 @@ class Socket:
     async def send(self, op: int, payload: object) -> None:
         await self.socket.send_json({"op": op, "d": payload})
 
-    async def identify(
-        self, intents: int = ALL, token: str = TOKEN, **more: object
-    ) -> dict[str, Any]:
+    async def identify(self, intents: int = ALL, token: str = TOKEN, **more: object) -> dict[str, Any]:
         """Answers READY's payload; GUILD_CREATE is the next frame."""
         await self.send(2, {"token": token, "intents": intents, "properties": PROPERTIES, **more})
         return await self.event("READY")
@@ -52,14 +50,9 @@ class Socket:
 
 
 @asynccontextmanager
-async def opened(
-    simulator: DiscordSimulator, query: str = "?v=10&encoding=json"
-) -> AsyncIterator[Socket]:
+async def opened(simulator: DiscordSimulator, query: str = "?v=10&encoding=json") -> AsyncIterator[Socket]:
     """A connection that has had its HELLO."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.ws_connect(simulator.gateway_url + query) as socket,
-    ):
+    async with aiohttp.ClientSession() as session, session.ws_connect(simulator.gateway_url + query) as socket:
         client = Socket(socket)
         await client.frame(10)
         yield client

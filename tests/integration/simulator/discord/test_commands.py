@@ -77,12 +77,7 @@ async def test_commands_of_the_guild_are_apart(rest: Rest) -> None:
         command(options=[option(choices=[{"name": "x", "value": "x" * 101}])]),
         command(options=[option(choices=[{"name": str(n), "value": "x"} for n in range(26)])]),
         command(options=[option(kind=11, choices=[{"name": "x", "value": "x"}])]),
-        command(
-            options=[
-                option(f"o{n}", choices=[{"name": "n" * 100, "value": "v" * 100}] * 25)
-                for n in range(2)
-            ]
-        ),
+        command(options=[option(f"o{n}", choices=[{"name": "n" * 100, "value": "v" * 100}] * 25) for n in range(2)]),
         command(type=3, description="a menu has none"),
         command(name_localizations={"xx": "name"}),
         command(name_localizations={"de": "Zwei Worte"}),
@@ -143,9 +138,7 @@ async def test_options_are_typed(rest: Rest) -> None:
     async with opened(rest.simulator) as socket:
         await socket.identify()
         await socket.event("GUILD_CREATE")
-        calling = spawn(
-            rest.simulator.command("alice", "4001", "stop", good), name="a person calls"
-        )
+        calling = spawn(rest.simulator.command("alice", "4001", "stop", good), name="a person calls")
         told = await socket.event("INTERACTION_CREATE")
         values = {item["name"]: item["value"] for item in told["data"]["options"]}
         assert values == {"count": 3, "share": 0.5, "loud": True, "who": "2002", "mode": "f"}

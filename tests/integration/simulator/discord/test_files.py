@@ -41,10 +41,7 @@ async def test_an_address_expires_and_cannot_be_forged(rest: Rest) -> None:
 async def test_a_file_over_the_limit_of_the_guild_is_refused(rest: Rest) -> None:
     large = b"x" * (10 * 1024 * 1024 + 1)
     data = form("{}", ("files[0]", "a.bin", large))
-    assert (await rest("POST", GENERAL, form=data)) == (
-        413,
-        {"message": "Request entity too large", "code": 40005},
-    )
+    assert (await rest("POST", GENERAL, form=data)) == (413, {"message": "Request entity too large", "code": 40005})
     rest.simulator.settings.guild_tier = 2
     assert (await rest("POST", GENERAL, form=form("{}", ("files[0]", "a.bin", large))))[0] == 200
 

@@ -91,9 +91,7 @@ async def test_selects_of_values_and_of_people(simulator: DiscordSimulator) -> N
         for value in "abc":
             select.add_option(label=value.upper(), value=value)
         people = discord.ui.UserSelect(custom_id="u")
-        message = await channel.send(
-            "choose", view=discord.ui.View().add_item(select).add_item(people)
-        )
+        message = await channel.send("choose", view=discord.ui.View().add_item(select).add_item(people))
         await simulator.press("alice", GENERAL, str(message.id), "s", value="a,c")
         await simulator.press("alice", GENERAL, str(message.id), "u", value="2002")
         assert heard == [["a", "c"], ["2002"]]

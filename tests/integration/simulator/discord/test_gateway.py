@@ -7,14 +7,7 @@ import pytest
 
 from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.integration.simulator.discord.bot import TOKEN, until
-from tests.integration.simulator.discord.socket import (
-    ALL,
-    CONTENT,
-    DIRECT,
-    GUILDS,
-    MESSAGES,
-    opened,
-)
+from tests.integration.simulator.discord.socket import ALL, CONTENT, DIRECT, GUILDS, MESSAGES, opened
 
 
 def general(simulator: DiscordSimulator) -> str:
@@ -81,9 +74,7 @@ async def test_ready_tells_who_the_bot_is_and_where_to_resume(simulator: Discord
         (f'{{"op": 2, "d": {{"token": "{TOKEN}", "intents": 1, "shard": "x"}}}}', 4010),
     ],
 )
-async def test_a_wrong_frame_is_answered_by_its_close_code(
-    simulator: DiscordSimulator, frame: str, code: int
-) -> None:
+async def test_a_wrong_frame_is_answered_by_its_close_code(simulator: DiscordSimulator, frame: str, code: int) -> None:
     async with opened(simulator) as socket:
         await socket.socket.send_str(frame)
         assert await socket.close_code() == code
@@ -110,9 +101,7 @@ async def test_an_intent_that_is_switched_off_is_refused(simulator: DiscordSimul
         assert await socket.close_code() == 4014
 
 
-async def test_without_the_content_intent_only_what_concerns_the_bot_has_text(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_without_the_content_intent_only_what_concerns_the_bot_has_text(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         await socket.identify(ALL & ~CONTENT)
         await socket.event("GUILD_CREATE")
@@ -135,9 +124,7 @@ async def test_events_come_by_intent(simulator: DiscordSimulator) -> None:
         assert (await socket.event("MESSAGE_CREATE"))["channel_id"] == "5001"
 
 
-async def test_a_resume_replays_what_was_missed_once_and_in_order(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_resume_replays_what_was_missed_once_and_in_order(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         ready = await socket.identify()
         await socket.event("GUILD_CREATE")
@@ -160,9 +147,7 @@ async def test_a_resume_replays_what_was_missed_once_and_in_order(
         assert (await socket.event("MESSAGE_CREATE"))["content"] == "three"
 
 
-async def test_a_resume_with_a_sequence_from_the_future_is_refused(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_resume_with_a_sequence_from_the_future_is_refused(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         ready = await socket.identify()
         await socket.event("GUILD_CREATE")
@@ -185,9 +170,7 @@ async def test_a_session_expires_while_the_client_is_away(simulator: DiscordSimu
         await socket.identify()
 
 
-async def test_a_session_that_the_client_closed_itself_cannot_be_resumed(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_session_that_the_client_closed_itself_cannot_be_resumed(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         ready = await socket.identify()
         await socket.socket.close(code=1000)
@@ -223,9 +206,7 @@ async def test_each_shard_hears_its_own(simulator: DiscordSimulator) -> None:
 
 
 @pytest.mark.parametrize("is_resumable", [True, False])
-async def test_a_session_can_be_invalidated(
-    simulator: DiscordSimulator, is_resumable: bool
-) -> None:
+async def test_a_session_can_be_invalidated(simulator: DiscordSimulator, is_resumable: bool) -> None:
     async with opened(simulator) as socket:
         ready = await socket.identify(GUILDS | MESSAGES)
         await socket.event("GUILD_CREATE")
@@ -263,9 +244,7 @@ async def test_an_event_can_come_twice_late_and_out_of_order(simulator: DiscordS
         assert socket.sequence == 9
 
 
-async def test_a_plain_request_to_the_gateway_is_told_what_it_is(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_plain_request_to_the_gateway_is_told_what_it_is(simulator: DiscordSimulator) -> None:
     url = simulator.gateway_url.replace("ws:", "http:")
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         assert response.status == 400

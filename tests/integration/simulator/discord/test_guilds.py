@@ -9,14 +9,10 @@ from tests.integration.simulator.discord.socket import opened
 
 
 def channel_in(simulator: DiscordSimulator, guild_id: str) -> str:
-    return next(
-        one.channel_id for one in simulator.world.channels.values() if one.guild_id == guild_id
-    )
+    return next(one.channel_id for one in simulator.world.channels.values() if one.guild_id == guild_id)
 
 
-async def test_each_server_is_told_with_its_own_channels_and_people(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_each_server_is_told_with_its_own_channels_and_people(simulator: DiscordSimulator) -> None:
     other = simulator.add_guild("Other", people=("alice", "carol"))
     async with opened(simulator) as socket:
         ready = await socket.identify()
@@ -29,9 +25,7 @@ async def test_each_server_is_told_with_its_own_channels_and_people(
     assert not {one["id"] for one in told["channels"]} & {one["id"] for one in home["channels"]}
 
 
-async def test_a_server_that_comes_later_is_told_to_who_is_connected(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_server_that_comes_later_is_told_to_who_is_connected(simulator: DiscordSimulator) -> None:
     async with opened(simulator) as socket:
         await socket.identify()
         await socket.event("GUILD_CREATE")
@@ -45,9 +39,7 @@ async def test_who_is_not_in_a_server_cannot_write_there(simulator: DiscordSimul
         await simulator.say("bob", channel_in(simulator, other.guild_id), "hello")
 
 
-async def test_a_server_has_its_own_members_roles_and_threads(
-    simulator: DiscordSimulator, rest: Rest
-) -> None:
+async def test_a_server_has_its_own_members_roles_and_threads(simulator: DiscordSimulator, rest: Rest) -> None:
     other = simulator.add_guild("Other", people=("carol",))
     carol = other.people["carol"].user_id
     simulator.world.home.roles["77"] = "helpers"
@@ -67,9 +59,7 @@ async def test_a_server_has_its_own_members_roles_and_threads(
     assert (await rest("GET", "/guilds/3999"))[0] == 404
 
 
-async def test_a_command_of_one_server_is_offered_in_no_other(
-    simulator: DiscordSimulator, rest: Rest
-) -> None:
+async def test_a_command_of_one_server_is_offered_in_no_other(simulator: DiscordSimulator, rest: Rest) -> None:
     other = simulator.add_guild("Other", people=("alice",))
     body = {"name": "here", "description": "x"}
     await rest("POST", f"/applications/1001/guilds/{other.guild_id}/commands", body)

@@ -28,9 +28,7 @@ async def register(bot: Bot) -> None:
     agent = app_commands.Group(name="agent", description="The agent")
 
     @agent.command(name="run", description="Runs it")
-    async def run(
-        interaction: discord.Interaction, prompt: str, file: discord.Attachment | None = None
-    ) -> None:
+    async def run(interaction: discord.Interaction, prompt: str, file: discord.Attachment | None = None) -> None:
         await interaction.response.defer()
         content = b"" if file is None else await file.read()
         await interaction.followup.send(f"{prompt}: {content.decode()}")
@@ -41,16 +39,12 @@ async def register(bot: Bot) -> None:
     await tree.sync()
 
 
-async def test_a_command_with_a_file_is_deferred_and_followed_up(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_command_with_a_file_is_deferred_and_followed_up(simulator: DiscordSimulator) -> None:
     async with connected() as bot:
         await register(bot)
         file = SentFile(name="data.csv", content=b"1,2", mime_type="text/csv")
         changes = simulator.changes()
-        await simulator.command(
-            "alice", GENERAL, "agent run", {"prompt": "sum"}, files={"file": file}
-        )
+        await simulator.command("alice", GENERAL, "agent run", {"prompt": "sum"}, files={"file": file})
         seen: set[str] = set()
         async for _ in changes:
             seen.update(texts(simulator))
@@ -79,9 +73,7 @@ async def test_an_option_suggests_at_most_25_short_values(
     simulator.settings.answer_seconds = 3.0 if is_taken else 0.5
     typed: list[str] = []
 
-    async def suggest(
-        interaction: discord.Interaction, current: str
-    ) -> list[app_commands.Choice[str]]:
+    async def suggest(interaction: discord.Interaction, current: str) -> list[app_commands.Choice[str]]:
         typed.append(current)
         return choices
 
@@ -97,9 +89,7 @@ async def test_an_option_suggests_at_most_25_short_values(
         place = ("alice", GENERAL, "paint")
         if is_taken:
             found = await simulator.suggest(*place, {"colour": "re"}, "colour")
-            assert [(one.value, one.label) for one in found] == [
-                (one.value, one.name) for one in choices
-            ]
+            assert [(one.value, one.label) for one in found] == [(one.value, one.name) for one in choices]
         else:
             with pytest.raises(TimeoutError):
                 await simulator.suggest(*place, {"colour": "re"}, "colour")
@@ -115,9 +105,7 @@ async def test_a_command_in_a_thread_and_in_private(simulator: DiscordSimulator)
         channel = bot.get_channel(int(GENERAL))
         assert isinstance(channel, discord.TextChannel)
         thread = await (await channel.fetch_message(int(message_id))).create_thread(name="t")
-        await simulator.command(
-            "bob", GENERAL, "agent run", {"prompt": "x"}, thread_id=str(thread.id)
-        )
+        await simulator.command("bob", GENERAL, "agent run", {"prompt": "x"}, thread_id=str(thread.id))
         await until(lambda: len(simulator.view().channels[0].threads[0].messages) == 2)
         await simulator.command("alice", "5001", "agent run", {"prompt": "x"})
         await until(lambda: len(simulator.view().channels[2].messages) == 2)
@@ -138,9 +126,7 @@ async def test_calls_that_the_box_would_not_send(simulator: DiscordSimulator) ->
             await simulator.command("nobody", GENERAL, "agent run", {"prompt": "x"})
 
 
-async def test_a_bot_that_does_not_answer_is_told_to_the_person(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_bot_that_does_not_answer_is_told_to_the_person(simulator: DiscordSimulator) -> None:
     simulator.settings.answer_seconds = 0.05
     late = asyncio.Event()
     codes: list[int] = []
@@ -187,9 +173,7 @@ async def test_an_interaction_can_come_expired(simulator: DiscordSimulator) -> N
         assert codes == [10062]
 
 
-async def test_a_second_answer_and_an_expired_token_are_refused(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_second_answer_and_an_expired_token_are_refused(simulator: DiscordSimulator) -> None:
     codes: list[int] = []
     async with connected() as bot:
 
@@ -219,9 +203,7 @@ async def test_a_second_answer_and_an_expired_token_are_refused(
             await simulator.press("alice", GENERAL, str(message.id), "go")
 
 
-async def test_an_ephemeral_message_is_for_its_person_alone(
-    simulator: DiscordSimulator, rest: Rest
-) -> None:
+async def test_an_ephemeral_message_is_for_its_person_alone(simulator: DiscordSimulator, rest: Rest) -> None:
     async with connected() as bot:
 
         async def answer(interaction: discord.Interaction) -> None:
@@ -244,9 +226,7 @@ async def test_an_ephemeral_message_is_for_its_person_alone(
         await simulator.delete("alice", GENERAL, secret)
 
 
-async def test_answers_that_make_no_sense_are_refused(
-    simulator: DiscordSimulator, rest: Rest
-) -> None:
+async def test_answers_that_make_no_sense_are_refused(simulator: DiscordSimulator, rest: Rest) -> None:
     answers: list[tuple[int, Any]] = []
     async with connected() as bot:
 

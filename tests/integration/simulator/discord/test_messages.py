@@ -68,9 +68,7 @@ async def test_unknown_places(rest: Rest) -> None:
         (["no object"], 400, 50035),
     ],
 )
-async def test_a_message_that_discord_refuses(
-    rest: Rest, body: object, status: int, code: int
-) -> None:
+async def test_a_message_that_discord_refuses(rest: Rest, body: object, status: int, code: int) -> None:
     answer = await rest("POST", GENERAL, body)
     assert (answer[0], answer[1]["code"]) == (status, code)
     assert rest.simulator.view().channels[0].messages == ()
@@ -82,14 +80,7 @@ async def test_the_shape_of_a_refusal(rest: Rest) -> None:
         "message": "Invalid Form Body",
         "code": 50035,
         "errors": {
-            "content": {
-                "_errors": [
-                    {
-                        "code": "BASE_TYPE_MAX_LENGTH",
-                        "message": "Must be 2000 or fewer in length.",
-                    }
-                ]
-            }
+            "content": {"_errors": [{"code": "BASE_TYPE_MAX_LENGTH", "message": "Must be 2000 or fewer in length."}]}
         },
     }
 

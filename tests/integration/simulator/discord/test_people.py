@@ -9,16 +9,7 @@ from simulator.discord.files import FILES_MAX
 from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, clean_filename
 from simulator.serving import PortInUse
-from simulator.view import (
-    Button,
-    Divider,
-    Markdown,
-    Picture,
-    Select,
-    SelectOption,
-    SentFile,
-    SimulatedPlatform,
-)
+from simulator.view import Button, Divider, Markdown, Picture, Select, SelectOption, SentFile, SimulatedPlatform
 from tests.integration.simulator.discord.bot import TOKEN, Rest, form
 
 MESSAGES = "/channels/4001/messages"
@@ -29,15 +20,10 @@ def the_contract(simulator: DiscordSimulator) -> SimulatedPlatform:
 
 
 async def test_the_place_as_a_newcomer_sees_it() -> None:
-    async with DiscordSimulator(
-        token=TOKEN, people=("alice",), bot_name="helper", guild_name="Team"
-    ) as simulator:
+    async with DiscordSimulator(token=TOKEN, people=("alice",), bot_name="helper", guild_name="Team") as simulator:
         view = the_contract(simulator).view()
         assert (view.platform, view.workspace, view.bot_name) == ("discord", "Team", "helper")
-        assert [(item.name, item.is_direct) for item in view.channels] == [
-            ("general", False),
-            ("dm-alice", True),
-        ]
+        assert [(item.name, item.is_direct) for item in view.channels] == [("general", False), ("dm-alice", True)]
         assert view.is_bot_connected is False
         assert view.limits["message"] == "2,000 characters"
 
@@ -45,17 +31,13 @@ async def test_the_place_as_a_newcomer_sees_it() -> None:
 async def test_mentions_are_written_and_read_by_name(simulator: DiscordSimulator) -> None:
     await simulator.say("alice", "4001", "@Threadhand ask @bob, not @bobby or me@bob")
     (message,) = simulator.view().channels[0].messages
-    assert message.elements == (
-        Markdown(text="@threadhand ask @bob, not @bobby or me@bob", flavour="discord"),
-    )
+    assert message.elements == (Markdown(text="@threadhand ask @bob, not @bobby or me@bob", flavour="discord"),)
     stored = simulator.world.channels["4001"].messages[message.message_id]
     assert stored.content == "<@1001> ask <@2002>, not @bobby or me@bob"
     assert {user.name for user in stored.mentions} == {"threadhand", "bob"}
 
 
-async def test_a_reply_pings_whom_it_answers_but_not_its_own_author(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_reply_pings_whom_it_answers_but_not_its_own_author(simulator: DiscordSimulator) -> None:
     first = await simulator.say("bob", "4001", "who is in?")
     for person, pinged in (("alice", ["bob"]), ("bob", [])):
         message_id = await simulator.say(person, "4001", "me", reply_to=first)
@@ -75,12 +57,7 @@ async def test_a_reply_pings_whom_it_answers_but_not_its_own_author(
     ],
 )
 async def test_a_message_that_cannot_be_said(
-    simulator: DiscordSimulator,
-    person: str,
-    channel: str,
-    text: str,
-    thread: str | None,
-    sentence: str,
+    simulator: DiscordSimulator, person: str, channel: str, text: str, thread: str | None, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         await simulator.say(person, channel, text, thread_id=thread)
@@ -167,10 +144,7 @@ async def test_a_layout_is_drawn(rest: Rest) -> None:
             {"type": 13, "file": {"url": "attachment://b.txt"}},
         ],
     }
-    body: Json = {
-        "flags": COMPONENTS_V2,
-        "components": [container, row, {"type": 1, "components": [select]}],
-    }
+    body: Json = {"flags": COMPONENTS_V2, "components": [container, row, {"type": 1, "components": [select]}]}
     files = [("files[0]", "a.png", b"p"), ("files[1]", "b.txt", b"b"), ("files[2]", "c.txt", b"c")]
     status, message = await rest("POST", MESSAGES, form=form(json.dumps(body), *files))
     assert status == 200, message
@@ -202,22 +176,10 @@ async def test_a_layout_is_drawn(rest: Rest) -> None:
 
 
 async def test_an_embed_is_drawn_unless_it_is_suppressed(rest: Rest) -> None:
-    embed: Json = {
-        "title": "T",
-        "description": "D",
-        "fields": [{"name": "N", "value": "V"}],
-        "footer": {"text": "F"},
-    }
+    embed: Json = {"title": "T", "description": "D", "fields": [{"name": "N", "value": "V"}], "footer": {"text": "F"}}
     _, message = await rest("POST", MESSAGES, {"content": "c", "embeds": [embed]})
     (seen,) = rest.simulator.view().channels[0].messages
-    assert [getattr(item, "text", "-") for item in seen.elements] == [
-        "c",
-        "-",
-        "T",
-        "D",
-        "**N**\nV",
-        "F",
-    ]
+    assert [getattr(item, "text", "-") for item in seen.elements] == ["c", "-", "T", "D", "**N**\nV", "F"]
     await rest("PATCH", f"{MESSAGES}/{message['id']}", {"flags": 4})
     (seen,) = rest.simulator.view().channels[0].messages
     assert len(seen.elements) == 1

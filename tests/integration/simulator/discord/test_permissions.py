@@ -31,30 +31,22 @@ async def started(rest: Rest) -> str:
     return (await rest("POST", f"{GENERAL}/messages/{said}/threads", {"name": "t"}))[1]["id"]
 
 
-@pytest.mark.parametrize(
-    ("permission", "code"), [(VIEW, 50001), (SEND, 50013), (SEND_IN_THREADS, None)]
-)
+@pytest.mark.parametrize(("permission", "code"), [(VIEW, 50001), (SEND, 50013), (SEND_IN_THREADS, None)])
 async def test_writing_in_a_channel(rest: Rest, permission: int, code: int | None) -> None:
     forbid(rest, permission)
     _, body = await rest("POST", f"{GENERAL}/messages", {"content": "x"})
     assert body.get("code") == code
 
 
-@pytest.mark.parametrize(
-    ("permission", "code"), [(VIEW, 50001), (SEND_IN_THREADS, 50013), (SEND, None)]
-)
-async def test_a_thread_has_the_permissions_of_its_channel(
-    rest: Rest, permission: int, code: int | None
-) -> None:
+@pytest.mark.parametrize(("permission", "code"), [(VIEW, 50001), (SEND_IN_THREADS, 50013), (SEND, None)])
+async def test_a_thread_has_the_permissions_of_its_channel(rest: Rest, permission: int, code: int | None) -> None:
     thread_id = await started(rest)
     forbid(rest, permission)
     _, body = await rest("POST", f"/channels/{thread_id}/messages", {"content": "x"})
     assert body.get("code") == code
 
 
-async def test_threads_reactions_history_and_files_have_permissions_of_their_own(
-    rest: Rest,
-) -> None:
+async def test_threads_reactions_history_and_files_have_permissions_of_their_own(rest: Rest) -> None:
     said = await rest.simulator.say("alice", "4001", "hello")
     forbid(rest, CREATE_THREADS | ADD_REACTIONS | ATTACH | READ_HISTORY, owner="1001")
     thread = await rest("POST", f"{GENERAL}/messages/{said}/threads", {"name": "t"})
@@ -63,9 +55,7 @@ async def test_threads_reactions_history_and_files_have_permissions_of_their_own
     assert (await rest("GET", f"{GENERAL}/messages"))[1] == []
 
 
-async def test_a_members_overwrite_outweighs_everybodys_and_an_administrator_has_all(
-    rest: Rest,
-) -> None:
+async def test_a_members_overwrite_outweighs_everybodys_and_an_administrator_has_all(rest: Rest) -> None:
     forbid(rest, SEND)
     settings = rest.simulator.settings
     own: Json = {"id": "1001", "type": 1, "allow": str(SEND), "deny": "0"}
@@ -98,15 +88,9 @@ async def test_answers_have_the_fields_that_the_openapi_document_requires(rest: 
     media = {"url": "https://example.com/a.png"}
     container: Json = {
         "type": 17,
-        "components": [
-            {"type": 10, "content": "x"},
-            {"type": 14},
-            {"type": 12, "items": [{"media": media}]},
-        ],
+        "components": [{"type": 10, "content": "x"}, {"type": 14}, {"type": 12, "items": [{"media": media}]}],
     }
-    _, sent = await rest(
-        "POST", f"{GENERAL}/messages", {"components": [container], "flags": 1 << 15}
-    )
+    _, sent = await rest("POST", f"{GENERAL}/messages", {"components": [container], "flags": 1 << 15})
     (shown,) = sent["components"]
     assert (shown["accent_color"], shown["spoiler"]) == (None, False)
     assert (shown["components"][1]["divider"], shown["components"][1]["spacing"]) == (True, 1)

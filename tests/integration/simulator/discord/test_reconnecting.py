@@ -16,9 +16,7 @@ def contents(bot: Bot) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", ["reconnect", "drop_connection"])
-async def test_the_client_resumes_and_hears_what_it_missed(
-    simulator: DiscordSimulator, fault: str
-) -> None:
+async def test_the_client_resumes_and_hears_what_it_missed(simulator: DiscordSimulator, fault: str) -> None:
     async with connected() as bot:
         simulator.misbehave(fault)
         for text in ("one", "two"):
@@ -66,9 +64,7 @@ async def test_a_wrong_token_ends_the_login(simulator: DiscordSimulator) -> None
     await bot.close()
 
 
-async def test_an_intent_that_is_switched_off_ends_the_client(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_an_intent_that_is_switched_off_ends_the_client(simulator: DiscordSimulator) -> None:
     simulator.settings.has_message_content_intent = False
     intents = discord.Intents.default()
     intents.message_content = True
@@ -78,9 +74,7 @@ async def test_an_intent_that_is_switched_off_ends_the_client(
     await bot.close()
 
 
-async def test_a_token_that_is_changed_meanwhile_ends_the_client(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_token_that_is_changed_meanwhile_ends_the_client(simulator: DiscordSimulator) -> None:
     intents = discord.Intents.default()
     bot = Bot(intents)
     task = spawn(bot.start(TOKEN), name="test bot")

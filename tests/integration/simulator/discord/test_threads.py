@@ -13,12 +13,7 @@ async def started(rest: Rest, name: str = "work") -> str:
     message_id = await rest.simulator.say("alice", "4001", "start")
     path = f"{GENERAL}/messages/{message_id}/threads"
     status, thread = await rest("POST", path, {"name": name})
-    assert (status, thread["id"], thread["type"], thread["parent_id"]) == (
-        201,
-        message_id,
-        11,
-        "4001",
-    )
+    assert (status, thread["id"], thread["type"], thread["parent_id"]) == (201, message_id, 11, "4001")
     return message_id
 
 
@@ -34,15 +29,7 @@ async def test_a_message_has_at_most_one_thread(rest: Rest) -> None:
     assert inside[0]["referenced_message"]["content"] == "start"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"name": ""},
-        {"name": "x" * 101},
-        {"name": "x", "auto_archive_duration": 61},
-    ],
-)
+@pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": "x" * 101}, {"name": "x", "auto_archive_duration": 61}])
 async def test_a_thread_that_discord_refuses(rest: Rest, body: Json) -> None:
     message_id = await rest.simulator.say("alice", "4001", "start")
     path = f"{GENERAL}/messages/{message_id}/threads"

@@ -12,9 +12,7 @@ from tests.integration.simulator.discord.bot import connected, until
 pytestmark = pytest.mark.usefixtures("library")
 
 
-async def test_a_mention_reaches_the_client_and_its_answer_is_seen(
-    simulator: DiscordSimulator,
-) -> None:
+async def test_a_mention_reaches_the_client_and_its_answer_is_seen(simulator: DiscordSimulator) -> None:
     async with connected() as bot:
         channel_id = simulator.view().channels[0].channel_id
         file = SentFile(name="numbers.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
@@ -52,10 +50,7 @@ async def test_a_thread_from_a_message_has_the_messages_id(simulator: DiscordSim
         (seen,) = simulator.view().channels[0].threads
         assert seen.title == "do it"
         assert [item.author for item in seen.messages] == ["threadhand", "bob"]
-        assert [m.content async for m in thread.history(oldest_first=True)][-2:] == [
-            "working",
-            "me too",
-        ]
+        assert [m.content async for m in thread.history(oldest_first=True)][-2:] == ["working", "me too"]
 
 
 class Layout(discord.ui.LayoutView):

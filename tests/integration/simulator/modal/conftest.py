@@ -20,9 +20,7 @@ class Account:
 
     async def sandbox(self, name: str | None = None, **more: Any) -> modal.Sandbox:
         settings = {"timeout": 3600, "idle_timeout": 600, "block_network": True, **more}
-        return await modal.Sandbox.create.aio(
-            app=self.app, image=self.image, name=name, client=self.client, **settings
-        )
+        return await modal.Sandbox.create.aio(app=self.app, image=self.image, name=name, client=self.client, **settings)
 
 
 @pytest.fixture

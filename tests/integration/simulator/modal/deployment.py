@@ -4,9 +4,7 @@ import modal
 from modal_proto import api_pb2
 
 
-async def published(
-    client: modal.Client, app: str, module: str, *names: str, secret: str = ""
-) -> None:
+async def published(client: modal.Client, app: str, module: str, *names: str, secret: str = "") -> None:
     """From here on the app has functions of these names."""
     stub = client._stub
     assert stub is not None

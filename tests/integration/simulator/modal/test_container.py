@@ -10,16 +10,12 @@ from simulator.modal.container import CommandRefused, Container
 SECONDS = 30
 
 
-async def test_a_command_that_is_given_up_while_it_starts_leaves_the_container_whole(
-    tmp_path: Path,
-) -> None:
+async def test_a_command_that_is_given_up_while_it_starts_leaves_the_container_whole(tmp_path: Path) -> None:
     container = Container(tmp_path / "root", None, has_network=False)
     container.start()
     try:
         for number, argv in enumerate((["true"], ["no-such-program"])):
-            given_up = asyncio.ensure_future(
-                container.run(f"given-up-{number}", argv, env={}, folder="/")
-            )
+            given_up = asyncio.ensure_future(container.run(f"given-up-{number}", argv, env={}, folder="/"))
             await asyncio.sleep(0)  # it is asked for, and nothing has been heard of it
             given_up.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -38,9 +38,7 @@ def found(account: Account, name: str, app: str = "greetings") -> modal.Function
     return modal.Function.from_name(app, name, client=account.client)
 
 
-async def test_a_spawned_call_is_executed_with_its_secrets(
-    account: Account, tmp_path: Path
-) -> None:
+async def test_a_spawned_call_is_executed_with_its_secrets(account: Account, tmp_path: Path) -> None:
     await deploy(account, tmp_path)
     await found(account, "greet").spawn.aio("alice", times=2)
     (call,) = account.simulator.world.function_calls.made
@@ -50,9 +48,7 @@ async def test_a_spawned_call_is_executed_with_its_secrets(
     assert call.log() == "hello alice hello alice to you\n"
 
 
-async def test_finding_and_spawning_make_the_calls_that_they_are_known_for(
-    account: Account, tmp_path: Path
-) -> None:
+async def test_finding_and_spawning_make_the_calls_that_they_are_known_for(account: Account, tmp_path: Path) -> None:
     await deploy(account, tmp_path)
     begun = len(account.simulator.calls)
     greet = found(account, "greet")
@@ -62,9 +58,7 @@ async def test_finding_and_spawning_make_the_calls_that_they_are_known_for(
 
 
 @pytest.mark.parametrize(("app", "name"), [("greetings", "leave"), ("nobody", "greet")])
-async def test_what_is_not_deployed_is_not_found(
-    account: Account, tmp_path: Path, app: str, name: str
-) -> None:
+async def test_what_is_not_deployed_is_not_found(account: Account, tmp_path: Path, app: str, name: str) -> None:
     await deploy(account, tmp_path)
     with pytest.raises(modal.exception.NotFoundError):
         await found(account, name, app).spawn.aio("alice")
@@ -83,17 +77,13 @@ async def test_only_plain_values_are_taken_as_arguments(account: Account, tmp_pa
     assert account.simulator.world.function_calls.made == []
 
 
-async def test_a_call_that_is_waited_for_is_refused_by_name(
-    account: Account, tmp_path: Path
-) -> None:
+async def test_a_call_that_is_waited_for_is_refused_by_name(account: Account, tmp_path: Path) -> None:
     await deploy(account, tmp_path)
     with pytest.raises(modal.exception.UnimplementedError, match="spawned"):
         await found(account, "greet").remote.aio("alice")
 
 
-async def test_a_call_that_is_under_way_ends_with_the_account(
-    account: Account, tmp_path: Path
-) -> None:
+async def test_a_call_that_is_under_way_ends_with_the_account(account: Account, tmp_path: Path) -> None:
     await deploy(account, tmp_path)
     calls = account.simulator.world.function_calls
     await found(account, "greet").spawn.aio("x" * 1000, times=1000)

@@ -12,9 +12,7 @@ async def test_a_jailed_container_sees_itself_alone_and_keeps_its_files() -> Non
     async with modal_stage(jailed=True) as stage:
         worker = stage.worker()
         sandbox = await worker.open("thread", fence=1)
-        seen = await run(
-            sandbox, "pwd; id -u; ls /home /var /root 2>&1; ls /proc | grep -c '^[0-9]'"
-        )
+        seen = await run(sandbox, "pwd; id -u; ls /home /var /root 2>&1; ls /proc | grep -c '^[0-9]'")
         assert seen.output.startswith("/workspace\n0\n")
         assert int(seen.output.split()[-1]) < 20
         assert (await run(sandbox, "cat /etc/shadow")).exit_code != 0
@@ -47,6 +45,4 @@ async def test_an_opened_network_is_that_of_the_machine() -> None:
 
 
 def test_the_pinned_sdk_is_the_one_that_was_read() -> None:
-    assert modal.__version__ == "1.6.4", (
-        "look at tests/integration/simulator/modal/test_protocol.py first"
-    )
+    assert modal.__version__ == "1.6.4", "look at tests/integration/simulator/modal/test_protocol.py first"

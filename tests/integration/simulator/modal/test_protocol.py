@@ -76,9 +76,7 @@ async def test_operations_make_the_calls_that_they_are_known_for() -> None:
     async with modal_stage(pace=Pace(end_seconds=(0, 0))) as stage:
         seen = await played(stage)
     told = f"modal {modal_version.__version__} makes other calls than {SEEN_WITH} did: look at each"
-    assert seen == {name: {k: n for k, n in calls.items() if n} for name, calls in SEEN.items()}, (
-        told
-    )
+    assert seen == {name: {k: n for k, n in calls.items() if n} for name, calls in SEEN.items()}, told
 
 
 async def played(stage: Stage) -> dict[str, dict[str, int]]:

@@ -79,9 +79,7 @@ async def test_tags_find_sandboxes(account: Account) -> None:
     await account.sandbox(tags={"kind": "b"})
     found = [
         one.object_id
-        async for one in modal.Sandbox.list.aio(
-            app_id=account.app.app_id, tags={"kind": "a"}, client=account.client
-        )
+        async for one in modal.Sandbox.list.aio(app_id=account.app.app_id, tags={"kind": "a"}, client=account.client)
     ]
     assert found == [sandbox.object_id]
     await sandbox.set_tags.aio({"kind": "c"})
@@ -95,9 +93,7 @@ async def test_a_snapshot_is_a_copy_that_later_changes_do_not_reach(account: Acc
     saved = await first.snapshot_filesystem.aio(ttl=100)
     await ended(first, "sh", "-c", "echo two >>sub/file", workdir="/workspace")
     again = modal.Image.from_id(saved.object_id, client=account.client)
-    second = await modal.Sandbox.create.aio(
-        app=account.app, image=again, timeout=60, client=account.client
-    )
+    second = await modal.Sandbox.create.aio(app=account.app, image=again, timeout=60, client=account.client)
     out, _, _ = await ended(second, "sh", "-c", "cat sub/link; ls -F", workdir="/workspace")
     assert out == b"one\npipe|\nsub/\n"
     await account.simulator.world.advance(101)
@@ -144,13 +140,7 @@ async def test_ended_sandboxes_leave_no_process(account: Account) -> None:
     await sandbox.terminate.aio()
     assert running.container._process.poll() is not None
     found = await asyncio.create_subprocess_exec(
-        "grep",
-        "-lsz",
-        "^77123$",
-        "-r",
-        "/proc",
-        "--include=cmdline",
-        stdout=asyncio.subprocess.PIPE,
+        "grep", "-lsz", "^77123$", "-r", "/proc", "--include=cmdline", stdout=asyncio.subprocess.PIPE
     )
     assert not [line for line in (await found.communicate())[0].splitlines() if b"task" not in line]
 
@@ -187,9 +177,7 @@ def test_our_ids_are_of_the_second_kind() -> None:
 
 
 @pytest.mark.parametrize("call", ["SandboxWaitV2", "SandboxGetExitSnapshotV2"])
-async def test_a_call_that_is_given_up_as_its_sandbox_ends_is_cancelled(
-    account: Account, call: str
-) -> None:
+async def test_a_call_that_is_given_up_as_its_sandbox_ends_is_cancelled(account: Account, call: str) -> None:
     """The server counts an answer on a closed stream as a bug of the simulator."""
     sandbox = await account.sandbox(experimental_options={"enable_exit_snapshot": True})
     world = account.simulator.world

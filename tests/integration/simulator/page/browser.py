@@ -106,10 +106,7 @@ async def reading(
     """
     platforms = {"slack": stage.slack, "discord": stage.discord}
     samples = page_samples(stage, play_themselves=plays)
-    async with (
-        served_page(platforms, port=None, samples=samples) as address,
-        window(address, size=size) as reader,
-    ):
+    async with served_page(platforms, port=None, samples=samples) as address, window(address, size=size) as reader:
         await expect(reader.side("slack").locator(".link.is-on")).to_be_attached()
         await expect(reader.side("discord").locator(".link.is-on")).to_be_attached()
         await expect(reader.page.locator("#discord.is-ready")).to_be_attached()
@@ -119,28 +116,17 @@ async def reading(
 
 @asynccontextmanager
 async def window(address: str, *, size: tuple[int, int] = WIDE) -> AsyncGenerator[Reader, None]:
-    async with (
-        browser() as opened,
-        await opened.new_context(viewport={"width": size[0], "height": size[1]}) as context,
-    ):
+    async with browser() as opened, await opened.new_context(viewport={"width": size[0], "height": size[1]}) as context:
         page = await context.new_page()
         page.set_default_timeout(PATIENCE_MS)
         reader = Reader(page=page)
         page.on("pageerror", lambda error: reader.errors.append(str(error)))
-        page.on(
-            "console",
-            lambda said: (
-                reader.errors.append(said.text) if said.type in ("error", "warning") else None
-            ),
-        )
+        page.on("console", lambda said: reader.errors.append(said.text) if said.type in ("error", "warning") else None)
         await page.goto(address)
         yield reader
 
 
-IN_SHARED_BROWSER = (
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.usefixtures("shared_browser"),
-)
+IN_SHARED_BROWSER = (pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("shared_browser"))
 _shared: dict[asyncio.AbstractEventLoop, Browser] = {}
 
 

@@ -6,13 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from simulator.page.server import served_page
-from tests.integration.simulator.page.browser import (
-    IN_SHARED_BROWSER,
-    PHONE,
-    program,
-    reading,
-    window,
-)
+from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE, program, reading, window
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
 pytestmark = [*IN_SHARED_BROWSER]

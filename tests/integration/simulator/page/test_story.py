@@ -6,14 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from bots.demo.mcp_notice_board import read_notices
-from tests.integration.simulator.page.browser import (
-    IN_SHARED_BROWSER,
-    PATIENCE_MS,
-    PHONE,
-    Reader,
-    program,
-    reading,
-)
+from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PATIENCE_MS, PHONE, Reader, program, reading
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 from tests.requirements_of_the_machine import lacking
 
@@ -27,8 +20,7 @@ async def check_answer(reader: Reader, platform: str) -> None:
     picture = side.get_by_role("img", name="chart.svg")
     await expect(picture).to_be_visible()
     await reader.page.wait_for_function(
-        "picture => picture.complete && picture.naturalWidth > 100",
-        arg=await picture.element_handle(),
+        "picture => picture.complete && picture.naturalWidth > 100", arg=await picture.element_handle()
     )
     report = await reader.download(side.get_by_role("link", name="report.md"))
     assert "| North | 2700 |" in report
@@ -106,8 +98,7 @@ async def test_the_page_that_the_agent_made_is_shown_as_its_browser_shows_it(pla
         picture = side.get_by_role("img", name="page.png")
         await expect(picture).to_be_visible(timeout=2 * PATIENCE_MS)  # Chromium starts cold
         await reader.page.wait_for_function(
-            "picture => picture.complete && picture.naturalWidth > 900",
-            arg=await picture.element_handle(),
+            "picture => picture.complete && picture.naturalWidth > 900", arg=await picture.element_handle()
         )
         await expect(side.locator(".reactions > span").first).to_have_text("✅ 1")
         await expect(side.get_by_role("img", name="page.png")).to_be_in_viewport(ratio=0.9)

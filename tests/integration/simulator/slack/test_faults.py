@@ -22,9 +22,7 @@ def posted(slack: SlackSimulator) -> int:
 
 async def test_a_rate_limit_is_obeyed_by_the_sdk(slack: SlackSimulator) -> None:
     client = AsyncWebClient(
-        slack.settings.bot_token,
-        base_url=slack.api_url,
-        retry_handlers=[AsyncRateLimitErrorRetryHandler()],
+        slack.settings.bot_token, base_url=slack.api_url, retry_handlers=[AsyncRateLimitErrorRetryHandler()]
     )
     slack.misbehave("rate_limit", method="chat.*", seconds=1)
     await client.auth_test()
@@ -48,9 +46,7 @@ async def test_an_error_comes_before_or_after_the_work(
     await post(slack, client)
 
 
-async def test_a_method_is_refused_with_a_code(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_method_is_refused_with_a_code(slack: SlackSimulator, client: AsyncWebClient) -> None:
     slack.misbehave("refuse", method="chat.postMessage", code="is_archived")
     with pytest.raises(SlackApiError) as caught:
         await post(slack, client)
@@ -70,9 +66,7 @@ async def test_an_answer_never_comes(slack: SlackSimulator, fault: str, messages
     assert posted(slack) == messages
 
 
-async def test_a_slow_answer_comes_in_the_end(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_slow_answer_comes_in_the_end(slack: SlackSimulator, client: AsyncWebClient) -> None:
     slack.misbehave("slow", seconds=0.1)
     start = time.monotonic()
     await post(slack, client)

@@ -17,9 +17,7 @@ async def fetch(url: str, token: str = "") -> tuple[int, str, bytes]:
         return response.status, response.content_type, await response.read()
 
 
-async def test_a_file_is_uploaded_and_shared_in_a_thread(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_file_is_uploaded_and_shared_in_a_thread(slack: SlackSimulator, client: AsyncWebClient) -> None:
     root = await slack.say("alice", "general", "a file, please")
     done = await client.files_upload_v2(
         channel=general(slack), thread_ts=root, content="a,b\n", filename="r.csv",
@@ -50,9 +48,7 @@ async def test_a_download_needs_the_token(slack: SlackSimulator, client: AsyncWe
             assert b"Sign in" in body
 
 
-async def test_what_was_not_uploaded_cannot_be_shared(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_what_was_not_uploaded_cannot_be_shared(slack: SlackSimulator, client: AsyncWebClient) -> None:
     opened = await client.files_getUploadURLExternal(filename="a.txt", length=3)
     complete: Any = client.files_completeUploadExternal
     files = [{"id": opened["file_id"]}]

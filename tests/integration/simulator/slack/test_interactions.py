@@ -19,11 +19,7 @@ ASK = {
     "block_id": "ask",
     "elements": [
         button(action_id="yes", value="1", style="primary"),
-        select(
-            action_id="pick",
-            options=[option(), option(value="b", text=plain("B"))],
-            placeholder=plain("Choose"),
-        ),
+        select(action_id="pick", options=[option(), option(value="b", text=plain("B"))], placeholder=plain("Choose")),
         {"type": "checkboxes", "action_id": "many", "options": [option(), option(value="b")]},
         {"type": "overflow", "action_id": "menu", "options": [option(), option(value="b")]},
     ],
@@ -69,9 +65,7 @@ def catching(bot: Recorder, *names: str) -> list[dict[str, Any]]:
     return caught
 
 
-async def test_a_pressed_button_says_who_where_and_what(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_a_pressed_button_says_who_where_and_what(slack: SlackSimulator, bot: Recorder) -> None:
     caught, ts = catching(bot, "yes"), await asked(slack, bot.client)
     (control,) = [e for e in seen(slack).messages[0].elements if isinstance(e, Button)]
     assert (control.control_id, control.label, control.style) == ("ask/yes", "Go", "primary")
@@ -85,9 +79,7 @@ async def test_a_pressed_button_says_who_where_and_what(
     assert (action["action_id"], action["block_id"], action["value"]) == ("yes", "ask", "1")
 
 
-async def test_a_chosen_option_comes_with_its_text_and_stays_in_the_state(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_a_chosen_option_comes_with_its_text_and_stays_in_the_state(slack: SlackSimulator, bot: Recorder) -> None:
     caught, ts = catching(bot, "pick", "many", "menu"), await asked(slack, bot.client)
     menus = [e for e in seen(slack).messages[0].elements if isinstance(e, Select)]
     assert [(option.value, option.label) for option in menus[0].options] == [("a", "a"), ("b", "B")]
@@ -102,9 +94,7 @@ async def test_a_chosen_option_comes_with_its_text_and_stays_in_the_state(
     assert set(state) == {"pick", "many"}
 
 
-async def test_pressing_what_is_not_there_makes_no_sense(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_pressing_what_is_not_there_makes_no_sense(slack: SlackSimulator, bot: Recorder) -> None:
     ts = await asked(slack, bot.client)
     with pytest.raises(ValueError, match="no control"):
         await slack.press("bob", general(slack), ts, "ask/no")
@@ -187,9 +177,7 @@ async def test_a_form_is_opened_filled_in_and_sent(slack: SlackSimulator, bot: R
     assert sent[0]["private_metadata"] == "kept"
 
 
-async def test_a_trigger_opens_one_form_and_not_for_long(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_a_trigger_opens_one_form_and_not_for_long(slack: SlackSimulator, bot: Recorder) -> None:
     caught, ts = catching(bot, "yes"), await asked(slack, bot.client)
     await slack.press("bob", general(slack), ts, "ask/yes")
     trigger_id = caught[0]["trigger_id"]
@@ -206,9 +194,7 @@ async def test_a_trigger_opens_one_form_and_not_for_long(
     assert await code(view(trigger_id=late, view=FORM)) == "expired_trigger_id"
 
 
-async def test_an_open_form_can_be_changed_under_its_hash(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_an_open_form_can_be_changed_under_its_hash(slack: SlackSimulator, bot: Recorder) -> None:
     caught, ts = catching(bot, "yes"), await asked(slack, bot.client)
     await slack.press("bob", general(slack), ts, "ask/yes")
     opened = await bot.client.views_open(trigger_id=caught[0]["trigger_id"], view=FORM)
@@ -242,9 +228,7 @@ async def test_a_command_is_answered_to_its_caller(slack: SlackSimulator, bot: R
         await slack.command("alice", "general", "/other", {})
 
 
-async def test_a_session_is_stopped_by_the_platforms_own_button(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_a_session_is_stopped_by_the_platforms_own_button(slack: SlackSimulator, bot: Recorder) -> None:
     channel, root = general(slack), await slack.say("alice", "general", "work")
     with pytest.raises(ValueError, match="no session"):
         await slack.stop_session("alice", "general", root)
@@ -288,9 +272,7 @@ async def test_an_assistant_thread_is_started(slack: SlackSimulator, bot: Record
     assert (thread["user_id"], thread["thread_ts"]) == (slack.member("alice").user_id, root)
     await slack.say("alice", thread["channel_id"], "hi", thread_id=root)
     await until(lambda: bot.events[-1].get("thread_ts") == root)
-    await bot.client.assistant_threads_setTitle(
-        channel_id=thread["channel_id"], thread_ts=root, title="Greeting"
-    )
+    await bot.client.assistant_threads_setTitle(channel_id=thread["channel_id"], thread_ts=root, title="Greeting")
     prompts = [{"title": "a", "message": "b"}]
     where = {"channel_id": thread["channel_id"], "thread_ts": root}
     await bot.client.assistant_threads_setSuggestedPrompts(**where, prompts=prompts)

@@ -15,9 +15,7 @@ def general(slack: SlackSimulator) -> str:
     return slack.channel("general").channel_id
 
 
-async def test_a_mention_comes_as_app_mention_and_as_message(
-    slack: SlackSimulator, bot: Any
-) -> None:
+async def test_a_mention_comes_as_app_mention_and_as_message(slack: SlackSimulator, bot: Any) -> None:
     csv = SentFile(name="a.csv", content=b"1,2", mime_type="text/csv")
     ts = await slack.say("alice", general(slack), "@threadhand hi @bob", files=[csv])
     await until(lambda: len(bot.events) == 2)
@@ -34,9 +32,7 @@ async def test_a_mention_comes_as_app_mention_and_as_message(
     assert bot.bodies[0]["event_id"] != bot.bodies[1]["event_id"]
 
 
-async def test_a_posted_message_is_seen_and_an_update_counts(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_posted_message_is_seen_and_an_update_counts(slack: SlackSimulator, client: AsyncWebClient) -> None:
     root = await slack.say("alice", "general", "@threadhand hi")
     posted = await client.chat_postMessage(channel=general(slack), text="*one*", thread_ts=root)
     await client.chat_update(channel=general(slack), ts=posted["ts"], text="two")

@@ -31,9 +31,7 @@ class Scene:
         async with (
             ClientSession() as session,
             session.get(
-                page.with_query(
-                    client_id=oauth.client_id, scope="a", team=owner_id, redirect_uri=REDIRECT
-                ),
+                page.with_query(client_id=oauth.client_id, scope="a", team=owner_id, redirect_uri=REDIRECT),
                 allow_redirects=False,
             ) as agreed,
         ):
@@ -83,16 +81,12 @@ async def test_an_organisation_gets_one_token_that_names_no_workspace(scene: Sce
 async def test_the_token_reaches_those_workspaces_that_the_app_was_added_to(scene: Scene) -> None:
     client = await scene.client("E0SIM0001")
     sales, research = general(scene.sales), general(scene.research)
-    assert await refusal(client.chat_postMessage(channel=sales, text="a")) == (
-        "team_access_not_granted"
-    )
+    assert await refusal(client.chat_postMessage(channel=sales, text="a")) == ("team_access_not_granted")
     scene.slack.oauth.reach(scene.sales.workspace.team_id)
     await client.chat_postMessage(channel=sales, text="a")
     assert await refusal(client.chat_postMessage(channel=research, text="a")) == "channel_not_found"
     elsewhere = scene.slack.channel("general").channel_id
-    assert await refusal(client.chat_postMessage(channel=elsewhere, text="a")) == (
-        "channel_not_found"
-    )
+    assert await refusal(client.chat_postMessage(channel=elsewhere, text="a")) == ("channel_not_found")
     teams: list[dict[str, str]] = (await client.auth_teams_list())["teams"] or []
     assert [one["id"] for one in teams] == [scene.sales.workspace.team_id]
 
@@ -104,14 +98,10 @@ async def test_some_methods_have_to_be_told_the_workspace(scene: Scene) -> None:
     scene.research.workspace.user_groups["S1"] = ["U1"]
     assert await refusal(client.usergroups_users_list(usergroup="S1")) == "missing_argument"
     assert await refusal(client.users_conversations()) == "missing_argument"
-    found = await client.usergroups_users_list(
-        usergroup="S1", team_id=scene.research.workspace.team_id
-    )
+    found = await client.usergroups_users_list(usergroup="S1", team_id=scene.research.workspace.team_id)
     assert found["users"] == ["U1"]
     first = scene.slack.workspace.team_id
-    assert await refusal(client.usergroups_users_list(usergroup="S1", team_id=first)) == (
-        "team_access_not_granted"
-    )
+    assert await refusal(client.usergroups_users_list(usergroup="S1", team_id=first)) == ("team_access_not_granted")
 
 
 async def test_people_have_one_id_in_an_organisation(scene: Scene) -> None:
@@ -122,10 +112,7 @@ async def test_people_have_one_id_in_an_organisation(scene: Scene) -> None:
     assert scene.research.member("carol").user_id == carol
     assert scene.sales.workspace.bot.user_id == scene.research.workspace.bot.user_id
     user = (await client.users_info(user=carol))["user"]
-    assert user["enterprise_user"]["teams"] == [
-        scene.sales.workspace.team_id,
-        scene.research.workspace.team_id,
-    ]
+    assert user["enterprise_user"]["teams"] == [scene.sales.workspace.team_id, scene.research.workspace.team_id]
     erin = (await client.users_info(user=scene.research.member("erin").user_id))["user"]
     assert erin["team_id"] == scene.research.workspace.team_id
 

@@ -34,9 +34,7 @@ async def test_a_direct_message_is_no_mention(slack: SlackSimulator, bot: Record
         await slack.say("bob", direct.channel_id, "hi")
 
 
-async def test_another_apps_message_has_the_whole_profile_of_its_bot(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_another_apps_message_has_the_whole_profile_of_its_bot(slack: SlackSimulator, bot: Recorder) -> None:
     await slack.post_as_app("general", "down", name="Monitor", user_id="U0MONITOR")
     await until(lambda: bot.events)
     profile = bot.events[0]["bot_profile"]
@@ -44,9 +42,7 @@ async def test_another_apps_message_has_the_whole_profile_of_its_bot(
     assert (profile["name"], profile["user_id"]) == ("Monitor", "U0MONITOR")
 
 
-async def test_both_orders_of_a_mention_and_its_message_occur(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_both_orders_of_a_mention_and_its_message_occur(slack: SlackSimulator, bot: Recorder) -> None:
     await slack.say("alice", "general", "@threadhand one")
     await until(lambda: len(bot.events) == 2)
     await slack.say("alice", "general", "@threadhand two")
@@ -91,11 +87,7 @@ async def test_a_reaction_comes_and_goes(slack: SlackSimulator, bot: Recorder) -
     await until(lambda: len(bot.events) == 3)
     assert bot.kinds()[1:] == ["reaction_added", "reaction_removed"]
     added = bot.events[1]
-    assert (added["reaction"], added["item"]["ts"], added["user"]) == (
-        "x",
-        ts,
-        slack.member("bob").user_id,
-    )
+    assert (added["reaction"], added["item"]["ts"], added["user"]) == ("x", ts, slack.member("bob").user_id)
     assert seen(slack).messages[0].reactions == ()
 
 
@@ -105,9 +97,7 @@ async def test_special_characters_are_escaped_and_shown_as_typed(slack: SlackSim
     assert message.text == "&lt;b&gt; &amp; @nobody <!here>"
 
 
-async def test_the_app_hears_nothing_of_a_channel_it_is_not_in(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_the_app_hears_nothing_of_a_channel_it_is_not_in(slack: SlackSimulator, bot: Recorder) -> None:
     alice = slack.member("alice").user_id
     slack.workspace.add_channel("quiet", members=(alice,))
     await slack.say("alice", "quiet", "@threadhand hi")
@@ -119,9 +109,7 @@ async def test_the_app_hears_nothing_of_a_channel_it_is_not_in(
     await until(lambda: len(bot.events) == 2)
 
 
-async def test_changes_are_told_as_they_happen(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_changes_are_told_as_they_happen(slack: SlackSimulator, client: AsyncWebClient) -> None:
     versions: list[int] = []
 
     async def watch() -> None:
@@ -158,9 +146,7 @@ async def test_the_keywords_make_the_settings() -> None:
         SlackSimulator(settings=SlackSettings(people=("a", "a")))
 
 
-async def test_every_kind_of_element_is_drawn(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_every_kind_of_element_is_drawn(slack: SlackSimulator, client: AsyncWebClient) -> None:
     alice = slack.member("alice").user_id
     done = await client.files_upload_v2(content=b"x", filename="a.png")
     picture = {"id": done["files"][0]["id"]}
@@ -182,16 +168,9 @@ async def test_every_kind_of_element_is_drawn(
         {"type": "header", "text": plain("Top")},
         {"type": "image", "slack_file": picture, "alt_text": "a picture"},
         rich,
-        {
-            "type": "table",
-            "rows": [[cell, cell], [rich, {"type": "raw_number", "value": 2, "text": "2"}]],
-        },
+        {"type": "table", "rows": [[cell, cell], [rich, {"type": "raw_number", "value": 2, "text": "2"}]]},
         {"type": "context", "elements": [{"type": "mrkdwn", "text": f"by <@{alice}>"}]},
-        {
-            "type": "section",
-            "text": plain("who?"),
-            "accessory": {"type": "users_select", "action_id": "who"},
-        },
+        {"type": "section", "text": plain("who?"), "accessory": {"type": "users_select", "action_id": "who"}},
         {"type": "container", "title": plain("more"), "child_blocks": [{"type": "divider"}]},
     ]
     await client.chat_postMessage(channel=general(slack), text="a", blocks=blocks)

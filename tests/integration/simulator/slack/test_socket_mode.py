@@ -57,10 +57,7 @@ async def test_a_connection_is_greeted_and_its_ticket_is_used_up() -> None:
 
 
 async def test_an_event_without_acknowledgement_comes_again_three_times() -> None:
-    async with (
-        SlackSimulator(settings=QUICK) as slack,
-        Listener(slack, acknowledges=False) as listener,
-    ):
+    async with SlackSimulator(settings=QUICK) as slack, Listener(slack, acknowledges=False) as listener:
         await slack.say("alice", "general", "hi")
         frames = [await listener.take() for _ in range(4)]
         assert [frame["retry_attempt"] for frame in frames] == [0, 1, 2, 3]
@@ -70,11 +67,7 @@ async def test_an_event_without_acknowledgement_comes_again_three_times() -> Non
 
 
 async def test_events_go_round_the_connections() -> None:
-    async with (
-        SlackSimulator(settings=QUICK) as slack,
-        Listener(slack) as first,
-        Listener(slack) as second,
-    ):
+    async with SlackSimulator(settings=QUICK) as slack, Listener(slack) as first, Listener(slack) as second:
         assert second.hello["num_connections"] == 2
         for number in range(4):
             await slack.say("alice", "general", str(number))
@@ -114,9 +107,7 @@ async def test_bolt_comes_back_when_it_is_asked_to(slack: SlackSimulator, bot: R
     await until(lambda: "message" in bot.kinds())
 
 
-async def test_bolt_comes_back_after_a_broken_connection(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_bolt_comes_back_after_a_broken_connection(slack: SlackSimulator, bot: Recorder) -> None:
     slack.misbehave("drop_connection")
     await until(lambda: not slack.view().is_bot_connected)
     await slack.say("alice", "general", "meanwhile")
@@ -134,9 +125,7 @@ async def test_a_redelivery_reaches_bolt_with_the_retry_headers() -> None:
 
 
 async def test_no_event_is_lost_when_connections_break() -> None:
-    settings = SlackSettings(
-        rate_scale=0, retry_seconds=(0.0, 0.01, 0.02), subscriptions=("message.channels",)
-    )
+    settings = SlackSettings(rate_scale=0, retry_seconds=(0.0, 0.01, 0.02), subscriptions=("message.channels",))
     async with SlackSimulator(settings=settings) as slack:
         heard: set[str] = set()
         sent: set[str] = set()
@@ -166,9 +155,7 @@ async def test_two_events_can_come_in_reverse(slack: SlackSimulator, bot: Record
     assert [event["text"] for event in bot.events] == ["second", "first"]
 
 
-async def test_a_held_back_event_comes_alone_in_the_end(
-    slack: SlackSimulator, bot: Recorder
-) -> None:
+async def test_a_held_back_event_comes_alone_in_the_end(slack: SlackSimulator, bot: Recorder) -> None:
     slack.misbehave("reorder", seconds=0.05)
     await slack.say("alice", "general", "only")
     await until(lambda: bot.events)

@@ -27,11 +27,7 @@ async def test_a_stream_grows_and_ends(slack: SlackSimulator, client: AsyncWebCl
     root, ts = await started(slack, client, task_display_mode="plan")
     where = {"channel": general(slack), "ts": ts}
     await client.chat_appendStream(
-        **where,
-        chunks=[
-            PlanUpdateChunk(title="Plan"),
-            TaskUpdateChunk(id="1", title="Read", status="in_progress"),
-        ],
+        **where, chunks=[PlanUpdateChunk(title="Plan"), TaskUpdateChunk(id="1", title="Read", status="in_progress")]
     )
     await client.chat_appendStream(
         **where,
@@ -72,9 +68,7 @@ async def test_the_sdks_own_stream_works(slack: SlackSimulator, client: AsyncWeb
     assert message.elements == (Markdown(text="hello world", flavour="markdown"),)
 
 
-async def test_a_stream_in_a_channel_needs_its_reader(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_stream_in_a_channel_needs_its_reader(slack: SlackSimulator, client: AsyncWebClient) -> None:
     root = await slack.say("alice", "general", "work")
     start = client.chat_startStream(channel=general(slack), thread_ts=root)
     assert await code(start) == "missing_recipient_user_id"
@@ -90,9 +84,7 @@ async def test_a_stream_that_gets_nothing_ends_by_itself() -> None:
         await client.chat_update(channel=general(slack), ts=ts, text="instead")
 
 
-async def test_a_chunk_of_an_unknown_kind_is_refused(
-    slack: SlackSimulator, client: AsyncWebClient
-) -> None:
+async def test_a_chunk_of_an_unknown_kind_is_refused(slack: SlackSimulator, client: AsyncWebClient) -> None:
     _, ts = await started(slack, client)
     for chunk in ({"type": "other"}, {"type": "task_update", "id": "1"}):
         answer = client.chat_appendStream(channel=general(slack), ts=ts, chunks=[chunk])

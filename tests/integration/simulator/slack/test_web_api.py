@@ -46,9 +46,7 @@ async def test_a_missing_scope_names_what_is_needed() -> None:
     settings = SlackSettings(scopes=("chat:write",))
     async with SlackSimulator(settings=settings) as slack:
         client = AsyncWebClient(settings.bot_token, base_url=slack.api_url)
-        answer = await refusal(
-            client.reactions_add(channel=general(slack), name="x", timestamp="1.0")
-        )
+        answer = await refusal(client.reactions_add(channel=general(slack), name="x", timestamp="1.0"))
         assert answer["error"] == "missing_scope"
         assert (answer["needed"], answer["provided"]) == ("reactions:write", "chat:write")
         history = client.conversations_history(channel=general(slack))
@@ -69,23 +67,17 @@ async def test_arguments_come_from_query_form_and_json(slack: SlackSimulator) ->
         assert form["message"]["blocks"][0]["type"] == "divider"
         assert (await post(json={"channel": channel, "text": "b"}))["ok"]
         assert (await post(params={"channel": channel, "text": "c"}))["ok"]
-        assert (await post(data=b"{", headers={"Content-Type": "application/json"}))[
-            "error"
-        ] == "invalid_json"
+        assert (await post(data=b"{", headers={"Content-Type": "application/json"}))["error"] == "invalid_json"
         bad = await post(data={"channel": channel, "blocks": "{["})
         assert bad["error"] == "invalid_blocks_format"
         nothing = await post(json={"text": "d"})
         assert nothing["error"] == "invalid_arguments"
-        assert nothing["response_metadata"]["messages"] == [
-            "[ERROR] missing required field: channel"
-        ]
+        assert nothing["response_metadata"]["messages"] == ["[ERROR] missing required field: channel"]
     texts = [message.elements for message in seen(slack).messages]
     assert len(texts) == 3
 
 
-async def test_posting_where_it_is_not_possible_is_refused(
-    slack: SlackSimulator, client: Any
-) -> None:
+async def test_posting_where_it_is_not_possible_is_refused(slack: SlackSimulator, client: Any) -> None:
     workspace = slack.workspace
     alice = slack.member("alice").user_id
     channel = general(slack)
@@ -118,9 +110,7 @@ async def test_only_own_messages_can_be_changed(slack: SlackSimulator, client: A
     assert await code(delete(channel=channel, ts=own)) == "message_not_found"
 
 
-async def test_an_update_with_text_alone_takes_the_blocks_away(
-    slack: SlackSimulator, client: Any
-) -> None:
+async def test_an_update_with_text_alone_takes_the_blocks_away(slack: SlackSimulator, client: Any) -> None:
     channel = general(slack)
     posted = await client.chat_postMessage(channel=channel, text="a", blocks=[{"type": "divider"}])
     answer = await client.chat_update(channel=channel, ts=posted["ts"], text="b")
@@ -142,13 +132,7 @@ async def test_reactions_are_counted_once(slack: SlackSimulator, client: Any) ->
     assert await code(client.reactions_remove(name="x", **where)) == "no_reaction"
     await slack.react("bob", channel, ts, "eyes")
     kept = (await client.reactions_get(**where))["message"]["reactions"]
-    assert kept == [
-        {
-            "name": "eyes",
-            "users": [slack.workspace.bot.user_id, slack.member("bob").user_id],
-            "count": 2,
-        }
-    ]
+    assert kept == [{"name": "eyes", "users": [slack.workspace.bot.user_id, slack.member("bob").user_id], "count": 2}]
     for name in ["+1", "-1", "100", "x", "o", "ok", "on", "up", "zzz", "zap", "yum", "eye"]:
         await client.reactions_add(name=name, **where)
     for name in ["wave", "wink", "wolf", "woman", "worm", "wrench", "yen", "yo-yo", "zero", "tv"]:
@@ -194,9 +178,7 @@ async def test_replies_come_in_order_and_in_pages(slack: SlackSimulator, client:
     assert await code(gone) == "thread_not_found"
 
 
-async def test_a_history_is_read_after_a_moment_newest_first(
-    slack: SlackSimulator, client: Any
-) -> None:
+async def test_a_history_is_read_after_a_moment_newest_first(slack: SlackSimulator, client: Any) -> None:
     channel = general(slack)
     sent = [await slack.say("alice", "general", str(number)) for number in range(4)]
     await slack.say("bob", "general", "beside", thread_id=sent[0])
@@ -243,9 +225,7 @@ async def test_people_and_channels_can_be_looked_up(slack: SlackSimulator, clien
     assert (await client.bots_info())["bot"]["user_id"] == slack.workspace.bot.user_id
 
 
-async def test_an_ephemeral_message_is_for_one_person_and_cannot_be_found(
-    slack: SlackSimulator, client: Any
-) -> None:
+async def test_an_ephemeral_message_is_for_one_person_and_cannot_be_found(slack: SlackSimulator, client: Any) -> None:
     channel, alice = general(slack), slack.member("alice").user_id
     post = client.chat_postEphemeral
     ts = (await post(channel=channel, user=alice, text="psst"))["message_ts"]
@@ -269,9 +249,7 @@ async def test_posting_too_fast_is_limited_per_channel() -> None:
         assert slack.calls[-1].error == "ratelimited"
 
 
-@pytest.mark.parametrize(
-    ("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)]
-)
+@pytest.mark.parametrize(("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)])
 async def test_a_method_is_limited_by_its_tier(method: str, per_minute: int) -> None:
     async with SlackSimulator() as slack:
         client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)

@@ -112,9 +112,7 @@ class PublishedTypes:
         return "\n".join(lines)
 
 
-def build_schemas(
-    folder: Path, modules: Mapping[str, str], types: Mapping[str, str]
-) -> PublishedTypes:
+def build_schemas(folder: Path, modules: Mapping[str, str], types: Mapping[str, str]) -> PublishedTypes:
     """Schemas of TypeScript types, by the names of the mapping. `modules` are imported by their short names."""
     source = folder / f"types-of-{'-'.join(modules)}.ts"
     fields = "".join(f"{json.dumps(name)}: {written};\n" for name, written in types.items())

@@ -33,9 +33,7 @@ MALFORMED = ("tests/integration/bots/discord/test_payloads.py",)
 
 def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
     """The kind and the content of each payload that the platform and the programs of the tests have sent."""
-    named = [f"--ignore={one}" for one in MALFORMED] + [
-        one.format(platform=platform) for one in TESTS
-    ]
+    named = [f"--ignore={one}" for one in MALFORMED] + [one.format(platform=platform) for one in TESTS]
     command = [sys.executable, "-m", "pytest", "-q", "-n", WORKERS]
     # the tests of this run have workers of their own
     environment = {key: value for key, value in os.environ.items() if "PYTEST" not in key}  # noqa: TID251 - the tests' own
@@ -53,9 +51,7 @@ def record_payloads(folder: Path, platform: str) -> list[tuple[str, Any]]:
     return read_payloads(folder, platform)
 
 
-def check_recorded(
-    folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int
-) -> None:
+def check_recorded(folder: Path, platform: str, check: Callable[[str, Any], None], *, shapes_min: int) -> None:
     """Checks each payload of other tests. Fewer shapes than `shapes_min` mean that some tests no longer run here."""
     payloads = record_payloads(folder, platform)
     for kind, payload in payloads:

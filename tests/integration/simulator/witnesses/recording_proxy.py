@@ -47,9 +47,7 @@ class RecordingProxy:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _OF_ONE_HOP}
         async with (
             ClientSession(cookie_jar=DummyCookieJar()) as session,
-            session.request(
-                request.method, address, data=sent, headers=headers, allow_redirects=False
-            ) as got,
+            session.request(request.method, address, data=sent, headers=headers, allow_redirects=False) as got,
         ):
             answer = self._own(await got.read())
             kept = {k: v for k, v in got.headers.items() if k.lower() not in _OF_ONE_HOP}

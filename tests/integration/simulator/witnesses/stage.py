@@ -20,19 +20,14 @@ FAILING = """
         fault: {kind: status, status: 401, message: "bad key"}
 """
 _OWN = TALK + WRITING.partition("conversations:")[2] + FAILING
-SCENARIO = (
-    files("bots.demo").joinpath("story.yaml").read_text("utf-8").replace("conversations:", _OWN, 1)
-)
+SCENARIO = files("bots.demo").joinpath("story.yaml").read_text("utf-8").replace("conversations:", _OWN, 1)
 """The stories of the demo. Its last conversation answers everything, so those of the tests stand first."""
 
 
 @asynccontextmanager
 async def recorded(platform: PlatformName) -> AsyncGenerator[tuple[Stage, RecordingProxy], None]:
     """Context manager: the program runs the stories of the demo, and is connected."""
-    async with (
-        staged(platform, SCENARIO) as stage,
-        recording(stage.platform.api_url) as proxy,
-    ):
+    async with staged(platform, SCENARIO) as stage, recording(stage.platform.api_url) as proxy:
         folder = stage.program.folder
         (folder / "agents").mkdir()
         (folder / "agents" / "threadhand.yaml").write_text(STORY_AGENT, "utf-8")
@@ -56,9 +51,7 @@ async def play_stories(stage: Stage) -> None:
     await handbook_story.play_approval(stage.platform, stage.program.folder / "notices.txt")
 
 
-async def talk_beside(
-    stage: Stage, text: str, emoji: str
-) -> AsyncGenerator[tuple[str | None, str], None]:
+async def talk_beside(stage: Stage, text: str, emoji: str) -> AsyncGenerator[tuple[str | None, str], None]:
     """Has the agent answer, then a person write, edit and delete a message in the channel and in the agent's thread.
 
     Yields the thread, or None for the channel, with the id of the message while it is there.

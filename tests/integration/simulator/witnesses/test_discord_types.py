@@ -12,11 +12,7 @@ from simulator.discord.rest.routes import find_route
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM
 from tests.chaos.harness import Stage
-from tests.integration.simulator.witnesses.published_types import (
-    PublishedTypes,
-    build_schemas,
-    without_nulls,
-)
+from tests.integration.simulator.witnesses.published_types import PublishedTypes, build_schemas, without_nulls
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
@@ -73,14 +69,8 @@ ROUTES = {
     "DELETE /channels/{channel}": ("", "RESTDeleteAPIChannelResult"),
     "PATCH /channels/{channel}": ("RESTPatchAPIChannelJSONBody", "RESTPatchAPIChannelResult"),
     "GET /channels/{channel}/messages": ("", "RESTGetAPIChannelMessagesResult"),
-    "POST /channels/{channel}/messages": (
-        "RESTPostAPIChannelMessageJSONBody",
-        "RESTPostAPIChannelMessageResult",
-    ),
-    "POST /channels/{channel}/messages/bulk-delete": (
-        "RESTPostAPIChannelMessagesBulkDeleteJSONBody",
-        "",
-    ),
+    "POST /channels/{channel}/messages": ("RESTPostAPIChannelMessageJSONBody", "RESTPostAPIChannelMessageResult"),
+    "POST /channels/{channel}/messages/bulk-delete": ("RESTPostAPIChannelMessagesBulkDeleteJSONBody", ""),
     f"GET {_MESSAGE}": ("", "RESTGetAPIChannelMessageResult"),
     f"PATCH {_MESSAGE}": ("RESTPatchAPIChannelMessageJSONBody", "RESTPatchAPIChannelMessageResult"),
     f"GET {_MESSAGE}/reactions/{{emoji}}": ("", "RESTGetAPIChannelMessageReactionUsersResult"),
@@ -88,25 +78,13 @@ ROUTES = {
         "RESTPostAPIChannelMessagesThreadsJSONBody",
         "RESTPostAPIChannelMessagesThreadsResult",
     ),
-    "POST /channels/{channel}/threads": (
-        "RESTPostAPIChannelThreadsJSONBody",
-        "RESTPostAPIChannelThreadsResult",
-    ),
-    "GET /channels/{channel}/threads/archived/public": (
-        "",
-        "RESTGetAPIChannelThreadsArchivedPublicResult",
-    ),
+    "POST /channels/{channel}/threads": ("RESTPostAPIChannelThreadsJSONBody", "RESTPostAPIChannelThreadsResult"),
+    "GET /channels/{channel}/threads/archived/public": ("", "RESTGetAPIChannelThreadsArchivedPublicResult"),
     "GET /channels/{channel}/thread-members": ("", "RESTGetAPIChannelThreadMembersResult"),
     "GET /channels/{channel}/thread-members/{user}": ("", "RESTGetAPIChannelThreadMemberResult"),
     f"GET {_COMMANDS}": ("", "RESTGetAPIApplicationCommandsResult"),
-    f"PUT {_COMMANDS}": (
-        "RESTPutAPIApplicationCommandsJSONBody",
-        "RESTPutAPIApplicationCommandsResult",
-    ),
-    f"POST {_COMMANDS}": (
-        "RESTPostAPIApplicationCommandsJSONBody",
-        "RESTPostAPIApplicationCommandsResult",
-    ),
+    f"PUT {_COMMANDS}": ("RESTPutAPIApplicationCommandsJSONBody", "RESTPutAPIApplicationCommandsResult"),
+    f"POST {_COMMANDS}": ("RESTPostAPIApplicationCommandsJSONBody", "RESTPostAPIApplicationCommandsResult"),
     f"GET {_COMMANDS}/{{command}}": ("", "RESTGetAPIApplicationCommandResult"),
     f"PATCH {_COMMANDS}/{{command}}": (
         "RESTPatchAPIApplicationCommandJSONBody",
@@ -130,22 +108,14 @@ ROUTES = {
         "RESTPostAPIInteractionCallbackJSONBody",
         "RESTPostAPIInteractionCallbackWithResponseResult",
     ),
-    f"POST {_WEBHOOK}": (
-        "RESTPostAPIInteractionFollowupJSONBody",
-        "RESTPostAPIInteractionFollowupResult",
-    ),
+    f"POST {_WEBHOOK}": ("RESTPostAPIInteractionFollowupJSONBody", "RESTPostAPIInteractionFollowupResult"),
     f"GET {_WEBHOOK}/messages/{{message}}": ("", "RESTGetAPIInteractionFollowupResult"),
     f"PATCH {_WEBHOOK}/messages/{{message}}": (
         "RESTPatchAPIInteractionFollowupJSONBody",
         "RESTPatchAPIInteractionFollowupResult",
     ),
 }
-FRAMES_TO_THE_BOT = {
-    7: "GatewayReconnect",
-    9: "GatewayInvalidSession",
-    10: "GatewayHello",
-    11: "GatewayHeartbeatAck",
-}
+FRAMES_TO_THE_BOT = {7: "GatewayReconnect", 9: "GatewayInvalidSession", 10: "GatewayHello", 11: "GatewayHeartbeatAck"}
 FRAMES_OF_THE_BOT = {
     1: "GatewayHeartbeat",
     2: "GatewayIdentify",
@@ -227,9 +197,7 @@ def with_ids_as_text(value: object) -> object:
         return [with_ids_as_text(one) for one in value]
     if isinstance(value, dict):
         return {
-            name: str(one)
-            if name.endswith("_id") and isinstance(one, int)
-            else with_ids_as_text(one)
+            name: str(one) if name.endswith("_id") and isinstance(one, int) else with_ids_as_text(one)
             for name, one in value.items()
         }
     return value
@@ -247,9 +215,7 @@ def with_optional_fields(payload: object) -> object:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-def test_discord_and_all_tests_say_what_the_types_allow(
-    published: PublishedTypes, tmp_path: Path
-) -> None:
+def test_discord_and_all_tests_say_what_the_types_allow(published: PublishedTypes, tmp_path: Path) -> None:
     check_recorded(tmp_path, "discord", partial(check_payload, published), shapes_min=SHAPES_MIN)
     assert published.report() == ""
 

@@ -16,11 +16,7 @@ from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api import METHODS
 from simulator.slack.web_api.organisations import ORGANISATION_METHODS
 from tests.chaos.harness import Stage
-from tests.integration.simulator.witnesses.published_types import (
-    PublishedTypes,
-    build_schemas,
-    without_nulls,
-)
+from tests.integration.simulator.witnesses.published_types import PublishedTypes, build_schemas, without_nulls
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
@@ -98,9 +94,7 @@ class SlackTypes:
             return
         is_apps = kind.endswith((": arguments", ": body", ": acknowledgement"))
         readings = (with_form_values,) if is_apps else (of_no_organisation, *EXAMPLES)
-        self.calls.check(
-            payload["type"] if kind == "interactive" else kind, payload, as_well=readings
-        )
+        self.calls.check(payload["type"] if kind == "interactive" else kind, payload, as_well=readings)
         for name, value in find_bodies(payload):
             # without include_all_metadata, conversations.history answers only the type of the metadata
             if name != "metadata" or value.keys() != {"event_type"}:
@@ -177,9 +171,7 @@ def check(published: SlackTypes, proxy: RecordingProxy) -> None:
 
 
 @pytest.mark.timeout(SECONDS_MAX)
-def test_slack_and_all_tests_say_what_the_types_allow(
-    published: SlackTypes, tmp_path: Path
-) -> None:
+def test_slack_and_all_tests_say_what_the_types_allow(published: SlackTypes, tmp_path: Path) -> None:
     check_recorded(tmp_path, "slack", published.check, shapes_min=SHAPES_MIN)
     assert published.report() == ""
 
@@ -229,13 +221,7 @@ def with_form_values(arguments: object) -> object:
     numbers = {name: int(arguments[name]) for name in ("limit", "length") if name in arguments}
     truths = {
         name: arguments[name] in ("1", "true", True)
-        for name in (
-            "full",
-            "include_all_metadata",
-            "inclusive",
-            "exclude_archived",
-            "include_disabled",
-        )
+        for name in ("full", "include_all_metadata", "inclusive", "exclude_archived", "include_disabled")
         if name in arguments
     }
     return {**arguments, **numbers, **truths}
@@ -282,18 +268,9 @@ async def act_as_people(stage: Stage) -> None:
     assert isinstance(slack, SlackSimulator)
     async for place, other in talk_beside(stage, "beside @alice :wave: *b*", "eyes"):
         for action in (
-            Forward(
-                person="alice", channel_id=channel, message_id=other, thread_id=place, text="see"
-            ),
-            PasteTable(
-                person="bob", channel_id=channel, rows=[["a", "b"], ["1", "2"]], thread_id=place
-            ),
-            AppPost(
-                channel_id=channel,
-                text="alert",
-                thread_id=place,
-                attachments=[{"text": "x", "color": "#ff0000"}],
-            ),
+            Forward(person="alice", channel_id=channel, message_id=other, thread_id=place, text="see"),
+            PasteTable(person="bob", channel_id=channel, rows=[["a", "b"], ["1", "2"]], thread_id=place),
+            AppPost(channel_id=channel, text="alert", thread_id=place, attachments=[{"text": "x", "color": "#ff0000"}]),
             AppPost(channel_id=channel, text="alert", thread_id=place, user_id="U0OTHERAPP"),
         ):
             await administer(slack, action)

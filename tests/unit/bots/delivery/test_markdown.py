@@ -30,10 +30,7 @@ def test_a_limit_below_one_is_refused():
 
 
 def test_it_cuts_between_paragraphs():
-    assert split_markdown("first one\n\nsecond one\n\nthird", 22) == [
-        "first one\n\nsecond one",
-        "third",
-    ]
+    assert split_markdown("first one\n\nsecond one\n\nthird", 22) == ["first one\n\nsecond one", "third"]
 
 
 def test_a_long_paragraph_is_cut_after_a_sentence():
@@ -151,5 +148,5 @@ def test_a_cut_keeps_an_emoji_with_its_modifiers_whole():
     assert "👩‍🔬"[: cut_index("👩‍🔬", 4)] == "👩‍"  # too little room: nothing else can be done
     text = "ab👩‍🔬👍🏽"
     assert [text[: cut_index(text, room)] for room in (2, 6, 7, 10, 11)] == [
-        *("ab", "ab", "ab👩‍🔬", "ab👩‍🔬", "ab👩‍🔬👍🏽"),
+        *("ab", "ab", "ab👩‍🔬", "ab👩‍🔬", "ab👩‍🔬👍🏽")
     ]

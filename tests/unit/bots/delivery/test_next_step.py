@@ -62,20 +62,10 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a quick answer may make the status needless", state(view=WORKS), 2.9, Wait(3.0)),
     ("the first step shows the status at once", state(view=STEPS), 0.1, ShowStatus(STEPS)),
     ("so does the first reply", state(view=REPLIED), 0.1, ShowStatus(REPLIED)),
-    (
-        "a refused reaction makes the status find out",
-        state(view=WORKS, may_be_closed=True),
-        0.1,
-        ShowStatus(WORKS),
-    ),
+    ("a refused reaction makes the status find out", state(view=WORKS, may_be_closed=True), 0.1, ShowStatus(WORKS)),
     ("the agent may decide to say nothing", state(CLEAR, WORKS), 99.0, NO_CHANGE),
     ("it does not decide so after a step", state(CLEAR, STEPS), 0.1, ShowStatus(STEPS)),
-    (
-        "an edit waits for the interval",
-        state(view=STEPS, status=WORKS, paused_until={ShowStatus: 9.0}),
-        8.0,
-        Wait(9.0),
-    ),
+    ("an edit waits for the interval", state(view=STEPS, status=WORKS, paused_until={ShowStatus: 9.0}), 8.0, Wait(9.0)),
     (
         "a status that is shown is not edited",
         state(view=STEPS, status=STEPS, paused_until={ShowStatus: 9.0}),
@@ -95,12 +85,7 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
         ShowStatus(replace(STEPS, activity=f"Thinking · {READ_NEXT}")),
     ),
     ("the status comes before the card", state(view=ASKS), 0.1, ShowStatus(ASKS)),
-    (
-        "the card follows",
-        state(view=ASKS, status=ASKS, paused_until={ShowStatus: 9.0}),
-        8.0,
-        PostOutbox((True, 1, 0)),
-    ),
+    ("the card follows", state(view=ASKS, status=ASKS, paused_until={ShowStatus: 9.0}), 8.0, PostOutbox((True, 1, 0))),
     (
         "a card does not wait for the interval of edits",
         state(view=ASKS, status=WORKS, paused_until={ShowStatus: 9.0}),
@@ -115,21 +100,11 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ),
     (
         "a second card right after the first is a new one",
-        state(
-            view=replace(ASKS, approvals=2),
-            status=ASKS,
-            outbox=(True, 1, 0),
-            paused_until={ShowStatus: 9.0},
-        ),
+        state(view=replace(ASKS, approvals=2), status=ASKS, outbox=(True, 1, 0), paused_until={ShowStatus: 9.0}),
         8.0,
         PostOutbox((True, 2, 0)),
     ),
-    (
-        "a reply that was left is posted",
-        state(view=REPLIED, status=REPLIED),
-        4.0,
-        PostOutbox((False, 0, 1)),
-    ),
+    ("a reply that was left is posted", state(view=REPLIED, status=REPLIED), 4.0, PostOutbox((False, 0, 1))),
     (
         "posts that failed wait, and the status does not wait for them",
         state(view=REPLIED, status=WORKS, paused_until={PostOutbox: 50.0}),
@@ -145,12 +120,7 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("the end comes at once", state(view=DONE, paused_until={ShowStatus: 9.0}), 0.1, PostEnd()),
     ("also if the agent was not meant", state(UNSURE, DONE), 0.1, PostEnd()),
     ("an end without its event is one", state(view=STEPS, has_ended=True), 0.1, PostEnd()),
-    (
-        "an end that failed is tried again",
-        state(view=DONE, paused_until={PostEnd: 9.0}),
-        8.0,
-        Wait(9.0),
-    ),
+    ("an end that failed is tried again", state(view=DONE, paused_until={PostEnd: 9.0}), 8.0, Wait(9.0)),
     ("nothing follows the end", state(view=DONE, end=RunEnd()), 9.0, None),
     ("an attempt that failed posts no end", state(view=WORKS, end=RunEnd()), 9.0, None),
 )
@@ -171,12 +141,7 @@ SIGNS: tuple[tuple[str, ChatState, float, dict[str, str | None]], ...] = (
     ("a card asks", state(view=ASKS, outbox=(True, 1, 0)), 0.0, {"1": "asking"}),
     ("a request for other people has none", state(UNSURE, WORKS), 9.0, {}),
     ("it has one after the first step", state(UNSURE, STEPS), 9.0, {"1": "seen"}),
-    (
-        "what came during the run is seen",
-        state(UNSURE, WORKS, follow_ups=("2", "3")),
-        0.0,
-        {"2": "seen", "3": "seen"},
-    ),
+    ("what came during the run is seen", state(UNSURE, WORKS, follow_ups=("2", "3")), 0.0, {"2": "seen", "3": "seen"}),
     ("nothing changes before the answer is posted", state(view=DONE, follow_ups=("2",)), 9.0, {}),
     ("all messages that it read show the end", state(end=ENDED), 9.0, {"1": "done", "2": "done"}),
     (
@@ -219,17 +184,14 @@ SIGNS: tuple[tuple[str, ChatState, float, dict[str, str | None]], ...] = (
     *(
         (f"the end {view}", state(end=RunEnd(state=view, refs=("1",))), 9.0, {"1": sign})
         for view, sign in cast(
-            dict[ViewState, str],
-            {"completed": "done", "limited": "limited", "stopped": "failed", "failed": "failed"},
+            dict[ViewState, str], {"completed": "done", "limited": "limited", "stopped": "failed", "failed": "failed"}
         ).items()
     ),
 )
 
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), SIGNS, ids=[row[0] for row in SIGNS])
-def test_the_reactions_of_messages(
-    why: str, given: ChatState, now: float, expected: dict[str, str | None]
-) -> None:
+def test_the_reactions_of_messages(why: str, given: ChatState, now: float, expected: dict[str, str | None]) -> None:
     assert desired_signs(given, now) == expected, why
 
 
@@ -238,24 +200,14 @@ REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a queued run looks at the clock", state(), 0.0, Wait(1.5)),
     ("a first reaction does not wait", state(view=WORKS), 0.0, React("1", "seen", False)),
     ("one that is there is not set again", state(view=WORKS, signs=SEEN), 9.0, NO_CHANGE),
-    (
-        "a follow-up",
-        state(view=WORKS, signs=SEEN, follow_ups=("2",)),
-        9.0,
-        React("2", "seen", False),
-    ),
+    ("a follow-up", state(view=WORKS, signs=SEEN, follow_ups=("2",)), 9.0, React("2", "seen", False)),
     (
         "a question waits for its turn, because none may follow",
         state(view=ASKS, outbox=(True, 1, 0), signs=SEEN),
         9.0,
         React("1", "asking", True),
     ),
-    (
-        "without database it waits",
-        state(view=WORKS, paused_until={React: 12.0}),
-        9.0,
-        Wait(12.0),
-    ),
+    ("without database it waits", state(view=WORKS, paused_until={React: 12.0}), 9.0, Wait(12.0)),
     ("new messages are read", state(view=WORKS, inputs=2, inputs_read=1), 9.0, ReadInputs(2)),
     ("but not after the end", state(view=DONE, inputs=2), 9.0, NO_CHANGE),
     ("a long wait is told", state(view=DONE, tell_wait_at=60.0), 60.0, TellWait()),
@@ -268,22 +220,13 @@ REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
         9.0,
         React("1", None, True),
     ),
-    (
-        "also if this process set none",
-        state(end=RunEnd(state="silent", refs=("1",))),
-        9.0,
-        React("1", None, True),
-    ),
+    ("also if this process set none", state(end=RunEnd(state="silent", refs=("1",))), 9.0, React("1", None, True)),
     ("nothing follows them", state(end=ENDED, signs={"1": "done", "2": "done"}), 9.0, None),
 )
 
 
-@pytest.mark.parametrize(
-    ("why", "given", "now", "expected"), REACTIONS, ids=[row[0] for row in REACTIONS]
-)
-def test_which_reaction_is_next(
-    why: str, given: ChatState, now: float, expected: Step | None
-) -> None:
+@pytest.mark.parametrize(("why", "given", "now", "expected"), REACTIONS, ids=[row[0] for row in REACTIONS])
+def test_which_reaction_is_next(why: str, given: ChatState, now: float, expected: Step | None) -> None:
     assert next_reaction(given, now) == expected, why
 
 
@@ -317,9 +260,7 @@ def test_when_the_agent_types(given: ChatState, now: float, *, types: bool) -> N
         (RunView(state="silent"), True, False, True),
     ],
 )
-def test_which_ends_have_a_status(
-    view: RunView, *, is_posted: bool, is_always: bool, expected: bool
-) -> None:
+def test_which_ends_have_a_status(view: RunView, *, is_posted: bool, is_always: bool, expected: bool) -> None:
     assert needs_final_status(view, is_posted=is_posted, is_always=is_always) == expected
 
 
@@ -329,9 +270,7 @@ def test_the_pauses_between_attempts_to_post_grow_to_five_minutes() -> None:
     assert retry_seconds(10_000) == 300
 
 
-def unread_input(
-    message_ref: str, kind: InputKind = "message", attention: Attention = "addressed"
-) -> ThreadInput:
+def unread_input(message_ref: str, kind: InputKind = "message", attention: Attention = "addressed") -> ThreadInput:
     return ThreadInput(
         input_id=f"{kind} {message_ref}",
         thread_id="t",
@@ -357,13 +296,7 @@ def test_what_comes_during_a_run_is_unread_until_the_run_reads_it() -> None:
     found = add_inputs(STARTED, 1, inputs)
     assert (found.follow_ups, found.unread) == (("1", "2"), frozenset({"1", "2"}))
     content: JsonObject = {"role": "user", "content": "text"}
-    message = Message(
-        type="user",
-        content=content,
-        is_llm_message=True,
-        thread_id="t",
-        metadata={"message_ref": "2"},
-    )
+    message = Message(type="user", content=content, is_llm_message=True, thread_id="t", metadata={"message_ref": "2"})
     later = add_event(found, MessageAdded(message=message))
     assert (later.follow_ups, later.unread) == (("1", "2"), frozenset({"1"}))
     assert add_event(later, TurnStarted(turn_id="t", number=1)).view.state == "working"

@@ -46,9 +46,7 @@ def test_thinking_is_one_line_without_its_text() -> None:
 
 def test_another_attempt_to_reach_the_model_is_shown_until_it_answers() -> None:
     told = "The model is slow: attempt 2 of 6, 40 s"
-    view = after(
-        ToolStarted(index=0, call_id="a", name=SHELL, title="ls"), ActivityChanged(text=told)
-    )
+    view = after(ToolStarted(index=0, call_id="a", name=SHELL, title="ls"), ActivityChanged(text=told))
     assert told in str(status_blocks("r", view))
     assert told in str(status_sections(view))
     assert told not in str(status_blocks("r", apply_event(view, ActivityChanged(text="Thinking"))))
@@ -73,9 +71,7 @@ def after(*events: AgentEvent) -> RunView:
 
 def shown(view: RunView) -> tuple[str, str]:
     """The status message on Slack and on Discord."""
-    return blocks_to_mrkdwn(simplify_blocks(status_blocks("r", view))), "\n".join(
-        status_sections(view)
-    )
+    return blocks_to_mrkdwn(simplify_blocks(status_blocks("r", view))), "\n".join(status_sections(view))
 
 
 def test_a_finished_step_is_told_in_the_past_tense_with_its_duration() -> None:
@@ -93,9 +89,7 @@ def test_a_non_zero_exit_is_shown() -> None:
 
 
 def test_a_background_command_has_its_line_until_it_exits() -> None:
-    view = after(
-        started("a", "Running `npm start`"), finished("a", session="main", is_running=True)
-    )
+    view = after(started("a", "Running `npm start`"), finished("a", session="main", is_running=True))
     for number in range(STEPS_KEPT * 2):
         call = str(number)
         view = apply_event(view, started(call, "Reading a.md", "read_file"))
@@ -135,9 +129,7 @@ def test_what_a_later_call_shows_of_a_background_command(
 
 
 def test_a_long_step_shows_elapsed_time_and_the_last_line_of_output() -> None:
-    view = after(
-        started("a", "Running `make`"), ToolProgressed(call_id="a", seconds=75, line="[3/9] cc x.c")
-    )
+    view = after(started("a", "Running `make`"), ToolProgressed(call_id="a", seconds=75, line="[3/9] cc x.c"))
     slack, discord = shown(view)
     assert "▸ Running `make` · 1 min 15 s" in slack
     assert "▸ Running `make` · 1 min 15 s\n-# [3/9] cc x.c" in discord
@@ -146,11 +138,7 @@ def test_a_long_step_shows_elapsed_time_and_the_last_line_of_output() -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
-    [
-        RunFailed(public_message="It broke."),
-        RunFinished(status="stopped", finish_reason="stopped"),
-    ],
+    "end", [RunFailed(public_message="It broke."), RunFinished(status="stopped", finish_reason="stopped")]
 )
 def test_no_step_runs_on_in_the_status_of_a_run_that_has_ended(end: RunFailed) -> None:
     (task,) = after(started("a", "Running `make`"), end).tasks
@@ -175,21 +163,15 @@ def test_each_tool_of_ours_has_a_past_tense() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.24, "0.2 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (25.2, "25 s")],
+    ("seconds", "text"), [(0.24, "0.2 s"), (9.94, "9.9 s"), (59.6, "1 min 0 s"), (80, "1 min 20 s"), (25.2, "25 s")]
 )
 def test_durations_are_read_at_a_glance(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@given(
-    st.lists(st.sampled_from(["running", "started", "done"]), max_size=30),
-    st.integers(min_value=1, max_value=12),
-)
+@given(st.lists(st.sampled_from(["running", "started", "done"]), max_size=30), st.integers(min_value=1, max_value=12))
 def test_newest_tasks_keeps_the_order_and_counts_the_rest(states: list[Any], count: int) -> None:
-    tasks = tuple(
-        Task(call_id=str(at), title=str(at), state=state) for at, state in enumerate(states)
-    )
+    tasks = tuple(Task(call_id=str(at), title=str(at), state=state) for at, state in enumerate(states))
     kept, hidden = newest_tasks(tasks, count)
     assert len(kept) == min(count, len(tasks))
     assert hidden == len(tasks) - len(kept)

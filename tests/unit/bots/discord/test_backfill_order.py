@@ -140,9 +140,7 @@ async def recorded(guild: SimpleNamespace, **stored: str) -> tuple[History, dict
 
 async def test_channels_and_threads_opened_while_the_bot_was_away_are_read() -> None:
     guild = SimpleNamespace(
-        id=1,
-        text_channels=[channel(100, 5_900), channel(5_500, 5_800), channel(200)],
-        threads=[channel(5_600, 5_700)],
+        id=1, text_channels=[channel(100, 5_900), channel(5_500, 5_800), channel(200)], threads=[channel(5_600, 5_700)]
     )
     history, before = await recorded(guild, c100="5000")
     assert before == {"100": "5000", "5500": "5500", "200": "5000", "5600": "5600"}

@@ -72,9 +72,7 @@ def test_a_run_takes_ten_files_and_agents_files_and_knowledge_are_suggested() ->
         ("files", "path"),
     }
     options = commands["agent run"]["options"]
-    assert (
-        sum(one["type"] == discord.AppCommandOptionType.attachment.value for one in options) == 10
-    )
+    assert sum(one["type"] == discord.AppCommandOptionType.attachment.value for one in options) == 10
     assert [one["name"] for one in options if one["required"]] == ["prompt"]
 
 
@@ -90,9 +88,7 @@ async def test_every_name_and_description_is_translated_into_six_languages() -> 
             if text := item.get(key):
                 used.add(text.rstrip("0123456789") if key == "name" else text)
                 told = item[f"{key}_localizations"]
-                assert {locale for locale, words in told.items() if words} == {
-                    one.value for one in LOCALES
-                }, text
+                assert {locale for locale, words in told.items() if words} == {one.value for one in LOCALES}, text
         for option in item.get("options") or ():
             check(option)
 

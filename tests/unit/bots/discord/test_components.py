@@ -10,12 +10,7 @@ from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.markdown import utf16_length
 from bots.delivery.run_view import RunView, Task, ViewState
 from bots.discord.interactions.controls import ASK_CUSTOM_ID
-from bots.discord.render.components import (
-    COMPONENTS_V2,
-    SUPPRESS_EMBEDS,
-    render_content,
-    simplify_message,
-)
+from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, render_content, simplify_message
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
@@ -24,42 +19,23 @@ from simulator.discord.rest.errors import FormErrors
 from simulator.discord.rules.components import check_components
 
 TEXT = st.text(max_size=400) | st.sampled_from(
-    [
-        "@everyone",
-        "<@&123>",
-        "```" * 9,
-        "\ud800",
-        "😀" * 900,
-        "| a |\n|---|\n" * 40,
-        "x" * 6000,
-        "\n" * 50,
-    ]
+    ["@everyone", "<@&123>", "```" * 9, "\ud800", "😀" * 900, "| a |\n|---|\n" * 40, "x" * 6000, "\n" * 50]
 )
 VIEWS = st.builds(
     RunView,
-    state=st.sampled_from(
-        ["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]
-    ),
+    state=st.sampled_from(["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]),
     activity=TEXT,
     turn=st.integers(0, 100),
     tasks=st.lists(
         st.builds(
-            Task,
-            call_id=st.just("c"),
-            title=TEXT,
-            state=st.sampled_from(["running", "done", "failed"]),
-            detail=TEXT,
+            Task, call_id=st.just("c"), title=TEXT, state=st.sampled_from(["running", "done", "failed"]), detail=TEXT
         ),
         max_size=40,
     ).map(tuple),
     tasks_dropped=st.integers(0, 999),
     checklist_title=TEXT,
     checklist=st.lists(
-        st.builds(
-            ChecklistItem,
-            text=TEXT,
-            state=st.sampled_from(["pending", "active", "done", "blocked"]),
-        ),
+        st.builds(ChecklistItem, text=TEXT, state=st.sampled_from(["pending", "active", "done", "blocked"])),
         max_size=60,
     ).map(tuple),
     preview=TEXT,
@@ -109,9 +85,7 @@ def test_any_run_view_is_drawn_within_discords_limits(view: RunView) -> None:
 
 
 @given(text=TEXT, options=st.lists(TEXT, max_size=40).map(tuple), answer=TEXT)
-def test_any_question_is_drawn_within_discords_limits(
-    text: str, options: tuple[str, ...], answer: str
-) -> None:
+def test_any_question_is_drawn_within_discords_limits(text: str, options: tuple[str, ...], answer: str) -> None:
     ask = Ask(ask_id=ASK_ID, run_id="r", text=text, options=options)
     assert refusals(render_content(AskPrompt(ask=ask), delivery_id="d")) is None
     answered = Ask(
@@ -139,9 +113,7 @@ def test_any_answer_fits_an_ordinary_message(text: str) -> None:
 def test_a_working_run_can_be_stopped_and_a_failed_one_tried_again() -> None:
     working = render_content(RunStatus(run_id="r1", view=RunView(state="working")))
     failed = render_content(
-        RunStatus(
-            run_id="r1", view=RunView(state="failed", can_stop=False, can_retry=True, message="No.")
-        )
+        RunStatus(run_id="r1", view=RunView(state="failed", can_stop=False, can_retry=True, message="No."))
     )
     assert [c["custom_id"] for c in controls(working["components"])] == ["th:run:stop:r1"]
     assert [c["custom_id"] for c in controls(failed["components"])] == ["th:run:retry:r1"]
@@ -151,9 +123,7 @@ def test_a_working_run_can_be_stopped_and_a_failed_one_tried_again() -> None:
 
 def test_the_newest_tasks_are_shown_and_the_rest_is_counted() -> None:
     tasks = tuple(Task(call_id=str(n), title=f"Task {n}", state="done") for n in range(40))
-    body = render_content(
-        RunStatus(run_id="r", view=RunView(state="working", tasks=tasks, tasks_dropped=3))
-    )
+    body = render_content(RunStatus(run_id="r", view=RunView(state="working", tasks=tasks, tasks_dropped=3)))
     shown = "\n".join(texts(body["components"]))
     assert "✓ Task 39" in shown
     assert "Task 29" not in shown
@@ -162,11 +132,7 @@ def test_the_newest_tasks_are_shown_and_the_rest_is_counted() -> None:
 
 def test_a_failed_task_says_why() -> None:
     task = Task(call_id="1", title="Running `ls`", state="failed", detail="exit code 2")
-    shown = texts(
-        render_content(RunStatus(run_id="r", view=RunView(state="working", tasks=(task,))))[
-            "components"
-        ]
-    )
+    shown = texts(render_content(RunStatus(run_id="r", view=RunView(state="working", tasks=(task,))))["components"])
     assert "✗ Running `ls`\n-# exit code 2" in shown
 
 
@@ -212,10 +178,7 @@ def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> N
 def test_equal_and_blank_options_are_one_button_and_none() -> None:
     ask = Ask(ask_id="a", run_id="r", text="Which?", options=("red", " ", "red ", "blue"))
     found = controls(render_content(AskPrompt(ask=ask))["components"])
-    assert [(c["custom_id"], c["label"]) for c in found[:-1]] == [
-        ("th:ask:a:0", "red"),
-        ("th:ask:a:1", "blue"),
-    ]
+    assert [(c["custom_id"], c["label"]) for c in found[:-1]] == [("th:ask:a:0", "red"), ("th:ask:a:1", "blue")]
     assert ask.choices == ("red", "blue")
 
 
@@ -225,12 +188,8 @@ def test_options_that_a_menu_would_cut_are_told_apart_by_their_numbers(count: in
     ask = Ask(ask_id=ASK_ID, run_id="r", text="Which?", options=options)
     body = render_content(AskPrompt(ask=ask))
     assert refusals(body) is None
-    labels = [
-        option["label"] for one in controls(body["components"]) for option in one.get("options", ())
-    ]
-    assert [label.partition(". alike")[0] for label in labels] == [
-        str(number) for number in range(1, count + 1)
-    ]
+    labels = [option["label"] for one in controls(body["components"]) for option in one.get("options", ())]
+    assert [label.partition(". alike")[0] for label in labels] == [str(number) for number in range(1, count + 1)]
 
 
 def test_an_option_that_a_select_would_cut_is_also_listed_whole() -> None:
@@ -273,11 +232,7 @@ def test_a_footprint_is_found_on_layouts_and_files_too() -> None:
     layout = render_content(RunStatus(run_id="r", view=RunView()), delivery_id="d1")
     assert delivery_marker.has_marker(layout, "d1")
     assert not delivery_marker.has_marker(layout, "d2")
-    file = {
-        "attachments": [
-            {"description": f"a.csv, made by the agent, {delivery_marker.readable_marker('d1')}"}
-        ]
-    }
+    file = {"attachments": [{"description": f"a.csv, made by the agent, {delivery_marker.readable_marker('d1')}"}]}
     assert delivery_marker.has_marker(file, "d1")
     assert not delivery_marker.has_marker(file, "d2")
     assert len(delivery_marker.delivery_nonce("d1")) <= 25
@@ -302,9 +257,7 @@ def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
 def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
     bob = Person(person_id="2", name="bob")
     answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
-    assert any(
-        sign in text for text in texts(render_content(AskPrompt(ask=answered))["components"])
-    )
+    assert any(sign in text for text in texts(render_content(AskPrompt(ask=answered))["components"]))
 
 
 def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
@@ -313,12 +266,8 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     assert any("No one answered in time." in text for text in texts(body["components"]))
 
 
-@pytest.mark.parametrize(
-    ("state", "is_silent"), [("working", True), ("completed", True), ("failed", False)]
-)
-def test_a_new_status_notifies_nobody_unless_it_is_all_that_comes(
-    state: ViewState, is_silent: bool
-) -> None:
+@pytest.mark.parametrize(("state", "is_silent"), [("working", True), ("completed", True), ("failed", False)])
+def test_a_new_status_notifies_nobody_unless_it_is_all_that_comes(state: ViewState, is_silent: bool) -> None:
     content = RunStatus(run_id="r", view=RunView(state=state))
     body = render_content(content, delivery_id="d")
     simple = simplify_message(body, "d")

@@ -84,27 +84,15 @@ SAID: dict[str, tuple[Payload, str]] = {
         said(**reply_to(BOB)),
         "count\n\n[It replies to a message of bob (7), who did not say it to you:]\n> see this",
     ),
-    "reply to a message that is gone": (
-        said(**reply_to(BOB) | {"referenced_message": None}),
-        "count",
-    ),
+    "reply to a message that is gone": (said(**reply_to(BOB) | {"referenced_message": None}), "count"),
     "reply to the bot": (said("go on", **reply_to(BOT) | {"mentions": [BOT]}), "go on"),
     "voice message": (said("<@9>", attachments=[FILE], flags=1 << 13), ""),
     "silent": (said(flags=1 << 12), "count"),
     "poll": (said(poll=POLL), "count\nPoll: When?\n- Friday: 0 votes"),
     "sticker": (said("<@9>", sticker_items=[{"id": "1", "name": "x", "format_type": 1}]), ""),
-    "forward": (
-        said(**forwarded(content="one\ntwo")),
-        "count\n\nForwarded message:\n> one\n> two",
-    ),
-    "forwarded alert": (
-        said(**forwarded(embeds=[EMBED])),
-        "count\n\nForwarded message:\n> Disk\n> 97 %",
-    ),
-    "forwarded layout": (
-        said(**forwarded(components=[LAYOUT])),
-        "count\n\nForwarded message:\n> disk is full",
-    ),
+    "forward": (said(**forwarded(content="one\ntwo")), "count\n\nForwarded message:\n> one\n> two"),
+    "forwarded alert": (said(**forwarded(embeds=[EMBED])), "count\n\nForwarded message:\n> Disk\n> 97 %"),
+    "forwarded layout": (said(**forwarded(components=[LAYOUT])), "count\n\nForwarded message:\n> disk is full"),
     "app": (said(author=ALERTS, application_id="80"), "count"),
     "webhook": (said(author=ALERTS, webhook_id="80"), "count"),
 }
@@ -122,15 +110,11 @@ async def test_what_is_said_to_the_agent_is_kept(state: Any, name: str, location
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("location", [CHANNEL, THREAD, DIRECT])
-async def test_what_discord_or_an_app_writes_starts_nothing(
-    state: Any, kind: int, location: ChannelLocation
-):
+async def test_what_discord_or_an_app_writes_starts_nothing(state: Any, kind: int, location: ChannelLocation):
     for author in (ALICE, ALERTS, BOT):
         notice = message(state, said(kind=kind, author=author))
         assert parse_message(notice, location, 9) is None
-        assert (
-            parse_edit(message(state, said(kind=kind, edited_timestamp=SENT)), location, 9) is None
-        )
+        assert parse_edit(message(state, said(kind=kind, edited_timestamp=SENT)), location, 9) is None
 
 
 @pytest.mark.parametrize("around", ["\u200f", "\u200b", "\u2068", "\ufeff", "\u200e ", "\xa0"])
@@ -144,9 +128,7 @@ async def test_invisible_characters_around_words_change_nothing(state: Any, arou
     assert nothing.text == ""
 
 
-@pytest.mark.parametrize(
-    "name", [one for one in SAID if one not in ("app", "webhook", "reply to the bot")]
-)
+@pytest.mark.parametrize("name", [one for one in SAID if one not in ("app", "webhook", "reply to the bot")])
 async def test_an_edit_says_all_that_the_message_says(state: Any, name: str):
     payload, text = SAID[name]
     parsed = parse_edit(message(state, {**payload, "edited_timestamp": SENT}), THREAD, 9)

@@ -35,9 +35,7 @@ def test_a_wide_table_becomes_a_list() -> None:
 
 
 def test_a_table_that_would_grow_too_long_stays_as_it_was_written() -> None:
-    table = "| a | b |\n|--:|--:|\n" + "\n".join(
-        f"| {n} | {'x' * (40 if n == 0 else 1)} |" for n in range(40)
-    )
+    table = "| a | b |\n|--:|--:|\n" + "\n".join(f"| {n} | {'x' * (40 if n == 0 else 1)} |" for n in range(40))
     assert to_discord_markdown(table, length_max=len(table)) == table
     assert to_discord_markdown(table, length_max=len(table) + 8) == f"```\n{table}\n```"
 

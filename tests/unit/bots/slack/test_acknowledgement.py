@@ -35,11 +35,7 @@ BAD_ANSWER: JsonObject = {
 FORM: JsonObject = {
     "type": "view_submission",
     "user": {"id": "U1"},
-    "view": {
-        "id": "V1",
-        "callback_id": ASK_MESSAGE,
-        "private_metadata": f'{{"channel": "C1", "ts": "{REPLY}"}}',
-    },
+    "view": {"id": "V1", "callback_id": ASK_MESSAGE, "private_metadata": f'{{"channel": "C1", "ts": "{REPLY}"}}'},
 }
 
 
@@ -88,10 +84,7 @@ async def send_twice_in_a_thread(slack: EventHandler) -> None:
         (lambda slack: slack.on_shortcut(SHORTCUT), 0),
         (lambda slack: slack.on_form(FORM), 0),
     ],
-    ids=[
-        *("message", "mention", "two", "edit", "reaction"),
-        *("click", "bad answer", "command", "shortcut", "form"),
-    ],
+    ids=[*("message", "mention", "two", "edit", "reaction"), *("click", "bad answer", "command", "shortcut", "form")],
 )
 @in_virtual_time
 async def test_a_slack_that_answers_nothing_gets_its_acknowledgement_in_time(

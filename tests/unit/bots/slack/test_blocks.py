@@ -27,21 +27,11 @@ from tests.unit.bots.slack.test_parse import KNOWN, fixture
 words = st.text(max_size=60) | st.sampled_from(
     ["", " ", "<!channel>", "@here " * 400, "&" * 3500, "x" * 13_000, "😀" * 2000, "\n" * 50]
 )
-tasks = st.builds(
-    Task,
-    call_id=words,
-    title=words,
-    state=st.sampled_from(["running", "done", "failed"]),
-    detail=words,
-)
-items = st.builds(
-    ChecklistItem, text=words, state=st.sampled_from(["pending", "active", "done", "blocked"])
-)
+tasks = st.builds(Task, call_id=words, title=words, state=st.sampled_from(["running", "done", "failed"]), detail=words)
+items = st.builds(ChecklistItem, text=words, state=st.sampled_from(["pending", "active", "done", "blocked"]))
 views = st.builds(
     RunView,
-    state=st.sampled_from(
-        ["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]
-    ),
+    state=st.sampled_from(["queued", "working", "waiting", "completed", "asking", "stopped", "failed", "limited"]),
     activity=words,
     tasks=st.lists(tasks, max_size=45).map(tuple),
     tasks_dropped=st.integers(0, 500),
@@ -100,10 +90,7 @@ def kinds(drawing: RenderedMessage) -> list[str]:
 
 def controls(drawing: RenderedMessage) -> list[JsonObject]:
     return [
-        element
-        for block in drawing.blocks
-        if block["type"] == "actions"
-        for element in get_objects(block, "elements")
+        element for block in drawing.blocks if block["type"] == "actions" for element in get_objects(block, "elements")
     ]
 
 
@@ -129,14 +116,8 @@ cells = st.text(max_size=20).map(lambda text: text.replace("\n", " ")) | st.samp
 
 @given(words, st.lists(st.lists(cells, max_size=24), max_size=130), st.integers(1, 24))
 def test_any_table_is_drawn_within_the_limits(around: str, rows: list[list[str]], width: int):
-    lines = [
-        "| head " * width + "|",
-        "|---" * width + "|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-    ]
-    markdown = (
-        f"{around[:2000]}\n\n" + "\n".join(lines)[: limits.ANSWER_MAX - 2100] + f"\n\n{around[:50]}"
-    )
+    lines = ["| head " * width + "|", "|---" * width + "|", *(f"| {' | '.join(row)} |" for row in rows)]
+    markdown = f"{around[:2000]}\n\n" + "\n".join(lines)[: limits.ANSWER_MAX - 2100] + f"\n\n{around[:50]}"
     drawing = checked(AnswerPart(markdown=markdown))
     check_message_blocks(list(drawing.plain_blocks))
 
@@ -223,8 +204,7 @@ CODE = ["<!channel>", "List<@NonNull String>", "@group()", "<@U123>", "@here", "
 
 @pytest.mark.parametrize("code", CODE)
 @pytest.mark.parametrize(
-    "markdown",
-    ["Use `{}`, **all** of you.", "```java\n{}\n```", "- one\n  - `{}`", "> `{}`", "# `{}`"],
+    "markdown", ["Use `{}`, **all** of you.", "```java\n{}\n```", "- one\n  - `{}`", "> `{}`", "# `{}`"]
 )
 def test_code_keeps_every_character_and_pings_nobody(markdown: str, code: str):
     drawing = checked(AnswerPart(markdown=markdown.format(code)))
@@ -234,36 +214,25 @@ def test_code_keeps_every_character_and_pings_nobody(markdown: str, code: str):
 @pytest.mark.parametrize("mark", ["`", "~"])
 def test_only_the_block_with_the_mention_in_its_code_becomes_rich_text(mark: str):
     fence = mark * 3
-    markdown = (
-        f"# One\n\n@here is **two**\n\n{fence}py\n@group()\n\nx\n{fence}\n\n| a |\n|---|\n| 1 |"
-    )
+    markdown = f"# One\n\n@here is **two**\n\n{fence}py\n@group()\n\nx\n{fence}\n\n| a |\n|---|\n| 1 |"
     checked(AnswerPart(markdown=markdown))
     first, code, last = render_content(AnswerPart(markdown=markdown)).plain_blocks
     assert first == {"type": "markdown", "text": "# One\n\n＠here is **two**"}
     assert code == {
         "type": "rich_text",
-        "elements": [
-            {
-                "type": "rich_text_preformatted",
-                "elements": [{"type": "text", "text": "@group()\n\nx"}],
-            }
-        ],
+        "elements": [{"type": "rich_text_preformatted", "elements": [{"type": "text", "text": "@group()\n\nx"}]}],
     }
     assert last == {"type": "markdown", "text": "| a |\n|---|\n| 1 |"}
 
 
-@given(
-    st.lists(st.sampled_from([*CODE, "`", "```", "\n", "\n\n", "- ", "> ", "  ", "# ", "|", "x"]))
-)
+@given(st.lists(st.sampled_from([*CODE, "`", "```", "\n", "\n\n", "- ", "> ", "  ", "# ", "|", "x"])))
 def test_any_mix_of_code_and_mentions_is_drawn_within_the_limits(pieces: list[str]):
     checked(AnswerPart(markdown="".join(pieces)))
 
 
 def test_a_notification_is_plain_words():
     drawing = checked(
-        AnswerPart(
-            markdown="# Sales\n**Up** by `3`, see [more](https://x.org)\n- _one_\n```py\nx = 1\n```"
-        )
+        AnswerPart(markdown="# Sales\n**Up** by `3`, see [more](https://x.org)\n- _one_\n```py\nx = 1\n```")
     )
     assert drawing.text == "Sales\nUp by 3, see more\none\nx = 1"
 
@@ -278,10 +247,7 @@ def test_a_run_under_way_shows_state_checklist_steps_and_stop():
         ),
         tasks_dropped=3,
         checklist_title="Plan",
-        checklist=(
-            ChecklistItem(text="Look", state="done"),
-            ChecklistItem(text="Do", state="active"),
-        ),
+        checklist=(ChecklistItem(text="Look", state="done"), ChecklistItem(text="Do", state="active")),
         preview="So far",
     )
     drawing = checked(RunStatus(run_id="r-1", view=view))
@@ -290,14 +256,8 @@ def test_a_run_under_way_shows_state_checklist_steps_and_stop():
     assert get_text(head, "text", "text") == ":gear: *Working* · Running `ls &lt;x&gt;`"
     assert get_text(checklist, "text", "text") == "*Plan*\n☑ Look\n▸ Do"
     assert get_text(plan, "title") == "Steps (3 earlier ones are not shown)"
-    assert [get_text(card, "status") for card in get_objects(plan, "tasks")] == [
-        "complete",
-        "error",
-    ]
-    assert [get_text(card, "task_id") for card in get_objects(plan, "tasks")] == [
-        "step-4",
-        "step-5",
-    ]
+    assert [get_text(card, "status") for card in get_objects(plan, "tasks")] == ["complete", "error"]
+    assert [get_text(card, "task_id") for card in get_objects(plan, "tasks")] == ["step-4", "step-5"]
     assert [get_text(one, "action_id") for one in controls(drawing)] == ["run:stop"]
     assert drawing.text == "Working: Running `ls &lt;x&gt;`"
 
@@ -306,9 +266,7 @@ def test_a_run_under_way_shows_state_checklist_steps_and_stop():
     ("state", "allowed", "action"),
     [("failed", {"can_retry": True}, "retry"), ("limited", {"can_continue": True}, "continue")],
 )
-def test_a_run_that_ended_badly_offers_the_way_on(
-    state: ViewState, allowed: dict[str, bool], action: str
-):
+def test_a_run_that_ended_badly_offers_the_way_on(state: ViewState, allowed: dict[str, bool], action: str):
     view = replace(RunView(state=state, can_stop=False, message="No luck."), **allowed)
     drawing = checked(RunStatus(run_id="r-1", view=view))
     assert [(get_text(one, "action_id"), get_text(one, "value")) for one in controls(drawing)] == [
@@ -389,14 +347,8 @@ def test_long_options_are_written_out_and_chosen_by_number():
 @pytest.mark.parametrize(("count", "length"), [(26, 140), (300, 60)])
 def test_options_that_a_menu_would_cut_are_told_apart_by_their_numbers(count: int, length: int):
     drawing = checked(ask(*(f"{number}".rjust(length, "x") for number in range(count))))
-    labels = [
-        get_text(option, "text", "text")
-        for one in controls(drawing)
-        for option in get_objects(one, "options")
-    ]
-    assert [label.partition(". x")[0] for label in labels] == [
-        str(number) for number in range(1, count + 1)
-    ]
+    labels = [get_text(option, "text", "text") for one in controls(drawing) for option in get_objects(one, "options")]
+    assert [label.partition(". x")[0] for label in labels] == [str(number) for number in range(1, count + 1)]
     whole = controls(checked(ask(*(f"Option {number}" for number in range(26)))))
     assert get_text(get_objects(whole[0], "options")[0], "text", "text") == "Option 0"
 
@@ -420,11 +372,7 @@ def test_an_answered_question_shows_who_and_what_and_no_controls():
 def test_the_stop_button_says_which_run():
     drawing = checked(RunStatus(run_id="r-7", view=RunView()))
     (stop,) = controls(drawing)
-    action: JsonObject = {
-        "action_id": stop["action_id"],
-        "value": stop["value"],
-        "action_ts": "9.1",
-    }
+    action: JsonObject = {"action_id": stop["action_id"], "value": stop["value"], "action_ts": "9.1"}
     parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
     assert isinstance(parsed, RunButtonPressed)
     assert (parsed.run_id, parsed.action) == ("r-7", "stop")
@@ -442,9 +390,7 @@ def test_an_approval_shows_what_is_a_yes_and_what_a_no() -> None:
     assert "plain yes or no" in str(drawing.blocks[-1])
 
 
-@pytest.mark.parametrize(
-    ("answer", "sign"), [("Approve once", ":white_check_mark:"), ("Deny", ":x:"), ("no", ":x:")]
-)
+@pytest.mark.parametrize(("answer", "sign"), [("Approve once", ":white_check_mark:"), ("Deny", ":x:"), ("no", ":x:")])
 def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str) -> None:
     bob = Person(person_id="U2", name="bob")
     answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)

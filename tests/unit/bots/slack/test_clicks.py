@@ -27,9 +27,7 @@ def test_a_button_answers_the_question_with_its_own_text():
 
 def test_a_select_answers_too():
     payload = fixture("button_pressed")
-    payload["actions"] = [
-        {"type": "static_select", "action_id": "ask:a-1", "selected_option": {"value": "Red"}}
-    ]
+    payload["actions"] = [{"type": "static_select", "action_id": "ask:a-1", "selected_option": {"value": "Red"}}]
     parsed = parse_click(payload, KNOWN)
     assert isinstance(parsed, AskAnswered)
     assert (parsed.ask_id, parsed.value) == ("a-1", "Red")
@@ -45,8 +43,7 @@ def test_the_buttons_of_the_status_message(action: str):
 
 
 @pytest.mark.parametrize(
-    "actions",
-    [[], [{"action_id": "run:explode", "value": "r1"}], [{"action_id": "ask:a"}], ["x"], None],
+    "actions", [[], [{"action_id": "run:explode", "value": "r1"}], [{"action_id": "ask:a"}], ["x"], None]
 )
 def test_unknown_clicks_are_left_alone(actions: object):
     payload = {**fixture("button_pressed"), "actions": actions}
@@ -55,9 +52,7 @@ def test_unknown_clicks_are_left_alone(actions: object):
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=10,
 )
 fields = st.sampled_from(
@@ -67,12 +62,8 @@ fields = st.sampled_from(
         *("container", "elements", "deleted_ts"),
     ]
 )
-kinds = st.sampled_from(
-    ["message", "app_mention", "reaction_added", "message_changed", ROOT, "C1", "x"]
-)
-hostile = st.dictionaries(
-    fields, kinds | json_values | st.dictionaries(fields, kinds | json_values), max_size=12
-)
+kinds = st.sampled_from(["message", "app_mention", "reaction_added", "message_changed", ROOT, "C1", "x"])
+hostile = st.dictionaries(fields, kinds | json_values | st.dictionaries(fields, kinds | json_values), max_size=12)
 
 
 @given(hostile)

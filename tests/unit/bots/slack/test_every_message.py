@@ -32,19 +32,11 @@ HUDDLE: JsonObject = {"id": "R1", "channels": ["C1"], "participants": ["U1"], "d
 
 
 def said(subtype: str | None, text: str = "<@U0> count", **more: JsonValue) -> JsonObject:
-    event: JsonObject = {
-        "type": "message",
-        "user": "U1",
-        "text": text,
-        "ts": REPLY,
-        "channel": "C1",
-    }
+    event: JsonObject = {"type": "message", "user": "U1", "text": text, "ts": REPLY, "channel": "C1"}
     return {**event, "subtype": subtype, "channel_type": "channel", "event_ts": REPLY, **more}
 
 
-def changed(
-    subtype: str | None = None, *, before: str = "<@U0> count", **more: JsonValue
-) -> JsonObject:
+def changed(subtype: str | None = None, *, before: str = "<@U0> count", **more: JsonValue) -> JsonObject:
     was = said(subtype, before)
     now = {**was, "edited": {"user": "U1", "ts": "1700000009.000000"}, "text": "<@U0> sum", **more}
     event: JsonObject = {"type": "message", "subtype": "message_changed", "hidden": True}
@@ -180,23 +172,11 @@ OTHERS: dict[str, tuple[JsonObject, type]] = {
     "an edit": (changed(), MessageEdited),
     "an edit of a broadcast": (changed("thread_broadcast", thread_ts=ROOT), MessageEdited),
     "an edit of a file's words": (changed("file_share", files=[FILE]), MessageEdited),
-    "a deletion": (
-        said("message_deleted", user=None, deleted_ts=REPLY, previous_message=said(None)),
-        MessageDeleted,
-    ),
+    "a deletion": (said("message_deleted", user=None, deleted_ts=REPLY, previous_message=said(None)), MessageDeleted),
     "the tombstone of a root": (changed("tombstone", user="USLACKBOT"), MessageDeleted),
-    "a cross": (
-        {"type": "reaction_added", "user": "U1", "reaction": "x", "item": REACTION},
-        StopRequested,
-    ),
+    "a cross": ({"type": "reaction_added", "user": "U1", "reaction": "x", "item": REACTION}, StopRequested),
     "a thumb": (
-        {
-            "type": "reaction_added",
-            "user": "U1",
-            "reaction": "+1::skin-tone-3",
-            "item": REACTION,
-            "item_user": "U0",
-        },
+        {"type": "reaction_added", "user": "U1", "reaction": "+1::skin-tone-3", "item": REACTION, "item_user": "U0"},
         AskAnswered,
     ),
     "the stop button": (

@@ -20,21 +20,13 @@ SHAPES: list[tuple[str, JsonObject, str, Origin]] = [
     ("a workspace", {"team_id": "T1"}, "T1", origin("T1")),
     (
         "a workspace in an organisation, with an installation of its own",
-        {
-            "team_id": "T1",
-            "enterprise_id": "E1",
-            "authorizations": authorized("T1", is_whole=False),
-        },
+        {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized("T1", is_whole=False)},
         "T1",
         origin("T1"),
     ),
     (
         "an organisation's event without its workspace among the authorizations",
-        {
-            "team_id": "T1",
-            "enterprise_id": "E1",
-            "authorizations": authorized(None, is_whole=True),
-        },
+        {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized(None, is_whole=True)},
         "",
         origin("T1", "E1"),
     ),
@@ -96,12 +88,7 @@ SHAPES: list[tuple[str, JsonObject, str, Origin]] = [
         "",
         origin("", "E1"),
     ),
-    (
-        "nonsense",
-        {"authorizations": "x", "team_id": 5, "enterprise": [], "team": 1},
-        "",
-        origin(""),
-    ),
+    ("nonsense", {"authorizations": "x", "team_id": 5, "enterprise": [], "team": 1}, "", origin("")),
 ]
 
 
@@ -142,9 +129,7 @@ async def test_a_workspace_s_own_installation_does_not_end_with_its_organisation
         (origin("", "E9"), []),
     ],
 )
-async def test_an_app_is_taken_away_where_it_was_installed(
-    where: Origin, expected: list[str]
-) -> None:
+async def test_an_app_is_taken_away_where_it_was_installed(where: Origin, expected: list[str]) -> None:
     assert await left_by({"type": "app_uninstalled"}, where) == expected
     assert await left_by({"type": "tokens_revoked", "tokens": {"bot": ["U0"]}}, where) == expected
     people: JsonObject = {"type": "tokens_revoked", "tokens": {"oauth": ["U0"], "bot": ["U5"]}}

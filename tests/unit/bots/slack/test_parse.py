@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from bots.inbound.actions import (
-    CommandCalled,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    StopRequested,
-)
+from bots.inbound.actions import CommandCalled, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject, JsonValue
@@ -49,8 +43,7 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
         dedupe_key=f"slack:T1:C1:{ROOT}",
         message_ref=ROOT,
         author=ALICE,
-        text="sum & plot the columns (https://example.com/docs) for @bob\n"
-        "Link: plan (https://example.com/plan)",
+        text="sum & plot the columns (https://example.com/docs) for @bob\nLink: plan (https://example.com/plan)",
         sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
         is_addressed=True,
         files=(
@@ -83,14 +76,8 @@ def test_a_mention_and_its_message_have_the_same_key():
         ("<@U0>: do it", "do it"),
         ("hey <@U0>, do it", "hey , do it"),
         ("<@U0|threadhand> a &lt;b&gt; &amp;amp;", "a <b> &amp;"),
-        (
-            "<@U0> <#C9|random> <!here> <!subteam^S1|@crew> <@U7|carol>",
-            "#random @here @crew @carol",
-        ),
-        (
-            "<@U0> <mailto:a@example.com|a@example.com> <https://example.com>",
-            "a@example.com https://example.com",
-        ),
+        ("<@U0> <#C9|random> <!here> <!subteam^S1|@crew> <@U7|carol>", "#random @here @crew @carol"),
+        ("<@U0> <mailto:a@example.com|a@example.com> <https://example.com>", "a@example.com https://example.com"),
         ("<@U0> <!date^1^{date}|yesterday>", "yesterday"),
     ],
 )
@@ -198,11 +185,7 @@ SHARED_PARTS: dict[str, tuple[JsonObject, str]] = {
     "table of an app": ({"blocks": [TABLE]}, ""),
     "words of an app": ({"blocks": [_rich("disk is full")]}, "> disk is full"),
     "alert": (
-        {
-            "attachments": [
-                {"title": "Disk", "text": "97 %", "fields": [{"title": "Host", "value": "db1"}]}
-            ]
-        },
+        {"attachments": [{"title": "Disk", "text": "97 %", "fields": [{"title": "Host", "value": "db1"}]}]},
         "> Disk\n> 97 %\n> Host: db1",
     ),
 }
@@ -269,12 +252,7 @@ def test_a_word_after_a_mention_is_a_command(word: str):
     assert called.message is not None
     assert called.message.text == f"{word.title()}!"
     assert replace(called, message=None) == CommandCalled(
-        address=thread(),
-        dedupe_key=f"slack:T1:C1:{ROOT}",
-        name=word,
-        argument="",
-        person=ALICE,
-        sent_at=parse_ts(ROOT),
+        address=thread(), dedupe_key=f"slack:T1:C1:{ROOT}", name=word, argument="", person=ALICE, sent_at=parse_ts(ROOT)
     )
 
 
@@ -393,13 +371,7 @@ def test_the_emptied_root_of_a_thread_is_a_deletion():
 
 def reaction(name: str, user: str = "U1") -> JsonObject:
     item: JsonObject = {"type": "message", "channel": "C1", "ts": REPLY}
-    return {
-        "type": "reaction_added",
-        "user": user,
-        "reaction": name,
-        "item": item,
-        "event_ts": "9.1",
-    }
+    return {"type": "reaction_added", "user": user, "reaction": name, "item": item, "event_ts": "9.1"}
 
 
 @pytest.mark.parametrize("name", ["x", "no_entry", "octagonal_sign"])

@@ -21,9 +21,7 @@ from core.domain.messages import JsonObject
         ({}, ActorContext(is_known=False)),
     ],
 )
-def test_a_person_is_known_by_the_workspace_they_come_from(
-    user: JsonObject, standing: ActorContext
-):
+def test_a_person_is_known_by_the_workspace_they_come_from(user: JsonObject, standing: ActorContext):
     assert parse_standing(user, "T1") == standing
 
 

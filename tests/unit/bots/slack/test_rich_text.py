@@ -5,18 +5,11 @@ from bots.slack.events.parse import ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.messages import JsonObject
 
-KNOWN = ParseContext(
-    identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"}
-)
+KNOWN = ParseContext(identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"})
 
 
 def message(text: str, blocks: list[JsonObject]) -> JsonObject:
-    facts: JsonObject = {
-        "type": "message",
-        "user": "U1",
-        "channel": "C1",
-        "channel_type": "channel",
-    }
+    facts: JsonObject = {"type": "message", "user": "U1", "channel": "C1", "channel_type": "channel"}
     return {**facts, "ts": "1700000000.000100", "text": text, "blocks": list(blocks)}
 
 
@@ -43,14 +36,10 @@ def test_blocks_without_a_text_say_what_they_show():
     parsed = parse_event(written, KNOWN)
     assert isinstance(parsed, IncomingMessage)
     assert parsed.is_addressed
-    assert parsed.text == (
-        "a < b & the page (https://example.com/?a=1&b=2):tada:@bob\nin *sections* & all\n<small>"
-    )
+    assert parsed.text == ("a < b & the page (https://example.com/?a=1&b=2):tada:@bob\nin *sections* & all\n<small>")
 
 
 def test_the_text_goes_before_the_blocks():
-    parsed = parse_event(
-        message("<@U0> hello", [rich({"type": "text", "text": "hello, twice"})]), KNOWN
-    )
+    parsed = parse_event(message("<@U0> hello", [rich({"type": "text", "text": "hello, twice"})]), KNOWN)
     assert isinstance(parsed, IncomingMessage)
     assert parsed.text == "hello"

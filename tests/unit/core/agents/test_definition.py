@@ -58,10 +58,7 @@ def test_what_is_left_out_is_as_the_settings_have_it() -> None:
     [
         ("name: A\n", "description: it is missing."),
         (LEAST + "tols: {}\n", "tols: there is no such key; the keys are name, description, "),
-        (
-            LEAST + "tools: {only: [ask]}\n",
-            "tools.only: there is no such key; the keys are enabled, ",
-        ),
+        (LEAST + "tools: {only: [ask]}\n", "tools.only: there is no such key; the keys are enabled, "),
         (LEAST + "tools: {enabled: [fly]}\n", "tools.enabled: there is no tool named 'fly'."),
         (LEAST + "tools: {disabled: [fly]}\n", "tools.disabled: there is no tool named 'fly'."),
         (LEAST + "mcp_servers: [x]\n", "mcp_servers: no MCP server named 'x' is set up."),

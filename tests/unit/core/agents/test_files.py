@@ -37,10 +37,7 @@ def test_the_shipped_agents_fit_the_tools_that_there_are() -> None:
     agents = load_shipped_definitions(KNOWN)
     assert list(agents) == ["coding", "data-analysis", "planner", "research", "threadhand"]
     assert agents["threadhand"].prompt == ""
-    assert (agents["planner"].flow, agents["planner"].team) == (
-        "planning",
-        ("research", "data-analysis", "coding"),
-    )
+    assert (agents["planner"].flow, agents["planner"].team) == ("planning", ("research", "data-analysis", "coding"))
     assert {one.flow for name, one in agents.items() if name != "planner"} == {"none"}
     assert all(not one.model and not one.knowledge for one in agents.values())
     research = agents["research"]
@@ -57,9 +54,7 @@ def test_a_shipped_prompt_leaves_most_of_the_smallest_window_free() -> None:
     assert all(len(one.prompt) < 2_000 for one in load_shipped_definitions(KNOWN).values())
 
 
-async def test_a_file_adds_an_agent_or_takes_the_place_of_one(
-    files: AgentFiles, tmp_path: Path
-) -> None:
+async def test_a_file_adds_an_agent_or_takes_the_place_of_one(files: AgentFiles, tmp_path: Path) -> None:
     put(tmp_path, "own.yaml", text("One."))
     put(tmp_path, "research.yml", text("Other."))
     (tmp_path / "README.md").write_text("no agent")
@@ -124,12 +119,7 @@ async def test_a_folder_that_goes_away_takes_no_agent_with_it(
     ],
 )
 def test_one_bad_file_is_told_and_does_not_stop_the_start(
-    files: AgentFiles,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    name: str,
-    content: bytes,
-    sentence: str,
+    files: AgentFiles, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes, sentence: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
     put(tmp_path, "good.yaml", text("Good."))
@@ -140,9 +130,7 @@ def test_one_bad_file_is_told_and_does_not_stop_the_start(
     assert any(re.search(sentence, one) for one in files.problems)
 
 
-def test_a_bad_file_does_not_bring_back_the_shipped_agent_that_it_replaces(
-    files: AgentFiles, tmp_path: Path
-) -> None:
+def test_a_bad_file_does_not_bring_back_the_shipped_agent_that_it_replaces(files: AgentFiles, tmp_path: Path) -> None:
     put(tmp_path, "coding.yaml", "tols: 1")
     files.load()
     assert "coding" not in files.latest

@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from core.context.tokens import count_message
 from core.context.truncation import Cut, fit_messages, truncate_message
 from core.domain.messages import REASONING_KEY, JsonObject, Message
-from tests.integration.core.context.conversations import (
-    answered,
-    call_and_result,
-    long_thread,
-    message,
-    said,
-    words,
-)
+from tests.integration.core.context.conversations import answered, call_and_result, long_thread, message, said, words
 
 
 def total(messages: list[Message]) -> int:
@@ -49,18 +42,9 @@ def conversation() -> list[Message]:
 
 
 @pytest.mark.parametrize(
-    ("steps", "indexes"),
-    [
-        (1, [2]),
-        (3, [2, 4]),
-        (4, [1, 2, 4]),
-        (5, [1, 2, 3, 4]),
-        (6, [0, 1, 2, 3, 4]),
-    ],
+    ("steps", "indexes"), [(1, [2]), (3, [2, 4]), (4, [1, 2, 4]), (5, [1, 2, 3, 4]), (6, [0, 1, 2, 3, 4])]
 )
-def test_tools_are_cut_first_then_the_agent_then_the_people_each_oldest_first(
-    steps: int, indexes: list[int]
-) -> None:
+def test_tools_are_cut_first_then_the_agent_then_the_people_each_oldest_first(steps: int, indexes: list[int]) -> None:
     messages = conversation()
     sizes = [one.token_count for one in messages]
     order = [2, 4, 1, 3, 0, 5]
@@ -175,18 +159,11 @@ def test_pictures_stay_beside_a_text_that_is_cut() -> None:
     assert content[1] == image
 
 
-TEXTS = st.text(max_size=400).flatmap(
-    lambda text: st.integers(1, 60).map(lambda times: text * times)
-)
+TEXTS = st.text(max_size=400).flatmap(lambda text: st.integers(1, 60).map(lambda times: text * times))
 
 
-@given(
-    st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6),
-    st.integers(min_value=300, max_value=20_000),
-)
-def test_whatever_is_cut_stays_valid_and_is_counted_right(
-    turns: list[tuple[str, str]], room: int
-) -> None:
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.integers(min_value=300, max_value=20_000))
+def test_whatever_is_cut_stays_valid_and_is_counted_right(turns: list[tuple[str, str]], room: int) -> None:
     messages = [said("go")]
     for number, (argument, output) in enumerate(turns):
         messages += call_and_result(number, argument=argument, output=output)

@@ -59,10 +59,7 @@ def lines(told: JsonObject) -> list[dict[str, str]]:
 def test_who_said_what_is_told_oldest_first() -> None:
     told = listed(heard("bob", "later", 5, "2"), heard("alice", "sooner", 1, "1"))
     assert told is not None
-    assert [(one["from"], one["text"]) for one in lines(told.content)] == [
-        ("alice", "sooner"),
-        ("bob", "later"),
-    ]
+    assert [(one["from"], one["text"]) for one in lines(told.content)] == [("alice", "sooner"), ("bob", "later")]
     assert "before you were called" in str(told.content["content"])
     assert told.metadata["heard_refs"] == ["1", "2"]
 
@@ -117,9 +114,7 @@ def test_models_with_explicit_caches_get_marks_on_what_later_requests_repeat() -
         {"role": "tool", "tool_call_id": "2", "content": "t"},
         {"role": "user", "content": "the state at this moment"},
     ]
-    request = ModelRequest(
-        model="anthropic/claude-sonnet-4", messages=tuple(messages), stable_messages=5
-    )
+    request = ModelRequest(model="anthropic/claude-sonnet-4", messages=tuple(messages), stable_messages=5)
     assert marked(request) == [0, 1, 4]
     assert marked(replace(request, messages=request.messages[:2], stable_messages=2)) == [0, 1]
     assert marked(replace(request, messages=request.messages[1:2], stable_messages=0)) == [0]
@@ -160,10 +155,7 @@ def test_the_tail_is_one_message_that_says_what_it_is() -> None:
         {"url": "https://example.org", "title": "A page", "screenshot": "AAAA", "html": "<p>"},
         is_llm=False,
     )
-    tail = RequestTail(
-        browser=browser,
-        pictures=[shown_picture("a.png"), shown_picture("b.png")],
-    )
+    tail = RequestTail(browser=browser, pictures=[shown_picture("a.png"), shown_picture("b.png")])
     whole = tail.message(sees_images=True)
     assert whole is not None
     parts: Any = whole["content"]
@@ -183,11 +175,6 @@ def test_the_tail_is_one_message_that_says_what_it_is() -> None:
 
 def test_the_newest_pictures_are_shown_each_file_once_and_within_a_limit_of_tokens() -> None:
     seven = [shown_picture(f"{number % 6}.png") for number in range(7)]
-    assert [one.content["file_path"] for one in newest_pictures(seven)] == [
-        "3.png",
-        "4.png",
-        "5.png",
-        "0.png",
-    ]
+    assert [one.content["file_path"] for one in newest_pictures(seven)] == ["3.png", "4.png", "5.png", "0.png"]
     large = [shown_picture(f"{number}.png", (4, 9000)) for number in range(4)]
     assert 0 < len(newest_pictures(large)) <= 4

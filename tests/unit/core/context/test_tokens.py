@@ -68,9 +68,7 @@ def test_more_text_costs_more() -> None:
         ((1920, 1080), "auto", 1105),
     ],
 )
-def test_pictures_are_counted_by_tiles(
-    size: tuple[int, int] | None, detail: str, tokens: int
-) -> None:
+def test_pictures_are_counted_by_tiles(size: tuple[int, int] | None, detail: str, tokens: int) -> None:
     assert image_tokens(size, detail) == tokens
 
 
@@ -79,33 +77,20 @@ def test_a_picture_of_any_shape_has_a_bounded_price() -> None:
 
 
 def test_the_size_is_read_from_the_file() -> None:
-    png = (
-        b"\x89PNG\r\n\x1a\n"
-        + b"\0\0\0\rIHDR"
-        + (1920).to_bytes(4, "big")
-        + (1080).to_bytes(4, "big")
-    )
+    png = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + (1920).to_bytes(4, "big") + (1080).to_bytes(4, "big")
     assert image_size(png) == (1920, 1080)
-    frame = (
-        b"\xff\xc0\x00\x11\x08" + (1080).to_bytes(2, "big") + (1920).to_bytes(2, "big") + b"\0" * 9
-    )
+    frame = b"\xff\xc0\x00\x11\x08" + (1080).to_bytes(2, "big") + (1920).to_bytes(2, "big") + b"\0" * 9
     assert image_size(b"\xff\xd8\xff\xe0\x00\x04ab" + frame) == (1920, 1080)
     assert image_size(b"GIF89a" + b"\x02\x00\x03\x00") == (2, 3)
     assert image_size(b"\x89PNG\r\n\x1a\n") is None
     assert image_size(b"<svg/>") is None
-    assert data_url_image_size("data:image/png;base64," + base64.b64encode(png).decode()) == (
-        1920,
-        1080,
-    )
+    assert data_url_image_size("data:image/png;base64," + base64.b64encode(png).decode()) == (1920, 1080)
     assert data_url_image_size("data:image/png;base64,###") is None
     assert data_url_image_size("https://example.org/a.png") is None
 
 
 def test_the_detail_inside_the_image_url_counts() -> None:
-    image = {
-        "type": "image_url",
-        "image_url": {"url": "https://example.org/a.png", "detail": "low"},
-    }
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png", "detail": "low"}}
     assert count_message({"role": "user", "content": [image]}) == 4 + 85
 
 
@@ -117,9 +102,7 @@ def test_calls_and_names_are_counted() -> None:
 
 
 def test_a_message_is_counted_once() -> None:
-    message = Message(
-        type="user", content={"role": "user", "content": "hi"}, is_llm_message=True, thread_id="t"
-    )
+    message = Message(type="user", content={"role": "user", "content": "hi"}, is_llm_message=True, thread_id="t")
     once = with_token_count(message)
     assert once.token_count == message_tokens(message) > 0
     assert with_token_count(once) is once

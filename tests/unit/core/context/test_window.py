@@ -11,12 +11,7 @@ import pytest
 
 from core.context.limits import ASSUMED, ContextLimit, find_context_limit, with_overrides
 from core.context.message_text import for_model
-from core.context.summary import (
-    count_turns,
-    find_summary_boundary,
-    messages_since_summary,
-    transcript,
-)
+from core.context.summary import count_turns, find_summary_boundary, messages_since_summary, transcript
 from core.context.tokens import count_message
 from core.context.window import ContextPolicy, ContextWindow, stored_cuts
 from core.dialects.native import NativeDialect
@@ -25,14 +20,7 @@ from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message, ToolCall
 from core.ports import ModelRequest, ResponseText
 from tests.bench.prompt import cache_use
-from tests.integration.core.context.conversations import (
-    answered,
-    call_and_result,
-    long_thread,
-    message,
-    said,
-    words,
-)
+from tests.integration.core.context.conversations import answered, call_and_result, long_thread, message, said, words
 
 BLANK = ModelRequest(model="m", messages=({"role": "system", "content": "s"},))
 STALL_SECONDS_MAX = 0.02
@@ -141,9 +129,7 @@ async def test_summing_up_a_very_long_conversation_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize(("size", "reserved"), [(8_192, 2_048), (16_385, 4_096), (128_000, 4_096)])
-async def test_a_request_for_a_summary_fits_the_model_with_its_answer(
-    size: int, reserved: int
-) -> None:
+async def test_a_request_for_a_summary_fits_the_model_with_its_answer(size: int, reserved: int) -> None:
     asked: list[ModelRequest] = []
 
     async def short(request: ModelRequest) -> str:
@@ -195,9 +181,7 @@ async def test_the_smaller_request_keeps_what_stands_around_the_conversation() -
 
 
 @pytest.mark.parametrize("summary", ["# Facts\nforty pictures", ModelRejected("no")])
-async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note(
-    summary: str | ModelRejected,
-) -> None:
+async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note(summary: str | ModelRejected) -> None:
     async def sum_up(request: ModelRequest) -> str:
         if isinstance(summary, ModelRejected):
             raise summary
@@ -206,9 +190,7 @@ async def test_a_single_message_that_cannot_fit_gives_way_to_a_summary_or_a_note
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     words_of_person = {"type": "text", "text": "count them"}
     held = window(3000, complete=sum_up)
-    await held.load(
-        [message("user", {"role": "user", "content": [words_of_person, *[image] * 40]})]
-    )
+    await held.load([message("user", {"role": "user", "content": [words_of_person, *[image] * 40]})])
     (_, only) = (await held.request(BLANK, ())).messages
     assert "count them" in str(only)
     expected = "forty pictures" if isinstance(summary, str) else "are left out because"
@@ -296,9 +278,7 @@ async def test_without_room_the_error_names_the_largest_part_and_the_window(
 
 
 @pytest.mark.parametrize("is_final", [True, False])
-async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the_limit(
-    *, is_final: bool
-) -> None:
+async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the_limit(*, is_final: bool) -> None:
     held = window(41_000, overhead=5_608, source=ASSUMED)
     await held.load([said("hello")])
     request = await held.request(BLANK, ())
@@ -317,9 +297,7 @@ async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the
 
 async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
     held = window(50_000)
-    first, second = (
-        message("browser_state", {"url": f"https://example.org/{n}"}, is_llm=False) for n in "ab"
-    )
+    first, second = (message("browser_state", {"url": f"https://example.org/{n}"}, is_llm=False) for n in "ab")
     call, result = call_and_result(1, argument="ls", output="ok")
     await held.load([said("one"), first, answered("two"), said("three"), call])
     held.add([second, result])
@@ -340,9 +318,7 @@ async def test_pictures_leave_less_room_for_the_conversation() -> None:
     old = [one for n in range(20) for one in call_and_result(n, argument="ls", output=words(400))]
     pictures = [
         message(
-            "image_context",
-            {"mime_type": "image/png", "base64": "iVBORw0KGgo=", "file_path": f"{n}.png"},
-            is_llm=False,
+            "image_context", {"mime_type": "image/png", "base64": "iVBORw0KGgo=", "file_path": f"{n}.png"}, is_llm=False
         )
         for n in range(3)
     ]
@@ -353,9 +329,7 @@ async def test_pictures_leave_less_room_for_the_conversation() -> None:
         held.add(shown)
         request = await held.request(BLANK, ())
         assert sent(request) <= 9_000
-        histories.append(
-            sum(count_message(one) for one in request.messages[: request.stable_messages])
-        )
+        histories.append(sum(count_message(one) for one in request.messages[: request.stable_messages]))
         assert str(request.messages).count("data:image/png") == len(shown)
     assert histories[0] > histories[1] > histories[2]
 
@@ -410,8 +384,7 @@ def test_the_record_keeps_the_newest_and_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "reserved", "turns", "share"),
-    [(41_000, 10_000, 150, 0.85), (128_000, 28_000, 300, 0.9)],
+    ("size", "reserved", "turns", "share"), [(41_000, 10_000, 150, 0.85), (128_000, 28_000, 300, 0.9)]
 )
 async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
     size: int, reserved: int, turns: int, share: float
@@ -429,10 +402,7 @@ async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
         output = words(2_400 if number % 4 == 0 else 600, seed=-number)
         held.add(call_and_result(number, argument=words(60, seed=number), output=output))
     summaries = sum(isinstance(one, MessageAdded) for one in told)
-    breaks = [
-        after.messages[: len(before.messages)] != before.messages
-        for before, after in pairwise(requests)
-    ]
+    breaks = [after.messages[: len(before.messages)] != before.messages for before, after in pairwise(requests)]
     assert 1 <= summaries <= sum(breaks) <= 6 * summaries
     assert sum(breaks) <= turns // 8
     assert cache_use(requests).prefix_share >= share
@@ -463,9 +433,7 @@ async def test_a_long_todo_list_in_a_summary_says_what_is_left_out() -> None:
         return "# Facts"
 
     call = ToolCall(
-        name="create_file",
-        arguments={"file_path": "todo.md", "file_contents": "- [ ] step\n" * 500},
-        call_id="c",
+        name="create_file", arguments={"file_path": "todo.md", "file_contents": "- [ ] step\n" * 500}, call_id="c"
     )
     dialect, result = NativeDialect(), {"success": True, "output": "ok", "error": None}
     written = replace(

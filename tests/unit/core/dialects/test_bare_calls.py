@@ -7,14 +7,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.ports import TextDelta
-from tests.unit.core.dialects.test_written_calls import (
-    ARGUMENTS,
-    JSON_CALL,
-    TOOLS,
-    called,
-    outcome,
-    shown,
-)
+from tests.unit.core.dialects.test_written_calls import ARGUMENTS, JSON_CALL, TOOLS, called, outcome, shown
 
 
 @pytest.mark.parametrize(
@@ -116,9 +109,7 @@ FORMS = [
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect(), ReactDialect()])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_call_in_bare_json_may_be_cut_anywhere(
-    dialect: NativeDialect | XmlDialect | ReactDialect, form: str
-) -> None:
+def test_a_call_in_bare_json_may_be_cut_anywhere(dialect: NativeDialect | XmlDialect | ReactDialect, form: str) -> None:
     for size in range(form.index('"') + 2, len(form.rstrip("]}"))):
         for pieces in ([form[:size]], form[:size]):
             parser = dialect.parser(TOOLS)
@@ -126,10 +117,7 @@ def test_a_call_in_bare_json_may_be_cut_anywhere(
             found += parser.close(is_whole=False, cut=CUT)
             (call,) = [part.call for part in found if isinstance(part, CallComplete)]
             assert (shown(found), call.problem, call.arguments) == ("", CUT, {})
-            assert (parser.raw_text, len(found)) == (
-                "" if dialect.name == "native" else form[:size],
-                1,
-            )
+            assert (parser.raw_text, len(found)) == ("" if dialect.name == "native" else form[:size], 1)
 
 
 @pytest.mark.parametrize(

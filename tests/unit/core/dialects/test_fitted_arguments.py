@@ -49,9 +49,7 @@ SCHEMA: JsonObject = {
     "properties": {
         "queries": {"type": "array", "items": {"type": "string"}},
         "limit": {"type": "integer", "default": 7},
-        "view_range": {
-            "anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]
-        },
+        "view_range": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}]},
         "deep": {"type": "boolean"},
         "name": {"type": "string"},
         "edits": {"type": "array", "items": {"$ref": "#/$defs/Edit"}},
@@ -125,9 +123,7 @@ def test_arguments_are_read_by_the_schema(
 @pytest.mark.parametrize("name", ["find", "find_there"])
 @pytest.mark.parametrize("key", ["arguments", "parameters", "args", "kwargs", "input", "params"])
 @pytest.mark.parametrize("is_text", [False, True])
-def test_arguments_inside_one_more_object_are_unwrapped(
-    dialect: str, name: str, key: str, *, is_text: bool
-) -> None:
+def test_arguments_inside_one_more_object_are_unwrapped(dialect: str, name: str, key: str, *, is_text: bool) -> None:
     inner: JsonObject = {"queries": ["x"], "limit": "5"}
     call = prepared(dialect, name, {key: json.dumps(inner) if is_text else inner})
     assert call.params.model_dump(exclude_unset=True) == {"queries": ["x"], "limit": 5}
@@ -182,10 +178,7 @@ def test_nothing_changes_where_the_schema_says_nothing(arguments: JsonObject) ->
 
 
 def test_a_schema_that_refers_to_itself_many_times_costs_little() -> None:
-    loop: JsonValue = {
-        "anyOf": [{"$ref": "#/$defs/a"} for _ in range(50)],
-        "items": {"$ref": "#/$defs/a"},
-    }
+    loop: JsonValue = {"anyOf": [{"$ref": "#/$defs/a"} for _ in range(50)], "items": {"$ref": "#/$defs/a"}}
     schema: JsonObject = {"properties": {"x": {"$ref": "#/$defs/a"}}, "$defs": {"a": loop}}
     deep: JsonValue = []
     for _ in range(150):

@@ -42,9 +42,7 @@ def test_an_object_that_is_said_again_counts_once(text: str) -> None:
     assert parse_arguments(text) == {"text": "abc"}
 
 
-@pytest.mark.parametrize(
-    "rest", ['{"text": "b"}', " and more", '"b"', "[]", '{"text": "a"', "{}" * 100_000]
-)
+@pytest.mark.parametrize("rest", ['{"text": "b"}', " and more", '"b"', "[]", '{"text": "a"', "{}" * 100_000])
 def test_what_follows_an_object_and_is_another_thing_is_not_passed_over(rest: str) -> None:
     with pytest.raises(ValueError, match="not valid JSON"):
         parse_arguments('{"text": "a"}' + rest)

@@ -48,9 +48,7 @@ def test_a_call_is_complete_when_the_next_one_begins():
     parser.feed(part(0, '{"a": 1}', call_id="c1", name="look"))
     found = parser.feed(part(1, call_id="c2", name="wait"))
     assert [call.name for call in calls(found)] == ["look"]
-    assert [
-        one.call.arguments for one in parser.close(is_whole=True) if isinstance(one, CallComplete)
-    ] == [{}]
+    assert [one.call.arguments for one in parser.close(is_whole=True) if isinstance(one, CallComplete)] == [{}]
 
 
 def test_interleaved_calls_stay_apart_and_in_order():
@@ -64,10 +62,7 @@ def test_interleaved_calls_stay_apart_and_in_order():
             part(0, "1}"),
         ]
     )
-    assert [(call.call_id, call.arguments) for call in calls(found)] == [
-        ("c1", {"a": 1}),
-        ("c2", {"s": 2}),
-    ]
+    assert [(call.call_id, call.arguments) for call in calls(found)] == [("c1", {"a": 1}), ("c2", {"s": 2})]
 
 
 def test_missing_late_and_doubled_ids_and_names_are_coped_with():
@@ -98,16 +93,8 @@ def test_a_name_that_is_repeated_or_comes_in_pieces_is_one_name():
 
 
 def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids():
-    found = fed(
-        [
-            part(0, '{"a": 1}', name="look", call_id="x"),
-            part(0, '{"a": 2}', name="look", call_id="y"),
-        ]
-    )
-    assert [(call.call_id, call.arguments) for call in calls(found)] == [
-        ("x", {"a": 1}),
-        ("y", {"a": 2}),
-    ]
+    found = fed([part(0, '{"a": 1}', name="look", call_id="x"), part(0, '{"a": 2}', name="look", call_id="y")])
+    assert [(call.call_id, call.arguments) for call in calls(found)] == [("x", {"a": 1}), ("y", {"a": 2})]
 
 
 def test_calls_that_have_neither_index_nor_id_are_told_apart_by_the_name_that_comes_again():
@@ -182,11 +169,7 @@ def test_an_object_that_begins_like_the_one_around_it_is_no_repetition():
 
 
 def test_an_interrupted_answer_loses_its_half_call_and_keeps_whole_ones():
-    deltas = [
-        TextDelta(text="Hm."),
-        part(0, '{"a": 1}', name="look"),
-        part(1, '{"path": "/x', name="wait"),
-    ]
+    deltas = [TextDelta(text="Hm."), part(0, '{"a": 1}', name="look"), part(1, '{"path": "/x', name="wait")]
     found = fed(deltas, is_whole=False)
     assert [call.name for call in calls(found)] == ["look"]
 
@@ -226,19 +209,12 @@ def test_what_would_be_a_guess_is_not_mended(text: str):
         parse_arguments(text)
 
 
-VALUES = st.dictionaries(
-    st.text(max_size=5), st.text() | st.integers() | st.none() | st.lists(st.booleans())
-)
+VALUES = st.dictionaries(st.text(max_size=5), st.text() | st.integers() | st.none() | st.lists(st.booleans()))
 
 
 @settings(deadline=None)
-@given(
-    arguments=st.lists(VALUES, min_size=1, max_size=4),
-    picks=st.lists(st.integers(0, 999), max_size=9),
-)
-def test_cutting_calls_anywhere_changes_nothing(
-    arguments: list[dict[str, object]], picks: list[int]
-):
+@given(arguments=st.lists(VALUES, min_size=1, max_size=4), picks=st.lists(st.integers(0, 999), max_size=9))
+def test_cutting_calls_anywhere_changes_nothing(arguments: list[dict[str, object]], picks: list[int]):
     deltas: list[ToolCallDelta] = []
     for index, values in enumerate(arguments):
         text = json.dumps(values)
@@ -268,25 +244,15 @@ def test_what_is_stored_is_always_acceptable_to_a_provider():
     bad = ToolCall(name="a.b c", arguments={}, call_id="c1", raw='{"x', problem="Broken.")
     content = dialect.assistant_content("", [bad])
     assert content["content"] is None
-    assert content["tool_calls"] == [
-        {"id": "c1", "type": "function", "function": {"name": "a_b_c", "arguments": "{}"}}
-    ]
-    assert dialect.assistant_content("Hi", []) == {
-        "role": "assistant",
-        "content": "Hi",
-        "tool_calls": None,
-    }
+    assert content["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "a_b_c", "arguments": "{}"}}]
+    assert dialect.assistant_content("Hi", []) == {"role": "assistant", "content": "Hi", "tool_calls": None}
 
 
 def test_a_result_is_an_envelope_that_answers_its_call():
     call = ToolCall(name="create_file", arguments={"a": 1}, call_id="c1")
     result = {"success": True, "output": "ok", "error": None}
     content = NativeDialect().result_content(call, result)
-    assert (content["role"], content["tool_call_id"], content["name"]) == (
-        "tool",
-        "c1",
-        "create_file",
-    )
+    assert (content["role"], content["tool_call_id"], content["name"]) == ("tool", "c1", "create_file")
     assert json.loads(str(content["content"])) == {
         "tool_execution": {
             "function_name": "create_file",
@@ -299,16 +265,10 @@ def test_a_result_is_an_envelope_that_answers_its_call():
 
 
 def test_tools_are_offered_as_schemas():
-    spec = ToolSpec(
-        name="look", description="Looks.", parameters={"type": "object", "properties": {}}
-    )
+    spec = ToolSpec(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
     schemas, text = NativeDialect().request_parts([spec])
     assert text == ""
-    assert schemas[0]["function"] == {
-        "name": "look",
-        "description": "Looks.",
-        "parameters": spec.parameters,
-    }
+    assert schemas[0]["function"] == {"name": "look", "description": "Looks.", "parameters": spec.parameters}
 
 
 def test_calls_with_neither_ids_nor_indexes_are_told_apart():

@@ -8,20 +8,10 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.ports import TextDelta
-from tests.unit.core.dialects.test_written_calls import (
-    ARGUMENTS,
-    JSON_CALL,
-    TOOLS,
-    WRITTEN,
-    called,
-    outcome,
-    shown,
-)
+from tests.unit.core.dialects.test_written_calls import ARGUMENTS, JSON_CALL, TOOLS, WRITTEN, called, outcome, shown
 
 
-@pytest.mark.parametrize(
-    "call", [f'{{"tool_calls": [{JSON_CALL}]}}', f'{{"function_call": {JSON_CALL}}}']
-)
+@pytest.mark.parametrize("call", [f'{{"tool_calls": [{JSON_CALL}]}}', f'{{"function_call": {JSON_CALL}}}'])
 def test_calls_between_marks_may_stand_in_one_more_object(call: str) -> None:
     written = f"<tool_call>{call}</tool_call>"
     assert outcome(written) == outcome(*written) == ("", [("echo", ARGUMENTS)])

@@ -16,14 +16,8 @@ from core.domain.messages import JsonObject
 from core.ports import TextDelta, ToolCallDelta
 from tests.fakes.cpu_seconds import seconds_of
 
-SCHEMA: JsonObject = {
-    "type": "object",
-    "properties": {"text": {"type": "string"}, "count": {"type": "integer"}},
-}
-TOOLS = {
-    name: ToolSpec(name=name, description="", parameters=SCHEMA)
-    for name in ("echo", "list_commands")
-}
+SCHEMA: JsonObject = {"type": "object", "properties": {"text": {"type": "string"}, "count": {"type": "integer"}}}
+TOOLS = {name: ToolSpec(name=name, description="", parameters=SCHEMA) for name in ("echo", "list_commands")}
 ARGUMENTS: JsonObject = {"text": "a", "count": 2}
 JSON_CALL = '{"name": "echo", "arguments": {"text": "a", "count": 2}}'
 
@@ -54,15 +48,9 @@ def formats(text: str) -> dict[str, str]:
     given = json.dumps({"text": text, "count": 2}, ensure_ascii=False)
     named = f'{{"name": "echo", "arguments": {given}}}'
     tags = f'<parameter name="text">{text}</parameter>\n<parameter name="count">2</parameter>'
-    dsml = (
-        tags.replace("<p", "<｜DSML｜p")
-        .replace("</p", "</｜DSML｜p")
-        .replace('t">', 't" string="true">')
-    )
+    dsml = tags.replace("<p", "<｜DSML｜p").replace("</p", "</｜DSML｜p").replace('t">', 't" string="true">')
     keyed = f"<arg_key>text</arg_key>\n<arg_value>{text}</arg_value>\n"
-    kimi = (
-        f"<|tool_call_begin|>functions.echo:0<|tool_call_argument_begin|>{given}<|tool_call_end|>"
-    )
+    kimi = f"<|tool_call_begin|>functions.echo:0<|tool_call_argument_begin|>{given}<|tool_call_end|>"
     coder = f"<function=echo>\n<parameter=text>\n{text}\n</parameter>\n<parameter=count>\n2\n</parameter>\n</function>"
     v3 = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
     v3_call = f"function<｜tool▁sep｜>echo\n```json\n{given}\n```"
@@ -150,9 +138,7 @@ def test_the_pieces_of_any_stream_make_no_difference(text: str, sizes: list[int]
 
 @settings(max_examples=150)
 @given(st.sampled_from([*WRITTEN.values()]), st.data())
-def test_half_a_call_is_neither_shown_nor_run_with_half_its_arguments(
-    written: str, data: st.DataObject
-) -> None:
+def test_half_a_call_is_neither_shown_nor_run_with_half_its_arguments(written: str, data: st.DataObject) -> None:
     start = MARK.search(written)
     assert start
     cut = data.draw(st.integers(start.end() + 2, len(written) - 1))
@@ -252,9 +238,7 @@ UNCLOSED = ["It`s here:", "Press ` or ``", "``` and `", "Not `closed\nIt`s:"]
     ("name", "text"),
     [("invoke", "a"), *((n, t) for n in ("hermes", "kimi", "harmony", "cohere") for t in ("a", "`b` c"))],
 )  # fmt: skip
-def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(
-    before: str, name: str, text: str
-) -> None:
+def test_a_backtick_that_nothing_closes_does_not_make_a_call_code(before: str, name: str, text: str) -> None:
     written = f"{before} {formats(text)[name]}\nDone."
     shown_text, calls = outcome(written)
     assert outcome(*written) == (shown_text, calls)
@@ -301,18 +285,9 @@ def test_the_channels_of_gpt_oss_are_told_apart() -> None:
 
 
 def test_a_token_that_ends_an_answer_is_not_shown() -> None:
-    for end in (
-        "<|im_end|>",
-        "<|END_RESPONSE|>",
-        "<|end_of_solution|>",
-        "<end_of_turn>",
-        "<turn|>",
-    ):
+    for end in ("<|im_end|>", "<|END_RESPONSE|>", "<|end_of_solution|>", "<end_of_turn>", "<turn|>"):
         assert outcome(f"Done.{end}") == outcome(*f"Done.{end}") == ("Done.", [])
-    assert outcome("ChatML ends with <|im_end|> always.") == (
-        "ChatML ends with <|im_end|> always.",
-        [],
-    )
+    assert outcome("ChatML ends with <|im_end|> always.") == ("ChatML ends with <|im_end|> always.", [])
 
 
 def test_arguments_with_a_key_called_name_are_not_taken_for_a_call() -> None:
@@ -344,9 +319,7 @@ def test_several_calls_in_a_fence_are_read() -> None:
     assert outcome(text) == ("", calls)
 
 
-@pytest.mark.parametrize(
-    "call", ["echo('a')", "echo(**x)", "echo(text=open('a'))", "echo(text=b'a')", "echo(text="]
-)
+@pytest.mark.parametrize("call", ["echo('a')", "echo(**x)", "echo(text=open('a'))", "echo(text=b'a')", "echo(text="])
 def test_a_call_in_a_fence_that_is_no_data_is_not_run(call: str) -> None:
     assert outcome(f"```tool_code\n{call}\n```") == ("", [("", {})])
 
@@ -376,9 +349,7 @@ def test_what_gemma_writes_around_and_inside_a_call_is_read() -> None:
 
 @pytest.mark.parametrize("dialect", [XmlDialect(), ReactDialect()], ids=["xml", "react"])
 @pytest.mark.parametrize("name", [*WRITTEN, "bare"])
-def test_a_text_dialect_reads_other_formats_too(
-    dialect: XmlDialect | ReactDialect, name: str
-) -> None:
+def test_a_text_dialect_reads_other_formats_too(dialect: XmlDialect | ReactDialect, name: str) -> None:
     written = WRITTEN.get(name, JSON_CALL)
     text = written if name == "bare" else f"I look.\n{written}"
     # the tags of this are read as those of the XML dialect, and the model learns what is missing
@@ -448,38 +419,12 @@ def test_a_tool_without_arguments_and_several_calls_are_found() -> None:
     assert shown(found).split() == ["done"]
 
 
-HOSTILE = [
-    "{",
-    "`",
-    "[",
-    "<",
-    '{"',
-    '"',
-    "\\",
-    "` <tool_call>",
-    '` <tool_call>"`',
-    "<tool_call>{",
-    "[TOOL_CALLS]{",
-]
-HOSTILE += [
-    "<|channel|>",
-    "<|start|>assistant<|message|>",
-    "<tool_call><parameter=",
-    "<|end|>",
-    "```tool_code\n",
-]
-HOSTILE += [
-    "<invoke name=",
-    "</tool_call>",
-    '{"name": "echo", "parameters": {',
-    "<tool_call>{}</tool_call>",
-    "(",
-]
+HOSTILE = ["{", "`", "[", "<", '{"', '"', "\\", "` <tool_call>", '` <tool_call>"`', "<tool_call>{", "[TOOL_CALLS]{"]
+HOSTILE += ["<|channel|>", "<|start|>assistant<|message|>", "<tool_call><parameter=", "<|end|>", "```tool_code\n"]
+HOSTILE += ["<invoke name=", "</tool_call>", '{"name": "echo", "parameters": {', "<tool_call>{}</tool_call>", "("]
 
 
-@pytest.mark.parametrize(
-    "first", ["", "a", "```tool_code\necho(", "<tool_call>", "[TOOL_CALLS]", "<|channel|>to=a"]
-)
+@pytest.mark.parametrize("first", ["", "a", "```tool_code\necho(", "<tool_call>", "[TOOL_CALLS]", "<|channel|>to=a"])
 @pytest.mark.parametrize("one", HOSTILE)
 def test_hostile_text_is_read_in_linear_time(first: str, one: str) -> None:
     text = first + one * (100_000 // len(one))

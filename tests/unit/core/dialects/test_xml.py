@@ -95,12 +95,7 @@ def test_the_prompt_shows_an_example_of_every_tool_that_parses_and_fits(name: st
 
 
 def test_an_example_is_made_of_the_required_parameters():
-    properties = {
-        "path": STRING,
-        "count": INTEGER,
-        "mode": {"enum": ["fast", "slow"]},
-        "extra": STRING,
-    }
+    properties = {"path": STRING, "count": INTEGER, "mode": {"enum": ["fast", "slow"]}, "extra": STRING}
     parameters = {"type": "object", "properties": properties, "required": ["path", "count", "mode"]}
     spec = ToolSpec(name="x", description="", parameters=parameters)
     assert example_arguments(spec) == {"path": "path here", "count": 1, "mode": "fast"}

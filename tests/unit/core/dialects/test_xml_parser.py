@@ -29,9 +29,7 @@ def test_results_that_the_model_invents_are_neither_shown_nor_kept(tag: str):
 
 
 def test_every_call_of_every_block_counts():
-    block = (
-        f"<function_calls>{invoke('wait', ('seconds', '1'))}\n{invoke('complete')}</function_calls>"
-    )
+    block = f"<function_calls>{invoke('wait', ('seconds', '1'))}\n{invoke('complete')}</function_calls>"
     assert arguments_of(block + " and " + block) == [("wait", {"seconds": 1}), ("complete", {})] * 2
 
 
@@ -105,9 +103,7 @@ def test_calls_in_fences_are_text(text: str):
     assert parsed(whole)[:2] == (whole, [])
 
 
-@pytest.mark.parametrize(
-    "text", ["use `{}` for it", "use ``a ` {}`` for it", "`<function_calls>` opens, `{}` too"]
-)
+@pytest.mark.parametrize("text", ["use `{}` for it", "use ``a ` {}`` for it", "`<function_calls>` opens, `{}` too"])
 def test_calls_in_inline_code_are_text(text: str):
     whole = text.format('<invoke name="wait">')
     assert parsed(whole)[:2] == (whole, [])
@@ -124,10 +120,7 @@ def test_a_call_after_a_fence_or_a_lonely_backtick_counts():
     ("text", "names"),
     [
         ('<function_calls><invoke name="wait"><parameter name="seconds">1', ["wait"]),
-        (
-            '<invoke name="wait"><parameter name="seconds">1</parameter></function_calls> x',
-            ["wait"],
-        ),
+        ('<invoke name="wait"><parameter name="seconds">1</parameter></function_calls> x', ["wait"]),
         ('<invoke name="wait"><parameter name="seconds">1</parameter>', ["wait"]),
         (
             '<invoke name="wait"><parameter name="seconds">1</parameter>\n<invoke name="complete"></invoke>',
@@ -154,19 +147,13 @@ def test_an_interrupted_answer_keeps_its_text_and_loses_its_half_call():
     assert visible == "Hi. "
     assert [name for name, *_ in calls] == ["wait"]
     assert stored == "Hi. " + whole + "\n\n</function_calls>"
-    assert parsed("Hi. <function_calls>\n<invoke name='wait'>", is_whole=False) == (
-        "Hi. ",
-        [],
-        "Hi. ",
-    )
+    assert parsed("Hi. <function_calls>\n<invoke name='wait'>", is_whole=False) == ("Hi. ", [], "Hi. ")
     assert parsed("Hi. <functi", is_whole=False) == ("Hi. ", [], "Hi. ")
 
 
 def test_reading_stops_at_the_limit_and_the_stored_text_ends_with_a_closed_block():
     call = invoke("wait", ("seconds", "1"))
-    visible, calls, stored = parsed(
-        f"Go <function_calls>{call}{call}</function_calls> on", calls_max=1
-    )
+    visible, calls, stored = parsed(f"Go <function_calls>{call}{call}</function_calls> on", calls_max=1)
     assert (visible, len(calls)) == ("Go ", 1)
     assert stored == f"Go <function_calls>{call}\n</function_calls>"
 
@@ -187,15 +174,9 @@ def test_a_call_is_complete_as_soon_as_its_end_is_there():
 def test_the_older_form_has_attributes_and_content():
     text = '<create-file file_path="a &lt;&amp;&quot; b?x=1&copy=2">\n  CONTENT &amp; </b>\n</create-file>'
     assert arguments_of(text) == [
-        (
-            "create_file",
-            {"file_path": 'a <&" b?x=1&copy=2', "file_contents": "\n  CONTENT &amp; </b>\n"},
-        )
+        ("create_file", {"file_path": 'a <&" b?x=1&copy=2', "file_contents": "\n  CONTENT &amp; </b>\n"})
     ]
-    assert arguments_of('<ask text="a > b?"/><complete />') == [
-        ("ask", {"text": "a > b?"}),
-        ("complete", {}),
-    ]
+    assert arguments_of('<ask text="a > b?"/><complete />') == [("ask", {"text": "a > b?"}), ("complete", {})]
     nested = "<create-file file_path='a'>x <create-file>y</create-file> z</create-file>"
     assert arguments_of(nested)[0][1]["file_contents"] == "x <create-file>y</create-file> z"
     children = "<str-replace>\n<old_str> a</old_str>\n<new_str>b </new_str>\n</str-replace>"

@@ -43,9 +43,7 @@ ANSWERS = st.lists(PIECES | st.text(max_size=4), max_size=24).map("".join)
 def test_cutting_an_answer_anywhere_changes_nothing(text: str, picks: list[int], is_whole: bool):
     cuts = sorted({pick % (len(text) + 1) for pick in picks})
     assert parsed(text, cuts=cuts, is_whole=is_whole) == parsed(text, is_whole=is_whole)
-    assert parsed(text, cuts=range(1, len(text)), is_whole=is_whole) == parsed(
-        text, is_whole=is_whole
-    )
+    assert parsed(text, cuts=range(1, len(text)), is_whole=is_whole) == parsed(text, is_whole=is_whole)
 
 
 @settings(deadline=None)
@@ -61,9 +59,7 @@ def test_no_text_is_made_up_and_a_whole_answer_is_stored_whole(text: str):
 @given(contents=st.lists(PIECES | st.text(max_size=4), max_size=8).map("".join))
 def test_any_value_without_the_end_of_a_call_comes_back(contents: str):
     squeezed = "".join(contents.split())
-    if any(
-        tag in squeezed for tag in ("</parameter><", "<parametername=", "<invokename=", "invoke>")
-    ):
+    if any(tag in squeezed for tag in ("</parameter><", "<parametername=", "<invokename=", "invoke>")):
         return
     arguments = {"file_path": "a", "file_contents": contents}
     assert arguments_of(format_call("create_file", arguments)) == [("create_file", arguments)]

@@ -18,13 +18,7 @@ TEAM = ("research", "data-analysis", "qa2")
 
 
 def plan(*texts: str) -> Plan:
-    return Plan(
-        plan_id="p",
-        title="Work",
-        steps=tuple(Step(text=text) for text in texts),
-        stage="going",
-        run_id="r1",
-    )
+    return Plan(plan_id="p", title="Work", steps=tuple(Step(text=text) for text in texts), stage="going", run_id="r1")
 
 
 def states(now: Plan) -> list[str]:
@@ -43,9 +37,7 @@ def states(now: Plan) -> list[str]:
         ("[] Look", None, "[] Look"),
     ],
 )
-def test_the_name_in_front_of_a_step_says_who_does_it(
-    text: str, name: str | None, words: str
-) -> None:
+def test_the_name_in_front_of_a_step_says_who_does_it(text: str, name: str | None, words: str) -> None:
     assert find_member(agent_name_in(text), TEAM) == name
     assert text_without_name(text) == words
 
@@ -62,9 +54,7 @@ def test_the_name_in_front_of_a_step_says_who_does_it(
         ("BLOCKED users are listed in users.csv", None),
     ],
 )
-def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(
-    said: str, why: str | None
-) -> None:
+def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(said: str, why: str | None) -> None:
     assert blocked_reason(Reply(kind="answer", text=said)) == why
 
 
@@ -78,9 +68,7 @@ def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
     now = steps.start_next_step(plan("Wait", "Wait"), "k1")
     assert states(steps.mark_step_completed(now, "k1", "waited")) == ["completed", "not_started"]
-    assert states(
-        steps.revise_steps(steps.mark_step_completed(now, "k1", "x"), None, ["Wait", "Wait"])
-    ) == [
+    assert states(steps.revise_steps(steps.mark_step_completed(now, "k1", "x"), None, ["Wait", "Wait"])) == [
         "completed",
         "not_started",
     ]

@@ -43,10 +43,7 @@ def test_short_sections_without_pages_share_a_chunk() -> None:
 def test_a_chunk_never_spans_two_sheets_whose_tables_do_not_name_them() -> None:
     made = cut(Page(None, "2023", "| North | 100 |"), Page(None, "2024", "| North | 900 |"))
 
-    assert [(one.place, one.text) for one in made] == [
-        ("2023", "| North | 100 |"),
-        ("2024", "| North | 900 |"),
-    ]
+    assert [(one.place, one.text) for one in made] == [("2023", "| North | 100 |"), ("2024", "| North | 900 |")]
 
 
 def test_prose_overlaps_by_whole_sentences_and_says_by_how_much() -> None:
@@ -93,10 +90,7 @@ def test_a_wall_of_characters_is_cut_all_the_same() -> None:
 TEXTS = st.text(alphabet=st.sampled_from("ab .\n|字。-# \u3000é🙂"), max_size=400)
 
 
-@given(
-    st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 3)), TEXTS), max_size=5),
-    st.integers(10, 60),
-)
+@given(st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 3)), TEXTS), max_size=5), st.integers(10, 60))
 def test_nothing_is_lost_and_no_chunk_is_larger_than_allowed(
     texts: list[tuple[int | None, str]], tokens_max: int
 ) -> None:

@@ -82,9 +82,7 @@ def test_the_declared_western_code_page_is_the_one_of_browsers(declared: str) ->
     assert decode_text(ENGLISH.encode("cp1252"), declared) == ENGLISH
 
 
-@pytest.mark.parametrize(
-    "declared", ["utf-16", "UTF-7", "punycode", "idna", "unicode_escape", "hex"]
-)
+@pytest.mark.parametrize("declared", ["utf-16", "UTF-7", "punycode", "idna", "unicode_escape", "hex"])
 def test_a_declaration_that_cannot_be_true_is_ignored(declared: str) -> None:
     page = f"<meta charset={declared}><p>Größe und Äpfel".encode("cp1252")
     assert read_html(page, ParseLimits()).pages[0].text == "Größe und Äpfel"

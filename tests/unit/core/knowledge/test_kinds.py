@@ -19,9 +19,7 @@ PDF = b"%PDF-1.4\n1 0 obj\nstartxref\n9\n%%EOF\n"
         (b"A PDF begins with %PDF- and a version.", "notes", "txt"),
     ],
 )
-def test_a_text_that_mentions_the_start_of_a_pdf_is_a_text(
-    content: bytes, name: str, kind: str
-) -> None:
+def test_a_text_that_mentions_the_start_of_a_pdf_is_a_text(content: bytes, name: str, kind: str) -> None:
     assert detect_kind(content, name) == kind
 
 
@@ -39,14 +37,8 @@ OFFICE = {
     "xltm": "vnd.ms-excel.template.macroEnabled.main+xml",
 }
 PLAIN = {
-    "w": (
-        made_files.word(),
-        "vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
-    ),
-    "p": (
-        made_files.slides(),
-        "vnd.openxmlformats-officedocument.presentationml.presentation.main+xml",
-    ),
+    "w": (made_files.word(), "vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"),
+    "p": (made_files.slides(), "vnd.openxmlformats-officedocument.presentationml.presentation.main+xml"),
     "x": (made_files.sheets(), "vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"),
 }
 
@@ -57,9 +49,7 @@ def test_templates_slide_shows_and_files_with_macros_are_read(ending: str) -> No
     types = made_files.part_of(content, "[Content_Types].xml")
     kind = OFFICE[ending].encode()
     assert plain.encode() in types
-    changed = made_files.with_part(
-        content, "[Content_Types].xml", types.replace(plain.encode(), kind)
-    )
+    changed = made_files.with_part(content, "[Content_Types].xml", types.replace(plain.encode(), kind))
 
     read = read_document(changed, f"a.{ending}", ParseLimits())
     assert read.pages == read_document(content, "a", ParseLimits()).pages

@@ -12,9 +12,7 @@ from tests.fakes.streamed_model import USAGE, StreamedModel, text
 async def test_the_whole_answer_comes_back_without_thoughts_and_its_usage_is_told() -> None:
     told: list[tuple[str, Usage]] = []
     model = StreamedModel([[ThinkingDelta(text="hm"), *text(" It ", "is. ")]])
-    ask = model_asker(
-        model.stream, "m", output_tokens_max=7, on_usage=lambda *one: told.append(one)
-    )
+    ask = model_asker(model.stream, "m", output_tokens_max=7, on_usage=lambda *one: told.append(one))
 
     assert await ask("What is it?") == "It is."
     assert told == [("m", USAGE)]

@@ -33,12 +33,7 @@ def test_merged_cells_of_a_web_page_move_no_other() -> None:
 def test_a_cell_over_rows_and_columns_moves_those_around_it() -> None:
     table = """<table><tr><td>a<td rowspan=2 colspan=2>b<td>c<tr><td>d<td>e<tr><td>f<td>g</table>
     <table><tr><td>next<td>table"""
-    assert page(table)[:4] == [
-        "| a | b |  | c |",
-        "| --- | --- | --- | --- |",
-        "| d |  |  | e |",
-        "| f | g |  |  |",
-    ]
+    assert page(table)[:4] == ["| a | b |  | c |", "| --- | --- | --- | --- |", "| d |  |  | e |", "| f | g |  |  |"]
     assert page(table)[-2:] == ["| next | table |", "| --- | --- |"]
 
 
@@ -72,9 +67,7 @@ def test_a_formula_that_was_calculated_to_an_empty_text_is_empty() -> None:
 
 
 def test_formulas_are_found_whatever_their_prefix() -> None:
-    assert sheet("<x:row r='1'><x:c r='A1'><x:f>1+1</x:f></x:c></x:row>")[0] == (
-        "| =1+1 (not calculated) |"
-    )
+    assert sheet("<x:row r='1'><x:c r='A1'><x:f>1+1</x:f></x:c></x:row>")[0] == ("| =1+1 (not calculated) |")
 
 
 def test_a_cell_far_to_the_right_does_not_multiply_a_sheet() -> None:

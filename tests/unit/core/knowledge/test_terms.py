@@ -74,9 +74,7 @@ def test_terms_hold_nothing_that_an_index_could_stumble_over(text: str) -> None:
 def test_every_term_of_a_text_that_is_asked_for_is_in_its_index(text: str) -> None:
     held = index_terms(text)
     for term in query_terms(text):
-        assert any(
-            one == term.text or (term.is_prefix and one.startswith(term.text)) for one in held
-        )
+        assert any(one == term.text or (term.is_prefix and one.startswith(term.text)) for one in held)
 
 
 @pytest.mark.parametrize(("marked", "plain"), [("كِتَابٌ", "كتاب"), ("شَـهْر", "شهر"), ("שָׁלוֹם", "שלום")])

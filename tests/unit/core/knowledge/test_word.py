@@ -109,9 +109,7 @@ def test_text_boxes_are_read_once_with_their_headings_and_tables() -> None:
     inner = boxed(paragraph(run("innermost")))
     body = paragraph(run("Before "), boxed(heading + table + paragraph(inner)), run("after"))
 
-    assert re.sub(r"\s*\n\s*", "\n", read(body)) == (
-        "Before after\n# Skills\n| a | b |\n| --- | --- |\ninnermost"
-    )
+    assert re.sub(r"\s*\n\s*", "\n", read(body)) == ("Before after\n# Skills\n| a | b |\n| --- | --- |\ninnermost")
 
 
 def test_two_text_boxes_of_a_paragraph_keep_their_order() -> None:
@@ -122,16 +120,10 @@ def test_two_text_boxes_of_a_paragraph_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("equation", "text"),
     [
-        (
-            f"<m:f><m:num>{math('a+b')}</m:num><m:den>{math('c')}</m:den></m:f>",
-            "(a+b)/(c)",
-        ),
+        (f"<m:f><m:num>{math('a+b')}</m:num><m:den>{math('c')}</m:den></m:f>", "(a+b)/(c)"),
         (f"<m:sSup><m:e>{math('x')}</m:e><m:sup>{math('2')}</m:sup></m:sSup>", "x^(2)"),
         (f"<m:d><m:dPr/><m:e>{math('y')}</m:e></m:d>", "(y)"),
-        (
-            f"<m:d><m:dPr><m:begChr m:val='|'/><m:endChr m:val='|'/></m:dPr><m:e>{math('y')}</m:e></m:d>",
-            "|y|",
-        ),
+        (f"<m:d><m:dPr><m:begChr m:val='|'/><m:endChr m:val='|'/></m:dPr><m:e>{math('y')}</m:e></m:d>", "|y|"),
         (
             f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub>{math('i')}</m:sub><m:sup/>"
             f"<m:e>{math('i')}</m:e></m:nary>",
@@ -149,9 +141,7 @@ def test_equations_are_read(equation: str, text: str) -> None:
 
 
 def test_rows_and_cells_in_content_controls_are_read() -> None:
-    rows = f"<w:tr>{cell('a')}{controlled(cell('b'))}</w:tr>" + controlled(
-        f"<w:tr>{cell('c')}{cell('d')}</w:tr>"
-    )
+    rows = f"<w:tr>{cell('a')}{controlled(cell('b'))}</w:tr>" + controlled(f"<w:tr>{cell('c')}{cell('d')}</w:tr>")
     assert read(f"<w:tbl>{rows}</w:tbl>") == "| a | b |\n| --- | --- |\n| c | d |"
 
 
@@ -198,9 +188,7 @@ def test_notes_keep_their_paragraphs_apart_and_lose_what_was_deleted() -> None:
     deleted = f"<w:del>{run('old')}</w:del>"
     note = f"<w:footnote w:id='2'>{paragraph(run('One.'), deleted)}{paragraph(run('Two.'))}</w:footnote>"
     content = made_files.with_part(
-        word(paragraph(run("text"))),
-        "word/footnotes.xml",
-        f"<w:footnotes {NAMESPACES}>{note}</w:footnotes>".encode(),
+        word(paragraph(run("text"))), "word/footnotes.xml", f"<w:footnotes {NAMESPACES}>{note}</w:footnotes>".encode()
     )
     text = "\n".join(page.text for page in read_docx(content, ParseLimits()).pages)
     assert text.split("\n")[-1] == "[footnote 2: One. Two.]"

@@ -15,8 +15,7 @@ def turn(*ids: str) -> list[JsonObject]:
     calls = [{"id": one, "type": "function", "function": {"name": "f"}} for one in ids]
     assistant: JsonObject = {"role": "assistant", "content": None, "tool_calls": [*calls]}
     results: list[JsonObject] = [
-        {"role": "tool", "tool_call_id": one, "content": f"result {place}"}
-        for place, one in enumerate(ids)
+        {"role": "tool", "tool_call_id": one, "content": f"result {place}"} for place, one in enumerate(ids)
     ]
     return [assistant, *results]
 
@@ -29,9 +28,7 @@ def results_of(messages: list[JsonObject]) -> list[str]:
     return [str(one["tool_call_id"]) for one in messages if one["role"] == "tool"]
 
 
-ANY_ID = st.one_of(
-    st.text(max_size=60), st.sampled_from(["", "call_0", "a" * 3000, "functions.f:0"])
-)
+ANY_ID = st.one_of(st.text(max_size=60), st.sampled_from(["", "call_0", "a" * 3000, "functions.f:0"]))
 
 
 @pytest.mark.parametrize(
@@ -44,9 +41,7 @@ ANY_ID = st.one_of(
     ],
 )
 @given(turns=st.lists(st.lists(ANY_ID, min_size=1, max_size=4), max_size=6))
-def test_every_id_is_usable_unique_and_stable(
-    model: str, allowed: str, turns: list[list[str]]
-) -> None:
+def test_every_id_is_usable_unique_and_stable(model: str, allowed: str, turns: list[list[str]]) -> None:
     history = [message for ids in turns for message in turn(*ids)]
     sent = list(with_usable_call_ids(model, history))
     ids = ids_of(sent)
@@ -66,10 +61,7 @@ def test_messages_that_need_no_change_are_the_same_objects() -> None:
 @pytest.mark.parametrize("model", ["kimi-k2.5", "served-under-another-name"])
 def test_ids_of_kimi_come_back_as_they_came_and_stay_unique(model: str) -> None:
     history = [*turn("functions.f:0", "functions.f:1"), *turn("functions.f:0")]
-    assert ids_of(list(with_usable_call_ids(model, history[:3]))) == [
-        "functions.f:0",
-        "functions.f:1",
-    ]
+    assert ids_of(list(with_usable_call_ids(model, history[:3]))) == ["functions.f:0", "functions.f:1"]
     sent = list(with_usable_call_ids(model, history))
     assert ids_of(sent) == ["functions.f:0", "functions.f:1", "functions.f:2"]
     assert results_of(sent) == ids_of(sent)

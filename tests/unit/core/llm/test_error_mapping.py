@@ -55,10 +55,7 @@ def test_no_money_and_no_key_are_told_as_what_they_are_and_not_retried(
     [
         (400, "registry.ollama.ai/library/m does not support tools"),
         (404, "No endpoints found that support tool use. To learn more, visit: https://x"),
-        (
-            400,
-            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
-        ),
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
         (500, "tools param requires --jinja flag"),
         (400, "`tool calling` is not supported with this model"),
         (400, "Function calling is not enabled for models/m"),
@@ -101,9 +98,7 @@ def test_an_option_of_tool_calls_that_is_refused_is_no_more_than_that(message: s
         (500, "", "Failed to parse tool call arguments as JSON"),
     ],
 )
-def test_a_call_that_cannot_be_read_is_the_models_own_slip(
-    status: int, code: str, message: str
-) -> None:
+def test_a_call_that_cannot_be_read_is_the_models_own_slip(status: int, code: str, message: str) -> None:
     error = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert isinstance(error, AnswerRejected)
     assert str(error) == UNREADABLE_CALL
@@ -114,10 +109,7 @@ def test_a_call_that_cannot_be_read_is_the_models_own_slip(
     [
         (422, "`inputs` tokens + `max_new_tokens` must be <= 8193. Given: 8000 `inputs` tokens"),
         (400, "too many tokens: size limit exceeded by 11326 tokens."),
-        (
-            400,
-            "This model's maximum prompt length is 131072 but the request contains 537812 tokens.",
-        ),
+        (400, "This model's maximum prompt length is 131072 but the request contains 537812 tokens."),
         (400, "Range of input length should be [1, 30720]"),
         (400, "Your request exceeded model token limit: 131072 (requested: 140000)"),
         (400, "Prompt exceeds max length"),
@@ -125,17 +117,12 @@ def test_a_call_that_cannot_be_read_is_the_models_own_slip(
         (400, "The decoder prompt (length 8193) is longer than the maximum model length of 8192."),
         (400, "The input (9000 tokens) is longer than the model's context length (8192 tokens)."),
         (400, "litellm.ContextWindowExceededError: it is too large"),
-        (
-            0,
-            "Trying to keep the first 9 tokens when context the overflows. The context length of 4",
-        ),
+        (0, "Trying to keep the first 9 tokens when context the overflows. The context length of 4"),
         (429, "Request too large for m on tokens per min (TPM): Limit 30000, Requested 41000."),
         (413, "Request too large for model `m` on tokens per minute (TPM): Limit 6000."),
     ],
 )
-def test_a_request_that_is_too_long_is_known_by_the_words_of_each_service(
-    status: int, message: str
-) -> None:
+def test_a_request_that_is_too_long_is_known_by_the_words_of_each_service(status: int, message: str) -> None:
     code = "rate_limit_exceeded" if "TPM" in message else ""
     told = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert isinstance(told, ContextOverflow)
@@ -153,9 +140,7 @@ OPENROUTER = "Provider returned error"
         ("Incorrect API key provided: sk-x", BAD_REQUEST),
     ],
 )
-def test_what_the_upstream_provider_says_counts_unless_it_is_about_its_account(
-    raw: object, sentence: str
-) -> None:
+def test_what_the_upstream_provider_says_counts_unless_it_is_about_its_account(raw: object, sentence: str) -> None:
     body = {"error": {"message": OPENROUTER, "code": 400, "metadata": {"raw": raw}}}
     error = to_model_error(parse_error_body(body, status=400))
     assert str(error) == sentence
@@ -185,9 +170,7 @@ def test_a_wait_that_stands_beside_the_message_is_kept(more: object, seconds: fl
         (403, "403", "Your chosen model requires moderation and your input was flagged"),
     ],
 )
-def test_a_request_that_a_filter_refused_is_told_as_that(
-    status: int, code: str, message: str
-) -> None:
+def test_a_request_that_a_filter_refused_is_told_as_that(status: int, code: str, message: str) -> None:
     error = to_model_error(ErrorResponse(status=status, code=code, message=message))
     assert str(error) == CONTENT_REJECTED
 
@@ -213,9 +196,7 @@ def test_a_full_context_is_still_known_by_its_words() -> None:
         ("try again in 0s", None),
     ],
 )
-def test_the_wait_is_read_from_the_words_if_no_header_states_it(
-    message: str, seconds: float | None
-) -> None:
+def test_the_wait_is_read_from_the_words_if_no_header_states_it(message: str, seconds: float | None) -> None:
     error = to_model_error(ErrorResponse(status=429, message=message))
     assert isinstance(error, ModelUnavailable)
     assert error.retry_after_seconds == seconds

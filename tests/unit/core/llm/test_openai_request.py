@@ -58,9 +58,7 @@ def test_messages_that_come_and_go_never_take_the_place_of_others():
 def test_what_is_kept_stays_small(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(openai_request, "CACHE_BYTES_MAX", 1_000)
     one = writer()
-    messages: tuple[JsonObject, ...] = tuple(
-        {"role": "user", "content": f"{number} " * 20} for number in range(100)
-    )
+    messages: tuple[JsonObject, ...] = tuple({"role": "user", "content": f"{number} " * 20} for number in range(100))
     request = ModelRequest(model="m", messages=messages)
     assert one.body(request) == writer().body(request) == one.body(request)
     assert one.cached_bytes <= 1_000
@@ -69,18 +67,13 @@ def test_what_is_kept_stays_small(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("refusal", "option"),
     [
-        (
-            "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
-            "reasoning",
-        ),
+        ("Unsupported parameter: 'reasoning.effort' is not supported with this model.", "reasoning"),
         ("body.reasoning: Extra inputs are not permitted", "reasoning"),
         ("Unknown parameter: 'store'", "store"),
         ("Encrypted content is not supported with this model.", "include"),
     ],
 )
-def test_an_option_that_the_responses_api_refuses_is_left_out_and_learned_once(
-    refusal: str, option: str
-):
+def test_an_option_that_the_responses_api_refuses_is_left_out_and_learned_once(refusal: str, option: str):
     one = ResponsesEncoder(provider="p", model_prefix="", tokens_key="max_output_tokens")
     request = ModelRequest(model="m", messages=(QUESTION,), options=ModelOptions(effort="high"))
     before = json.loads(one.body(request))
@@ -93,8 +86,6 @@ def test_an_option_that_the_responses_api_refuses_is_left_out_and_learned_once(
 @pytest.mark.parametrize("option", ["temperature", "reasoning_effort", "cache_control"])
 def test_a_request_that_does_not_change_is_not_sent_again(option: str):
     one = writer()
-    request = ModelRequest(
-        model="claude", messages=(QUESTION,), temperature=1, options=ModelOptions(effort="low")
-    )
+    request = ModelRequest(model="claude", messages=(QUESTION,), temperature=1, options=ModelOptions(effort="low"))
     assert one.adapt_to_refusal(request, f"Unsupported parameter: '{option}'")
     assert not one.adapt_to_refusal(request, f"Unsupported parameter: '{option}'")

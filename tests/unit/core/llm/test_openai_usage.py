@@ -9,9 +9,7 @@ from core.llm.openai_answer import parse_usage
 def test_tokens_and_a_cost_are_read() -> None:
     told = {"prompt_tokens": 7, "completion_tokens": 3.0, "cost": 0.5}
     told["prompt_tokens_details"] = {"cached_tokens": 2}
-    assert parse_usage(told) == Usage(
-        input_tokens=7, cached_tokens=2, output_tokens=3, cost_usd=0.5
-    )
+    assert parse_usage(told) == Usage(input_tokens=7, cached_tokens=2, output_tokens=3, cost_usd=0.5)
 
 
 @pytest.mark.parametrize("figure", [float("inf"), float("nan"), -1, 10**30, "7", None, [7], True])

@@ -54,9 +54,7 @@ def test_a_character_that_was_split_is_one_again():
 
 
 @given(st.lists(st.tuples(TEXTS, CUTS), min_size=1, max_size=4))
-def test_signed_blocks_are_told_apart_although_all_have_the_same_index(
-    blocks: list[tuple[str, list[int]]],
-):
+def test_signed_blocks_are_told_apart_although_all_have_the_same_index(blocks: list[tuple[str, list[int]]]):
     deltas: list[Json] = []
     for number, (text, cuts) in enumerate(blocks):
         start = {"type": "reasoning.text", "index": 0}
@@ -91,9 +89,7 @@ def test_odd_reasoning_breaks_nothing():
 
 
 @pytest.mark.parametrize("indices", [(0, 0, 0), (0, 1, 2), (1, 2, 3), (7, 7, 7)])
-def test_each_call_keeps_its_own_fields_whatever_index_the_service_gives_it(
-    indices: tuple[int, int, int],
-):
+def test_each_call_keeps_its_own_fields_whatever_index_the_service_gives_it(indices: tuple[int, int, int]):
     collector = ReasoningCollector(HERE)
     for index, call_id in zip(indices, "abc", strict=True):
         seal = {"seal": f"{call_id}1"} if call_id != "b" else {}
@@ -102,22 +98,16 @@ def test_each_call_keeps_its_own_fields_whatever_index_the_service_gives_it(
     (last,) = collector.news()
     calls: Any = [{"id": one, "function": {}} for one in "abc"]
     sent = wire_message({**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}, HERE)
-    kept = [
-        cast("JsonObject", one).get("seal") for one in cast("list[JsonObject]", sent["tool_calls"])
-    ]
+    kept = [cast("JsonObject", one).get("seal") for one in cast("list[JsonObject]", sent["tool_calls"])]
     assert kept == ["a12", None, "c12"]
 
 
 def test_unknown_fields_of_a_message_and_a_call_are_kept_and_sent_back():
     collector = ReasoningCollector(HERE)
-    collector.read(
-        {"content": "x", "refusal": None, "annotations": [1], "seal": "ab", "mark": {"a": 1}}
-    )
+    collector.read({"content": "x", "refusal": None, "annotations": [1], "seal": "ab", "mark": {"a": 1}})
     collector.read({"seal": "cd", "mark": {"b": 2}, "empty": []})
     collector.read_call(0, {"index": 0, "id": "a", "type": "function", "function": {}})
-    collector.read_call(
-        1, {"index": 1, "id": "c", "type": "function", "function": {}, "proof": "p"}
-    )
+    collector.read_call(1, {"index": 1, "id": "c", "type": "function", "function": {}, "proof": "p"})
     (last,) = collector.news()
     calls: Any = [{"id": "a", "function": {}}, {"id": "c", "function": {}}]
     stored: JsonObject = {**ANSWER, "tool_calls": calls, REASONING_KEY: last.content}
@@ -176,10 +166,7 @@ def test_reasoning_is_sent_to_its_own_model_at_its_own_provider_only():
 
 def test_state_that_cannot_be_read_is_left_out():
     for state in (None, "x", {"provider": "host/v1", "model": "m", "fields": "x"}, {}):
-        assert wire_message({**ANSWER, REASONING_KEY: state}, HERE) == {
-            "role": "assistant",
-            "content": "x",
-        }
+        assert wire_message({**ANSWER, REASONING_KEY: state}, HERE) == {"role": "assistant", "content": "x"}
 
 
 def test_the_provider_is_named_without_credentials():

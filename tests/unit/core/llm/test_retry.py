@@ -7,13 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from core.domain.errors import (
-    AnswerRejected,
-    ContextOverflow,
-    ModelError,
-    ModelRejected,
-    ModelUnavailable,
-)
+from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.error_mapping import parse_retry_after
 from core.llm.retry import stream_with_retries
 from core.ports import ModelDelta, ModelFinished, ModelRequest, ModelRetried, TextDelta
@@ -79,9 +73,7 @@ async def test_an_unavailable_model_is_asked_again_until_it_answers():
 async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error_is_raised():
     llm = FakeLLM([[DOWN]] * 4)
     with pytest.raises(ModelUnavailable, match="Down"):
-        async for _ in stream_with_retries(
-            llm, REQUEST, fallbacks=("second",), attempts_max=2, scale_seconds=0.001
-        ):
+        async for _ in stream_with_retries(llm, REQUEST, fallbacks=("second",), attempts_max=2, scale_seconds=0.001):
             pass
     assert llm.asked == ["first", "first", "second", "second"]
 
@@ -89,9 +81,7 @@ async def test_after_the_last_attempt_the_fallbacks_are_asked_and_then_the_error
 @pytest.mark.parametrize("error", [ModelRejected("No."), ContextOverflow("Too long.")])
 @pytest.mark.parametrize("begun", [[], [TextDelta(text="Hi")]])
 @in_virtual_time
-async def test_a_refused_request_goes_to_the_fallback_at_once(
-    begun: list[ModelDelta], error: ModelError
-) -> None:
+async def test_a_refused_request_goes_to_the_fallback_at_once(begun: list[ModelDelta], error: ModelError) -> None:
     llm = FakeLLM([[*begun, error], [FINISHED]])
     told = ModelRetried(text="first refuses the request: trying second")
     assert await read(llm, "second") == [*begun, told, replace(FINISHED, model="second")]
@@ -108,9 +98,7 @@ async def test_a_refused_request_goes_to_the_fallback_at_once(
     ],
 )
 @in_virtual_time
-async def test_if_no_model_answers_the_most_useful_error_is_raised(
-    errors: list[ModelError], raised: str
-) -> None:
+async def test_if_no_model_answers_the_most_useful_error_is_raised(errors: list[ModelError], raised: str) -> None:
     llm = FakeLLM([[one] for one in errors])
     with pytest.raises(ModelError, match=raised):
         async for _ in stream_with_retries(llm, REQUEST, fallbacks=("second",), attempts_max=1):
@@ -122,9 +110,7 @@ async def test_if_no_model_answers_the_most_useful_error_is_raised(
 async def test_an_answer_that_the_service_cannot_read_is_left_to_its_model() -> None:
     llm = FakeLLM([[AnswerRejected("No.")], [FINISHED]])
     with pytest.raises(AnswerRejected):
-        async for _ in stream_with_retries(
-            llm, REQUEST, fallbacks=("second",), scale_seconds=0.001
-        ):
+        async for _ in stream_with_retries(llm, REQUEST, fallbacks=("second",), scale_seconds=0.001):
             pass
     assert llm.asked == ["first"]
 
@@ -152,16 +138,12 @@ async def test_a_wait_beyond_the_deadline_goes_straight_to_the_fallback():
 
 
 HI = TextDelta(text="Hi")
-BROKEN = ModelRetried(
-    text="The model stopped answering in the middle: attempt 2 of 6, 0 s",
-)
+BROKEN = ModelRetried(text="The model stopped answering in the middle: attempt 2 of 6, 0 s")
 NEXT_MODEL = ModelRetried(text="first stopped answering in the middle: trying second")
 
 
 @in_virtual_time
-async def test_an_answer_that_breaks_off_starts_over_and_the_fallback_follows_the_second_one() -> (
-    None
-):
+async def test_an_answer_that_breaks_off_starts_over_and_the_fallback_follows_the_second_one() -> None:
     llm = FakeLLM([[HI, DOWN], [HI, DOWN], [HI, FINISHED]])
     got = await read(llm, "second")
     second = [replace(HI, model="second"), replace(FINISHED, model="second")]
@@ -206,9 +188,7 @@ async def test_an_answer_that_begins_late_may_pause() -> None:
 
 @pytest.mark.parametrize("fallbacks", [(), ("second",)])
 @in_virtual_time
-async def test_a_model_that_shows_signs_of_life_is_not_asked_again(
-    fallbacks: tuple[str, ...],
-) -> None:
+async def test_a_model_that_shows_signs_of_life_is_not_asked_again(fallbacks: tuple[str, ...]) -> None:
     """The signs go on for longer than a silent model has, with a fallback as well."""
     llm = FakeLLM([[*SIGNS * 3, HI, FINISHED]])
     got = await read(llm, *fallbacks, deadline_seconds=1.0)
@@ -310,7 +290,5 @@ async def test_who_asks_is_told_of_signs_of_life_too() -> None:
         ({}, None),
     ],
 )
-def test_the_wait_that_a_service_asks_for_is_read(
-    told: dict[str, str], seconds: float | None
-) -> None:
+def test_the_wait_that_a_service_asks_for_is_read(told: dict[str, str], seconds: float | None) -> None:
     assert parse_retry_after(told) == seconds

@@ -26,9 +26,7 @@ PIECES = [
     "<ask>",
 ]
 ANSWERS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
-LISTED = (
-    "A list. Plan:\n1. ```bash\n   ls -la\n   ```\n2. Tell them.\n</think>\n\nHere is the list."
-)
+LISTED = "A list. Plan:\n1. ```bash\n   ls -la\n   ```\n2. Tell them.\n</think>\n\nHere is the list."
 QUESTION = "Okay, the user wants 2+2.\n"
 
 
@@ -84,28 +82,16 @@ def told(*pieces: str) -> tuple[str, str]:
         ("<|channel>thought\nHm.<channel|>Yes.", "\nHm.", "Yes."),
         ("<|channel>thought\n<channel|>Yes.", "\n", "Yes."),
         ("Hm.<|END_THINKING|>Yes.", "Hm.", "Yes."),
-        (
-            "Cohere writes `<|END_THINKING|>` <|x|> there.",
-            "",
-            "Cohere writes `<|END_THINKING|>` <|x|> there.",
-        ),
+        ("Cohere writes `<|END_THINKING|>` <|x|> there.", "", "Cohere writes `<|END_THINKING|>` <|x|> there."),
         ("analysisThey say hi.assistantfinalHi there.", "They say hi.", "Hi there."),
-        (
-            "analysisA.assistantanalysisB.assistantfinalC. The assistant is done.",
-            "A.B.",
-            "C. The assistant is done.",
-        ),
+        ("analysisA.assistantanalysisB.assistantfinalC. The assistant is done.", "A.B.", "C. The assistant is done."),
         ("analysisHm.assistantcommentaryI look.assistantfinalSo.", "Hm.", "I look.So."),
         (
             'analysisHm.assistantcommentary to=functions.x json{"a": 1}',
             "Hm.",
             '<|channel|>commentary to=functions.x json{"a": 1}',
         ),
-        (
-            "analysisReport.pdf is attached.",
-            "Report.pdf is attached.",
-            "analysisReport.pdf is attached.",
-        ),
+        ("analysisReport.pdf is attached.", "Report.pdf is attached.", "analysisReport.pdf is attached."),
         ("analysis of it", "", "analysis of it"),
         ("analysis", "", "analysis"),
         ("The list is [1, 2] and a[think].", ".", "The list is [1, 2] and a[think]."),
@@ -137,9 +123,7 @@ def test_a_long_thought_in_the_middle_is_not_held_back_for_ever() -> None:
     assert any(thoughts.read("x" * 1_000) for _ in range(100))
 
 
-@pytest.mark.parametrize(
-    "piece", ["<", "</think>", "`", "[/THINK] x", "<think>", "\n```\n", "analysisA", "assistant"]
-)
+@pytest.mark.parametrize("piece", ["<", "</think>", "`", "[/THINK] x", "<think>", "\n```\n", "analysisA", "assistant"])
 def test_many_marks_are_read_in_linear_time(piece: str) -> None:
     began = time.process_time()
     thoughts = ThinkingReader()

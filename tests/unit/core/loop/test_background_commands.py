@@ -9,12 +9,7 @@ from core.domain.events import AgentEvent, CommandEnded, ToolFinished, ToolProgr
 from core.domain.messages import Message
 from core.loop import calls as calls_module
 from core.tools import shell as shell_module
-from core.tools.shell import (
-    check_command_output,
-    execute_command,
-    exit_code_of,
-    terminate_command,
-)
+from core.tools.shell import check_command_output, execute_command, exit_code_of, terminate_command
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal
 from tests.fakes.streamed_model import Played, StreamedModel, calls, text
@@ -77,9 +72,7 @@ async def test_a_command_is_waited_for_and_then_becomes_a_background_job_of_whic
         terminal.print("short and done\n")
         return 0
 
-    world.sandboxes = MemorySandboxes(
-        {"short": short, "build": world.build, "finish": world.finish}
-    )
+    world.sandboxes = MemorySandboxes({"short": short, "build": world.build, "finish": world.finish})
     plain = [calls(("execute_command", json.dumps({"command": one}))) for one in ("short", "build")]
     run = await world.run(*plain, shell("finish", "other", 1), shell("short", "third"), text("ok"))
     first, second = [str(one.content) for one in run.log.messages if one.type == "tool"][:2]
@@ -132,9 +125,7 @@ async def test_people_are_told_how_a_background_command_ended() -> None:
     ]
 
 
-async def test_a_long_command_tells_how_long_it_runs_and_what_it_printed_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_long_command_tells_how_long_it_runs_and_what_it_printed_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls_module, "PROGRESS_AFTER_SECONDS", 0.03)
     monkeypatch.setattr(calls_module, "PROGRESS_SECONDS", 0.01)
     monkeypatch.setattr(shell_module, "LOOK_SECONDS", 0.01)
@@ -172,7 +163,5 @@ async def test_a_long_command_tells_how_long_it_runs_and_what_it_printed_last(
         ("execute_command", None, None),
     ],
 )
-def test_the_exit_code_is_read_from_the_last_line(
-    name: str, output: str | None, code: int | None
-) -> None:
+def test_the_exit_code_is_read_from_the_last_line(name: str, output: str | None, code: int | None) -> None:
     assert exit_code_of(name, {"output": output}) == code

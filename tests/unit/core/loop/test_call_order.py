@@ -21,21 +21,8 @@ from core.tasks import StopSwitch
 from core.tools.browser.navigation import browser_screenshot
 from core.tools.catalogue import build_tool_set
 from core.tools.shell import execute_command
-from core.tools.tool import (
-    PreparedCall,
-    Strategy,
-    ToolContext,
-    ToolOutput,
-    ToolSet,
-    must_wait_for,
-    prepare_call,
-)
-from core.tools.workspace.files import (
-    create_file,
-    delete_file,
-    full_file_rewrite,
-    str_replace,
-)
+from core.tools.tool import PreparedCall, Strategy, ToolContext, ToolOutput, ToolSet, must_wait_for, prepare_call
+from core.tools.workspace.files import create_file, delete_file, full_file_rewrite, str_replace
 from core.tools.workspace.reading import read_file
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Script, Terminal
@@ -60,9 +47,7 @@ DIALECTS = st.sampled_from([NativeDialect(), XmlDialect(), ReactDialect()])
 
 def written(answered: list[Call], dialect: Dialect) -> str:
     if dialect.name == "react":
-        return "\n".join(
-            f"Action: {name}\nAction Input: {json.dumps(given)}" for name, given in answered
-        )
+        return "\n".join(f"Action: {name}\nAction Input: {json.dumps(given)}" for name, given in answered)
     return "\n".join(format_call(*one) for one in answered)
 
 
@@ -145,12 +130,7 @@ stop_call: Call = ("execute_command", {"command": "stop", "blocking": True})
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(any_call, max_size=5),
-    st.lists(any_call, max_size=5),
-    st.sampled_from(get_args(Strategy)),
-    DIALECTS,
-)
+@given(st.lists(any_call, max_size=5), st.lists(any_call, max_size=5), st.sampled_from(get_args(Strategy)), DIALECTS)
 def test_a_stop_leaves_what_the_calls_with_results_did_and_nothing_else(
     before: list[Call], after: list[Call], strategy: Strategy, dialect: Dialect
 ) -> None:
@@ -195,9 +175,7 @@ def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> N
     build = prepared("execute_command", command="make", session_name="build")
     edit = prepared("create_file", file_path="a.py", file_contents="")
     assert overlapping("parallel", build, prepared("execute_command", command="ls"))
-    assert not overlapping(
-        "parallel", build, prepared("check_command_output", session_name="build")
-    )
+    assert not overlapping("parallel", build, prepared("check_command_output", session_name="build"))
     assert not overlapping("parallel", edit, build)
     assert not overlapping("parallel", build, prepared("complete"))
 

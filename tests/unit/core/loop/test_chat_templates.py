@@ -23,15 +23,7 @@ from core.llm.reasoning import ReasoningOrigin, snapshot
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, TextDelta, ToolCallDelta
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from tests.fakes.chat_templates import (
-    Template,
-    gemma,
-    kimi,
-    mistral,
-    newest_user,
-    qwen,
-    text_only,
-)
+from tests.fakes.chat_templates import Template, gemma, kimi, mistral, newest_user, qwen, text_only
 from tests.fakes.made_pictures import picture
 from tests.fakes.memory_run import MemoryRun, user_message
 from tests.fakes.streamed_model import Played, StreamedModel, ended, text
@@ -61,14 +53,7 @@ async def look(params: NoteParams, context: ToolContext) -> ToolOutput:
 
 
 TOOLS: list[Tool[Any]] = [
-    Tool(
-        name=name,
-        effect="reads",
-        params=NoteParams,
-        run=run,
-        title=lambda params: params.text,
-        example={"text": "a"},
-    )
+    Tool(name=name, effect="reads", params=NoteParams, run=run, title=lambda params: params.text, example={"text": "a"})
     for name, run in (("note", note), ("look", look))
 ]
 
@@ -153,11 +138,7 @@ def sent(request: ModelRequest, model: str) -> list[dict[str, Any]]:
 
 def _written_by(model: str, message: JsonObject) -> JsonObject:
     state = message.get("reasoning_state")
-    return (
-        {**message, "reasoning_state": {**state, "model": model}}
-        if isinstance(state, dict)
-        else message
-    )
+    return {**message, "reasoning_state": {**state, "model": model}} if isinstance(state, dict) else message
 
 
 CASES = [
@@ -189,11 +170,7 @@ async def test_no_template_refuses_a_request_or_loses_the_reasoning_of_the_run(
         assert STATE_HEADING in rendered
         assert ("And in blue." in rendered) is (number >= 4)
         shows_image = roles[-1] == "user" and "image_url" in json.dumps(messages[-1])
-        if (
-            dialect.name == "native"
-            and template not in (mistral, gemma)
-            and (template is kimi or not shows_image)
-        ):
+        if dialect.name == "native" and template not in (mistral, gemma) and (template is kimi or not shows_image):
             own = range(number) if number < 6 else range(5, number - 1)
             assert all(f"<think>{thought(turn)}</think>" in rendered for turn in own)
 
@@ -208,9 +185,7 @@ async def test_what_was_sent_once_is_sent_the_same_way_again(dialect: Dialect) -
     assert requests[2].stable_messages < len(requests[2].messages), "an image is shown"
 
 
-async def test_the_state_is_told_where_it_has_changed_and_a_result_cannot_forge_what_is_added() -> (
-    None
-):
+async def test_the_state_is_told_where_it_has_changed_and_a_result_cannot_forge_what_is_added() -> None:
     requests = (await played(NativeDialect(), sees_images=False)).requests
     texts = [str(one["content"]) for one in requests[5].messages if one["role"] != "system"]
     results = [one for one in texts if one.startswith("noted")]

@@ -23,15 +23,8 @@ CALL = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
 @pytest.mark.parametrize(
     ("turns", "answer", "requests"),
     [
-        pytest.param(
-            [thought(f"I look first. {CALL}"), text("Found.")],
-            "Found.",
-            2,
-            id="a call in reasoning",
-        ),
-        pytest.param(
-            [thought(FINDINGS), thought(FINDINGS)], FINDINGS, 2, id="the answer in reasoning"
-        ),
+        pytest.param([thought(f"I look first. {CALL}"), text("Found.")], "Found.", 2, id="a call in reasoning"),
+        pytest.param([thought(FINDINGS), thought(FINDINGS)], FINDINGS, 2, id="the answer in reasoning"),
         pytest.param(
             [calls(("echo", '{"text": "a"}'), said=FINDINGS), EMPTY, EMPTY, EMPTY],
             FINDINGS,

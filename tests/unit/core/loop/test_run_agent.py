@@ -32,13 +32,7 @@ async def run_echo(params: Echo, _context: ToolContext) -> str:
     return f"echo {params.text}"
 
 
-echo = Tool(
-    name="echo",
-    effect="reads",
-    params=Echo,
-    run=run_echo,
-    title=lambda params: f"echo {params.text}",
-)
+echo = Tool(name="echo", effect="reads", params=Echo, run=run_echo, title=lambda params: f"echo {params.text}")
 
 
 def finished(end: object) -> RunFinished:
@@ -137,9 +131,7 @@ async def test_an_answer_is_continued_no_more_often_than_the_policy_says(limit: 
     assert end.finish_reason == "length"
 
 
-async def test_a_call_that_a_native_model_writes_as_text_is_run_and_nothing_of_it_is_posted() -> (
-    None
-):
+async def test_a_call_that_a_native_model_writes_as_text_is_run_and_nothing_of_it_is_posted() -> None:
     written = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
     model = StreamedModel([text(*pieces(f"I look.\n{written}")), text("Done.")])
     run = MemoryRun(model, tools=[echo])
@@ -254,10 +246,7 @@ async def test_calls_that_a_stop_keeps_from_starting_have_results(dialect: Diale
 async def test_a_budget_ends_the_run_before_the_next_model_call() -> None:
     run = MemoryRun(StreamedModel([]), budget_error=BudgetExceeded("The budget is used up."))
     end = finished(await run.start("go"))
-    assert (end.finish_reason, end.message) == (
-        "budget",
-        "The budget is used up. Nothing was done in this run.",
-    )
+    assert (end.finish_reason, end.message) == ("budget", "The budget is used up. Nothing was done in this run.")
     assert run.model.requests == []
 
 

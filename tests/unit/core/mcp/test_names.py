@@ -33,9 +33,7 @@ def test_a_tool_named_like_one_of_ours_takes_nobodys_place() -> None:
     server=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", fullmatch=True),
     seed=st.randoms(use_true_random=False),
 )
-def test_any_names_are_fit_and_do_not_depend_on_the_order(
-    tools: list[str], server: str, seed: random.Random
-) -> None:
+def test_any_names_are_fit_and_do_not_depend_on_the_order(tools: list[str], server: str, seed: random.Random) -> None:
     names = tool_names(server, tools)
     assert set(names) == set(tools)
     assert len(set(names.values())) == len(tools)

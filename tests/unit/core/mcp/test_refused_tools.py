@@ -7,13 +7,7 @@ import pytest
 from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject
 from core.mcp.arguments import arguments_model
-from core.mcp.refused_tools import (
-    TOOLS_MAX,
-    RefusedTools,
-    find_refused_tool,
-    fit_tools,
-    without_refused_tools,
-)
+from core.mcp.refused_tools import TOOLS_MAX, RefusedTools, find_refused_tool, fit_tools, without_refused_tools
 from core.ports import ModelDelta, ModelRequest, TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import Tool, ToolContext
@@ -31,16 +25,10 @@ TOOLS = (function("ask"), function("mcp_a_one"), function("mcp_a_two"))
 @pytest.mark.parametrize(
     ("detail", "name"),
     [
-        (
-            "400 Invalid schema for function 'mcp_a_two': In context=('properties', 'x')",
-            "mcp_a_two",
-        ),
+        ("400 Invalid schema for function 'mcp_a_two': In context=('properties', 'x')", "mcp_a_two"),
         ("400 tools.1.custom.input_schema: JSON schema is invalid", "mcp_a_one"),
         ("400 Invalid 'tools[2].function.parameters': expected an object", "mcp_a_two"),
-        (
-            "400 GenerateContentRequest.tools[0].function_declarations[1].parameters.properties: empty",
-            "mcp_a_one",
-        ),
+        ("400 GenerateContentRequest.tools[0].function_declarations[1].parameters.properties: empty", "mcp_a_one"),
         ("400 Invalid schema for function 'ask': no", None),
         ("400 tools.0.custom.name: no", None),
         ("400 tools.9.custom.name: no", None),
@@ -96,8 +84,7 @@ def test_own_tools_come_first_where_not_all_fit() -> None:
 
     params = arguments_model("t", "Does it.", WHOLE, WHOLE)
     more = [
-        Tool(name=f"a_{n:03}", effect="reads", params=params, run=run, title=lambda _params: "t")
-        for n in range(200)
+        Tool(name=f"a_{n:03}", effect="reads", params=params, run=run, title=lambda _params: "t") for n in range(200)
     ]
     fit = fit_tools(build_tool_set().with_tools(more))
     assert len(fit.tools) == TOOLS_MAX

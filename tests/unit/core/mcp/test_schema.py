@@ -12,12 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from core.domain.messages import JsonObject
 from core.mcp.arguments import arguments_model, find_problems
-from core.mcp.schema_cleaning import (
-    UnusableSchema,
-    clean_schema,
-    rename_parameters,
-    split_for_providers,
-)
+from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 from tests.fakes.cpu_seconds import seconds_of
 
@@ -56,10 +51,7 @@ def test_the_whole_schema_reaches_the_model() -> None:
     ("raw", "cleaned"),
     [
         ({}, {"type": "object", "properties": {}}),
-        (
-            {"properties": {"a": True, "b": False}},
-            {"type": "object", "properties": {"a": {}, "b": {"not": {}}}},
-        ),
+        ({"properties": {"a": True, "b": False}}, {"type": "object", "properties": {"a": {}, "b": {"not": {}}}}),
         (
             {"type": "object", "properties": {"a": {"type": "strnig", "required": "yes"}}},
             {"type": "object", "properties": {"a": {}}},
@@ -84,20 +76,12 @@ def test_the_whole_schema_reaches_the_model() -> None:
             {"properties": {"a": {"description": "do\u200b\U000e0041 it\x1b[0m" + "!" * 2_000}}},
             {
                 "type": "object",
-                "properties": {
-                    "a": {
-                        "description": "do it[0m"
-                        + "!" * 992
-                        + " [1008 more characters are left out]"
-                    }
-                },
+                "properties": {"a": {"description": "do it[0m" + "!" * 992 + " [1008 more characters are left out]"}},
             },
         ),
     ],
 )
-def test_what_breaks_the_rules_goes_and_the_rest_stays(
-    raw: dict[str, Any], cleaned: dict[str, Any]
-) -> None:
+def test_what_breaks_the_rules_goes_and_the_rest_stays(raw: dict[str, Any], cleaned: dict[str, Any]) -> None:
     assert clean_schema(raw) == cleaned
 
 
@@ -123,16 +107,12 @@ def test_what_no_model_could_use_is_refused(raw: object, why: str) -> None:
 
 
 def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
-    schema = clean_schema(
-        {"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
-    )
+    schema = clean_schema({"properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})
     shown, said = split_for_providers(schema)
     assert shown == {"type": "object", "properties": {"a": {}, "b": {}}}
     assert '{"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}' in said
     assert find_problems(schema, {"b": 1}) == []
-    assert find_problems(schema, {}) == [
-        "arguments: fits none of the allowed forms (a: is missing or b: is missing)"
-    ]
+    assert find_problems(schema, {}) == ["arguments: fits none of the allowed forms (a: is missing or b: is missing)"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +125,7 @@ def test_combinations_at_the_top_are_told_in_words_and_still_checked() -> None:
         ({"kind": "a", "name": ""}, ["name: should have at least 1 characters"]),
         (
             {"kind": "a", "many": [1, "2"]},
-            [
-                "many.1: fits none of the allowed forms (many.1: should be integer or many.1: should be null)"
-            ],
+            ["many.1: fits none of the allowed forms (many.1: should be integer or many.1: should be null)"],
         ),
     ],
 )
@@ -175,9 +153,7 @@ def test_a_schema_that_wants_endless_work_gets_little(schema: dict[str, Any]) ->
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, "", "a", "bb"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
     max_leaves=6,
 )
 
@@ -186,12 +162,8 @@ def schemas() -> st.SearchStrategy[Any]:
     leaves = st.fixed_dictionaries(
         {},
         optional={
-            "type": st.sampled_from(
-                ["object", "array", "string", "integer", "number", "boolean", "null"]
-            )
-            | st.lists(
-                st.sampled_from(["object", "array", "string", "integer"]), min_size=1, unique=True
-            ),
+            "type": st.sampled_from(["object", "array", "string", "integer", "number", "boolean", "null"])
+            | st.lists(st.sampled_from(["object", "array", "string", "integer"]), min_size=1, unique=True),
             "enum": st.lists(VALUES, min_size=1, max_size=3),
             "const": VALUES,
             "minimum": st.integers(-2, 2),
@@ -257,21 +229,13 @@ def test_parameters_with_names_that_providers_reject_are_renamed_and_mapped_back
     assert schema["anyOf"] == [{"required": ["first_name_2"]}]
     made = arguments_model("t", "d", schema, schema, originals)
     given: dict[str, JsonValue] = {"filter_2": "a", "filter": "b", "first_name_2": "c"}
-    assert made.model_validate(given).as_sent() == {
-        "$filter": "a",
-        "filter": "b",
-        "first name": "c",
-    }
+    assert made.model_validate(given).as_sent() == {"$filter": "a", "filter": "b", "first name": "c"}
 
 
 def test_null_for_an_optional_parameter_means_that_it_is_not_given() -> None:
     schema = clean_schema(
         {
-            "properties": {
-                "a": {"type": "string"},
-                "b": {"type": ["string", "null"]},
-                "c": {"type": "string"},
-            },
+            "properties": {"a": {"type": "string"}, "b": {"type": ["string", "null"]}, "c": {"type": "string"}},
             "required": ["c"],
         }
     )
@@ -319,9 +283,7 @@ def test_a_pattern_that_is_slow_to_compile_holds_up_nobody(flags: str) -> None:
 
     def clean() -> None:
         pattern = flags + "[\x00-\uffff]" * 190 + str(next(numbers))
-        raw: JsonObject = {
-            "properties": {"a": {"pattern": pattern}, "b": {"pattern": f"({pattern}"}}
-        }
+        raw: JsonObject = {"properties": {"a": {"pattern": pattern}, "b": {"pattern": f"({pattern}"}}}
         assert clean_schema(raw)["properties"] == {"a": {"pattern": pattern}, "b": {}}
 
     assert seconds_of(clean, seconds_max=0.1) <= 0.1

@@ -32,11 +32,7 @@ servers:
 
 def test_a_whole_file_is_read() -> None:
     files, search, old = parse_servers(WHOLE, {"KEY": "k", "TOKEN": "tttt"})
-    assert (files.transport, files.command, files.args) == (
-        "stdio",
-        "python",
-        ("-m", "files", "--key=k"),
-    )
+    assert (files.transport, files.command, files.args) == ("stdio", "python", ("-m", "files", "--key=k"))
     assert files.env == {"TOKEN": "tttt", "PORT": "8080", "DEBUG": "true", "HOME": "/srv"}
     assert (files.enabled_tools, files.needs_approval) == (("read_*",), "writes")
     assert (search.transport, search.headers) == ("http", {"Authorization": "Bearer tttt"})
@@ -69,10 +65,7 @@ def test_no_secret_stands_in_what_a_server_is_printed_as() -> None:
     [
         ("{}", "a server over http needs a url"),
         ("{command: x, transport: http}", "a server over http needs a url"),
-        (
-            "{command: x, url: 'http://h'}",
-            "url, headers and oauth belong to sse and http, not to stdio",
-        ),
+        ("{command: x, url: 'http://h'}", "url, headers and oauth belong to sse and http, not to stdio"),
         ("{url: 'http://h', env: {A: b}}", "command, args, env and cwd belong to stdio"),
         ("{url: 'file:///etc'}", "url: it must be an address that starts with http:// or https://"),
         ("{command: x, args: y}", "args: Input should be a valid tuple"),
@@ -141,8 +134,7 @@ def test_a_file_is_read_and_one_that_is_not_there_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize("secret", ["/9j4AAQSkZJRg+x", ".s3cret-of-ours", "~tilde-secret"])
 def test_a_secret_that_looks_like_a_path_is_redacted(secret: str) -> None:
     [server] = parse_servers(
-        f"servers: {{a: {{command: x, env: {{API_KEY: '{secret}', OTHER: '${{KEY}}'}}}}}}",
-        {"KEY": f"{secret}2"},
+        f"servers: {{a: {{command: x, env: {{API_KEY: '{secret}', OTHER: '${{KEY}}'}}}}}}", {"KEY": f"{secret}2"}
     )
     assert secret_values(server) == (f"{secret}2", secret)
 
@@ -150,8 +142,7 @@ def test_a_secret_that_looks_like_a_path_is_redacted(secret: str) -> None:
 def test_secrets_in_an_address_are_redacted() -> None:
     key = "abc%2Fdefghi"
     [server] = parse_servers(
-        f"servers: {{a: {{url: 'https://me:pass-word@h.example/mcp?page=10000000&api_key={key}'}}}}",
-        {},
+        f"servers: {{a: {{url: 'https://me:pass-word@h.example/mcp?page=10000000&api_key={key}'}}}}", {}
     )
     assert secret_values(server) == (key, "abc/defghi", "pass-word")
 

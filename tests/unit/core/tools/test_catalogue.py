@@ -60,8 +60,7 @@ PARAMETERS = {
     "browser_send_keys": "keys*",
     "browser_get_dropdown_options": "index*",
     "browser_select_dropdown_option": "index* text*",
-    "browser_drag_drop": "element_source element_target"
-    " coord_source_x coord_source_y coord_target_x coord_target_y",
+    "browser_drag_drop": "element_source element_target coord_source_x coord_source_y coord_target_x coord_target_y",
     "browser_answer_dialog": "accept* text",
     "browser_upload_file": "file_path* index*",
     "browser_download": "index url",
@@ -127,14 +126,8 @@ def test_one_definition_gives_the_native_schema() -> None:
     assert function["parameters"] == snapshot(
         {
             "properties": {
-                "file_path": {
-                    "description": "Path relative to /workspace.",
-                    "type": "string",
-                },
-                "old_str": {
-                    "description": "The text to replace.",
-                    "type": "string",
-                },
+                "file_path": {"description": "Path relative to /workspace.", "type": "string"},
+                "old_str": {"description": "The text to replace.", "type": "string"},
                 "new_str": {"description": "The text to put there.", "type": "string"},
             },
             "required": ["file_path", "old_str", "new_str"],
@@ -240,11 +233,7 @@ def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
         ("read_file", {"filePath": "a", "limit": "3"}, {"start_line": 1, "end_line": 3}),
         ("create_file", {"path": "a", "content": {"b": 1}}, {"file_contents": '{"b": 1}'}),
         ("create_file", {"file": "a", "content": ["x", "y"]}, {"file_contents": "x\ny"}),
-        (
-            "str_replace",
-            {"file_path": "a", "old_string": "1", "new_string": 2},
-            {"old_str": "1", "new_str": "2"},
-        ),
+        ("str_replace", {"file_path": "a", "old_string": "1", "new_string": 2}, {"old_str": "1", "new_str": "2"}),
         (
             "scrape_webpage",
             {"urls": ["https://a.example", "https://b.example"]},
@@ -254,9 +243,7 @@ def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
         ("no_reply", {"reason": "not for me"}, {}),
     ],
 )
-def test_arguments_under_other_names_are_understood(
-    name: str, given: JsonObject, read: JsonObject
-) -> None:
+def test_arguments_under_other_names_are_understood(name: str, given: JsonObject, read: JsonObject) -> None:
     params = prepare_call(name, given, ToolSet(all_tools())).params.model_dump(mode="json")
     assert {key: params[key] for key in read} == read
 
@@ -270,8 +257,6 @@ def test_arguments_under_other_names_are_understood(
         ("complete", {"text": "Done.", "status": "ok"}),
     ],
 )
-def test_an_argument_that_nobody_knows_is_refused_with_those_that_there_are(
-    name: str, given: JsonObject
-) -> None:
+def test_an_argument_that_nobody_knows_is_refused_with_those_that_there_are(name: str, given: JsonObject) -> None:
     with pytest.raises(ToolError, match=f"{name} has no parameter '.*Its parameters are: "):
         prepare_call(name, given, ToolSet(all_tools()))

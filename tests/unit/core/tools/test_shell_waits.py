@@ -7,12 +7,7 @@ from core.tools.shell import ExecuteParams
 
 @pytest.mark.parametrize(
     ("given", "seconds"),
-    [
-        ({}, 10),
-        ({"blocking": True}, 60),
-        ({"timeout": 0}, 0),
-        ({"timeout": 300, "blocking": True}, 300),
-    ],
+    [({}, 10), ({"blocking": True}, 60), ({"timeout": 0}, 0), ({"timeout": 300, "blocking": True}, 300)],
 )
 def test_a_command_is_waited_for_ten_seconds_unless_the_call_says_otherwise(
     given: dict[str, int], seconds: int

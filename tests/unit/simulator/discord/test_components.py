@@ -17,9 +17,7 @@ def codes(tree: object) -> list[str]:
     return own + [code for key, node in tree.items() if key != "_errors" for code in codes(node)]
 
 
-def checked(
-    components: object, *, is_v2: bool = True, filenames: tuple[str, ...] = ()
-) -> list[str]:
+def checked(components: object, *, is_v2: bool = True, filenames: tuple[str, ...] = ()) -> list[str]:
     errors = FormErrors()
     check_components(errors, components, is_v2=is_v2, filenames=frozenset(filenames))
     return codes(errors.tree)
@@ -64,10 +62,7 @@ BAD = [
     ([text("x" * 4001)], "BASE_TYPE_BAD_LENGTH"),
     ([text("x" * 2001), text("x" * 2000)], "COMPONENT_DISPLAYABLE_TEXT_SIZE_EXCEEDED"),
     ([text() for _ in range(41)], "COMPONENT_MAX_TOTAL_COMPONENTS_EXCEEDED"),
-    (
-        [row(*[button(f"{n}{m}") for m in "abcde"]) for n in range(7)],
-        "COMPONENT_MAX_TOTAL_COMPONENTS_EXCEEDED",
-    ),
+    ([row(*[button(f"{n}{m}") for m in "abcde"]) for n in range(7)], "COMPONENT_MAX_TOTAL_COMPONENTS_EXCEEDED"),
     ([{"type": 99}], "UNION_TYPE_CHOICES"),
     ([button()], "UNION_TYPE_CHOICES"),
     (["text"], "DICT_TYPE_CONVERT"),
@@ -127,9 +122,7 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ["type", "components", "custom_id", "options", "style", "items", "label"]
-            ),
+            st.sampled_from(["type", "components", "custom_id", "options", "style", "items", "label"]),
             inner,
             max_size=5,
         )
@@ -165,10 +158,7 @@ def test_modals_that_discord_takes() -> None:
     radio = {"type": 21, "custom_id": "r", "options": select("a", "b")["options"]}
     boxes = {"type": 22, "custom_id": "c", "options": select("a")["options"]}
     upload = {"type": 19, "custom_id": "u", "max_values": 3}
-    assert (
-        modal(label(radio), label(boxes), label({"type": 23, "custom_id": "x"}), label(upload))
-        == []
-    )
+    assert modal(label(radio), label(boxes), label({"type": 23, "custom_id": "x"}), label(upload)) == []
 
 
 @pytest.mark.parametrize(
@@ -189,10 +179,7 @@ def test_modals_that_discord_takes() -> None:
         (modal(label(select("a", disabled=True))), "COMPONENT_DISABLED_IN_MODAL"),
         (modal(row(field())), "BASE_TYPE_REQUIRED"),
         (modal(row(field(label="a"), field(label="b", custom_id="g"))), "BASE_TYPE_BAD_LENGTH"),
-        (
-            modal(label({"type": 21, "custom_id": "r", "options": select("a")["options"]})),
-            "BASE_TYPE_BAD_LENGTH",
-        ),
+        (modal(label({"type": 21, "custom_id": "r", "options": select("a")["options"]})), "BASE_TYPE_BAD_LENGTH"),
         (modal({"type": 17, "components": []}), "UNION_TYPE_CHOICES"),
     ],
 )

@@ -23,9 +23,7 @@ KEYS = (
 NUMBERS = st.sampled_from([0, 1, 2, 3, 9, 10, 11, 12, 13, 14, 17, 18, COMPONENTS_V2, -1, 1 << 70])
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=4) | st.floats(allow_nan=False),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
     max_leaves=25,
 )
 BODIES = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8)

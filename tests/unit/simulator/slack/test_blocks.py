@@ -176,9 +176,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("block", "sentence", "place"), BAD)
-def test_a_broken_rule_is_named_with_its_place(
-    block: dict[str, Any], sentence: str, place: str
-) -> None:
+def test_a_broken_rule_is_named_with_its_place(block: dict[str, Any], sentence: str, place: str) -> None:
     with pytest.raises(Refused) as refusal:
         check_message_blocks([block])
     assert refusal.value.code == "invalid_blocks"
@@ -239,8 +237,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(["type", "text", "elements", "fields", "title", "tasks", "accessory"]),
-            inner
-            | st.sampled_from(["section", "plan", "mrkdwn", "actions", "rich_text", "button"]),
+            inner | st.sampled_from(["section", "plan", "mrkdwn", "actions", "rich_text", "button"]),
             max_size=4,
         )
     ),

@@ -34,9 +34,7 @@ NAMES = st.sampled_from(
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(METHODS)), st.dictionaries(NAMES, JSON, max_size=6), st.data())
-async def test_any_argument_is_taken_or_refused(
-    method: str, arguments: dict[str, Any], data: st.DataObject
-) -> None:
+async def test_any_argument_is_taken_or_refused(method: str, arguments: dict[str, Any], data: st.DataObject) -> None:
     slack = SlackSimulator(settings=SlackSettings(rate_scale=0, subscriptions=()))
     root = await slack.say("alice", "general", "hi")
     channel = slack.channel("general").channel_id

@@ -6,14 +6,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from simulator.threadbench.checks import (
-    Check,
-    FinalState,
-    HandedFile,
-    Post,
-    ToolUse,
-    find_problems,
-)
+from simulator.threadbench.checks import Check, FinalState, HandedFile, Post, ToolUse, find_problems
 from simulator.threadbench.files import build_file, read_text
 
 TABLE = b"region,total\nNorth,2950.75\nSouth,10\n"
@@ -113,11 +106,7 @@ def test_a_check_has_exactly_one_kind(check: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "text"),
     [
-        (
-            "a.pdf",
-            {"pdf": [["Rules", "A key (lost) costs 45"], ["Noise"]]},
-            "A key (lost) costs 45",
-        ),
+        ("a.pdf", {"pdf": [["Rules", "A key (lost) costs 45"], ["Noise"]]}, "A key (lost) costs 45"),
         ("a.docx", {"docx": ["One", "Zwei für drei"]}, "Zwei für drei"),
         ("a.xlsx", {"xlsx": {"S": [["team", "usd"], ["Design", 4600]]}}, "Design,4600"),
         ("a.txt", {"repeat": ["line", 3]}, "line\nline\nline\n"),

@@ -2,12 +2,7 @@
 
 import pytest
 
-from simulator.threadbench.page import (
-    comparison_lines,
-    comparison_page,
-    result_page,
-    summary_lines,
-)
+from simulator.threadbench.page import comparison_lines, comparison_page, result_page, summary_lines
 from simulator.threadbench.results import Attempt, EvalResult, TaskResult, compare
 
 FAILED = Attempt(problems=("no reply",), turns=2, seconds=3)

@@ -81,9 +81,7 @@ def test_a_folder_of_your_own_holds_tasks_with_files_beside_them(tmp_path: Path)
         (("title", "\ttitle"), "cannot be read"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_task_is_named(
-    tmp_path: Path, change: tuple[str, str], problem: str
-) -> None:
+def test_a_mistake_in_a_task_is_named(tmp_path: Path, change: tuple[str, str], problem: str) -> None:
     with pytest.raises(TaskInvalid, match="greeting") as raised:
         load_tasks(write(tmp_path, VALID.replace(*change)))
     assert problem in str(raised.value)

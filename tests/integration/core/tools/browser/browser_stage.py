@@ -113,10 +113,7 @@ class BrowserStage:
             await self.put(f"site/{name}", f"<!doctype html><meta charset=utf-8>{page}".encode())
         await self.put("server.py", SERVER.encode())
         started = await self.sandbox.shell.execute(
-            "cd /workspace/site && python3 ../server.py",
-            session="site",
-            folder=None,
-            timeout_seconds=0,
+            "cd /workspace/site && python3 ../server.py", session="site", folder=None, timeout_seconds=0
         )
         while "up" not in started.output:
             assert started.exit_code is None, started.output

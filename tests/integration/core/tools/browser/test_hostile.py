@@ -20,9 +20,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: Br
         number, _, rest = line[1:].partition("] <button> ")
         assert number.isdecimal()
         assert "\n" not in line
-        assert isinstance(
-            json.loads(rest), str
-        )  # all the page's own words are inside one pair of quotes
+        assert isinstance(json.loads(rest), str)  # all the page's own words are inside one pair of quotes
     await stage.do("browser_click_element", index=int(stage.lines[0][1:].split("]")[0]))
     assert stage.title == "Safe"
     told = RequestTail(browser=stage.states[-1]).message(sees_images=False)

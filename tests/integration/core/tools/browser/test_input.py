@@ -24,13 +24,9 @@ async def test_an_element_keeps_its_number_and_a_number_its_element(stage: Brows
 
     gone = stage.index("Press")
     await stage.open("second.html")
-    assert not {line.split("]")[0] for line in stage.lines} & {
-        line.split("]")[0] for line in before
-    }
+    assert not {line.split("]")[0] for line in stage.lines} & {line.split("]")[0] for line in before}
     said = await stage.error("browser_click_element", index=gone)
-    assert (
-        said == f"Element [{gone}] is gone: the page has changed. Use a number of the newest list."
-    )
+    assert said == f"Element [{gone}] is gone: the page has changed. Use a number of the newest list."
     assert "There is no element [99999]" in await stage.error("browser_click_element", index=99999)
 
 
@@ -94,8 +90,7 @@ async def test_a_dropdown_is_read_and_chosen_from(stage: BrowserStage) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "title"),
-    [("Enter", "Enter"), ("ctrl+k", "Control+k"), ("Tab Escape", "Escape"), ("down", "ArrowDown")],
+    ("keys", "title"), [("Enter", "Enter"), ("ctrl+k", "Control+k"), ("Tab Escape", "Escape"), ("down", "ArrowDown")]
 )
 async def test_keys_are_pressed(stage: BrowserStage, keys: str, title: str) -> None:
     await stage.open("keys.html")
@@ -109,9 +104,7 @@ async def test_an_unknown_key_is_told_with_examples(stage: BrowserStage) -> None
 
 
 @pytest.mark.parametrize("frame", ["inside.html?same", "inside.html?other"])
-async def test_frames_are_listed_and_used_wherever_they_come_from(
-    stage: BrowserStage, frame: str
-) -> None:
+async def test_frames_are_listed_and_used_wherever_they_come_from(stage: BrowserStage, frame: str) -> None:
     await stage.open("frames.html")
     while len(stage.lines) < 5:  # frames may come late
         await stage.do("browser_wait", seconds=1)
@@ -185,12 +178,7 @@ async def test_dragging_by_selector_and_by_point(stage: BrowserStage) -> None:
     await stage.do("browser_drag_drop", element_source="#thing", element_target="#zone")
     await stage.until_title("Dropped thing")
 
-    await stage.do(
-        "browser_drag_drop",
-        element_source="#follower",
-        coord_target_x=700,
-        coord_target_y=400,
-    )
+    await stage.do("browser_drag_drop", element_source="#follower", coord_target_x=700, coord_target_y=400)
     place = stage.title.split(" ")
     assert place[0] == "At"
     assert abs(int(place[1]) - (700 - 76)) <= 12

@@ -22,9 +22,7 @@ async def chromiums(stage: BrowserStage) -> list[int]:
 
 async def test_a_crash_of_the_browser_is_one_error_and_a_restart(stage: BrowserStage) -> None:
     await stage.open("index.html")
-    await run(
-        stage.sandbox, f"kill -9 {' '.join(map(str, await chromiums(stage)))}", session="look"
-    )
+    await run(stage.sandbox, f"kill -9 {' '.join(map(str, await chromiums(stage)))}", session="look")
 
     said = await stage.error("browser_click_element", index=0)
 
@@ -35,16 +33,13 @@ async def test_a_crash_of_the_browser_is_one_error_and_a_restart(stage: BrowserS
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
-    [("browser_click_element", {"index": 0}), ("browser_wait", {"seconds": 0})],
+    ("tool", "arguments"), [("browser_click_element", {"index": 0}), ("browser_wait", {"seconds": 0})]
 )
 async def test_a_crash_between_two_calls_is_told_to_the_next_one(
     stage: BrowserStage, tool: str, arguments: dict[str, int]
 ) -> None:
     await stage.open("index.html")
-    await run(
-        stage.sandbox, f"kill -9 {' '.join(map(str, await chromiums(stage)))}", session="look"
-    )
+    await run(stage.sandbox, f"kill -9 {' '.join(map(str, await chromiums(stage)))}", session="look")
     await asyncio.sleep(0.5)  # long enough for the server to notice
 
     assert "crashed" in await stage.error(tool, **arguments)
@@ -142,9 +137,7 @@ async def test_an_answer_that_never_comes_ends_the_browser(stage: BrowserStage) 
     assert stage.title == "Start"
 
 
-async def test_without_a_toolbox_the_lack_is_told(
-    stage: BrowserStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_toolbox_the_lack_is_told(stage: BrowserStage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with reachable_folder() as folder:
         monkeypatch.setattr("sandbox.local.programs.REPOSITORY", folder)
         monkeypatch.setattr("sandbox.local.programs.SHARED_FOLDER", folder)

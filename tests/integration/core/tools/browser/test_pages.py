@@ -63,9 +63,7 @@ async def test_a_page_of_the_workspace_opens_without_a_server(stage: BrowserStag
         (f"{SITE}/loop", "it redirects without end"),
     ],
 )
-async def test_what_cannot_be_opened_is_told_with_the_reason(
-    stage: BrowserStage, url: str, said: str
-) -> None:
+async def test_what_cannot_be_opened_is_told_with_the_reason(stage: BrowserStage, url: str, said: str) -> None:
     assert said in await stage.error("browser_navigate_to", url=url)
 
 
@@ -221,9 +219,7 @@ async def test_a_picture_goes_nowhere_but_into_the_workspace(stage: BrowserStage
     refused = await stage.call("browser_screenshot", file_path="page.gif")
     assert "ends in .png or .jpg" in str(refused.result["error"])
     await stage.do("browser_screenshot", file_path="link.png")
-    said = await stage.sandbox.shell.execute(
-        "cat /tmp/kept", session="main", folder=None, timeout_seconds=30
-    )
+    said = await stage.sandbox.shell.execute("cat /tmp/kept", session="main", folder=None, timeout_seconds=30)
     assert said.output.strip() == "kept"
     assert (await stage.get("link.png")).startswith(b"\x89PNG")
 
