@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pydantic import JsonValue
@@ -17,7 +17,6 @@ from core.domain.threads import ThreadInput
 
 NAME_BYTES_MAX = 120
 TEXT_CHARACTERS_MAX = 200_000
-LINE_START_CHARACTERS = 40
 
 
 def full_message_text(message: Message) -> str:
@@ -142,75 +141,3 @@ def safe_name(name: str) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-_TICKS = re.compile("`+")
-_FENCE = re.compile(r"((?:(?:[*+-]|\d{1,9}[.)])\s+)*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
-"""A fence may open after the marks of a list item, but closes in a line of its own."""
-
-
-@dataclass(slots=True)
-class CodeTracker:
-    """Follows whether a streamed Markdown text is inside a code fence or inline code. The work is linear."""
-
-    _fence: str = ""
-    _line_start: str = ""
-    _open_ticks: int = 0
-    _last_ticks: int = 0
-
-    @property
-    def is_code(self) -> bool:
-        """Whether what follows the text so far is code, if the line's last open backticks are closed."""
-        return bool(self._fence) or self._open_ticks != self._last_ticks
-
-    @property
-    def is_fence(self) -> bool:
-        """Whether what follows the text so far is inside a code fence."""
-        return bool(self._fence)
-
-    @property
-    def is_quote(self) -> bool:
-        """Whether the current line is a quotation."""
-        return self._line_start.lstrip().startswith(">")
-
-    @property
-    def is_line_start(self) -> bool:
-        """Whether the current line is still empty."""
-        return not self._line_start.strip()
-
-    def feed(self, text: str) -> None:
-        """Reads the next piece of the text."""
-        *ended, rest = text.split("\n")
-        for line in ended:
-            self._add_to_line(line)
-            self._end_line()
-        self._add_to_line(rest)
-
-    def forget_open_ticks(self) -> None:
-        """Counts the backticks of the current line as text, because nothing closes them."""
-        self._open_ticks = self._last_ticks = 0
-
-    def _end_line(self) -> None:
-        mark = _FENCE.match(self._line_start.strip())
-        if mark and not self._fence:
-            self._fence = mark[2]
-        elif mark and not (mark[1] or mark[3]) and mark[2].startswith(self._fence):
-            self._fence = ""
-        self._line_start = ""
-        self.forget_open_ticks()
-
-    def _add_to_line(self, text: str) -> None:
-        self._line_start = (self._line_start + text[:LINE_START_CHARACTERS])[:LINE_START_CHARACTERS]
-        end = 0
-        for ticks in _TICKS.finditer(text):
-            if ticks.start():
-                self._end_ticks()
-            self._last_ticks += len(ticks.group())
-            end = ticks.end()
-        if end < len(text):
-            self._end_ticks()
-
-    def _end_ticks(self) -> None:
-        if self._last_ticks and self._open_ticks in (0, self._last_ticks):
-            self._open_ticks = 0 if self._open_ticks else self._last_ticks
-        self._last_ticks = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from core.context.message_text import CodeTracker
+from core.context.code_tracker import CodeTracker
 from core.dialects import call_formats
 from core.dialects.call_formats import CallFormat, Tools
 from core.dialects.dialect import CUT_CHARACTERS_MAX, cut_off_call, find_tool_name
@@ -17,14 +17,12 @@ from core.domain.messages import ToolCall
 SHORT_START_CHARACTERS = 2
 """The end of an answer with at most so many characters is shown, although a call may begin like that."""
 _END_CHARACTERS_MAX = 64
-_LINE_CHARACTERS_MAX = 2_000
 _STARTS = (*call_formats.FORMAT_BY_START, *call_formats.CLOSERS)
 _BEGINNINGS = frozenset(one[:size] for one in _STARTS for size in range(1, len(one) + 1))
 # without ASCII, other letters such as the Kelvin sign would count as lower-case ones
 _START = re.compile("|".join(map(re.escape, _STARTS)), re.IGNORECASE | re.ASCII)
 _MAY_START = re.compile(r"(?:[<\[]|`{1,3})[^<\[`]{0,30}\Z")
 _STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*', re.DOTALL)
-_CODE_OR_LINE_END = re.compile(r'[^`\n{]*+(?:\{(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"?)*)?')
 
 
 @lru_cache(maxsize=128)
@@ -58,8 +56,6 @@ class WrittenCalls:
     _has_begun: bool = False
     _has_ended: bool = False
     _has_marks: bool = False
-    _last: str = ""
-    _untracked: list[str] = field(default_factory=list[str])
     _code: CodeTracker = field(default_factory=CodeTracker)
 
     def feed(self, text: str) -> str:
@@ -67,7 +63,7 @@ class WrittenCalls:
         is_between = self._has_begun and not self._held and self._format is None
         # most of a text cannot contain a mark
         if is_between and "<" not in text and "[" not in text and "`" not in text:
-            self._untracked.append(text)
+            self._code.feed(text)
             return text
         shown: list[str] = []
         self._read(text, shown)
@@ -123,7 +119,6 @@ class WrittenCalls:
 
     def _at_mark(self, mark: str, after: str, shown: list[str]) -> str:
         """Takes the mark as text or as the start of a call. Returns the text to read on."""
-        self._track_code()
         code = 0 if mark.lower() in self.text_marks else self._code_characters(mark, after)
         if code is None:
             self._held = mark + after
@@ -131,7 +126,9 @@ class WrittenCalls:
         form = call_formats.FORMAT_BY_START.get(mark.lower())
         if code < 0 and form is not None:
             return self._after_mark(form, mark, after, shown)
-        is_common = self._last == " " or (mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls)
+        is_common = self._code.last_character == " " or (
+            mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls
+        )
         if code >= 0 or (is_common and not self._has_marks):
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
@@ -157,19 +154,10 @@ class WrittenCalls:
 
         Returns None if that depends on text that has not come yet: open backticks count if the line closes them."""
         is_inside_line = mark[0] == "`" and not self._code.is_line_start
-        is_quoted = self._code.is_quote and (self._last in (" ", ">") or mark[:2] == "</")
-        if self._code.is_fence or is_inside_line or is_quoted:
+        is_quoted = self._code.is_quote and (self._code.last_character in (" ", ">") or mark[:2] == "</")
+        if is_inside_line or is_quoted:
             return 0
-        if not self._code.is_code:
-            return -1
-        line = _CODE_OR_LINE_END.match(after, 0, _LINE_CHARACTERS_MAX)
-        end = line.end() if line else 0
-        if after[end : end + 1] == "`" and end < _LINE_CHARACTERS_MAX:
-            return end
-        if end == len(after) < _LINE_CHARACTERS_MAX and not self._has_ended:
-            return None
-        self._code.forget_open_ticks()
-        return -1
+        return self._code.code_length(after, is_end=self._has_ended)
 
     def _open(self, form: CallFormat, text: str) -> str:
         self._format, self._inside = form, form.inside
@@ -246,11 +234,4 @@ class WrittenCalls:
         """Adds text that people may read."""
         if text:
             shown.append(text)
-            self._untracked.append(text)
-
-    def _track_code(self) -> None:
-        """Follows the code fences and inline code of the text so far; only marks need this."""
-        text = "".join(self._untracked)
-        self._untracked.clear()
-        self._code.feed(text)
-        self._last = text[-1:] or self._last
+            self._code.feed(text)

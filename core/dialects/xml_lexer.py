@@ -3,7 +3,6 @@
 import html
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 BLOCK_TAGS = ("function_calls", "invoke", "parameter")
@@ -28,7 +27,7 @@ class Token(NamedTuple):
     The `raw` texts of all tokens together are the original text. Names are in lower case, and attribute values are
     unescaped."""
 
-    kind: Literal["text", "open", "close", "empty", "ticks", "newline"]
+    kind: Literal["text", "open", "close", "empty"]
     raw: str
     name: str = ""
     attributes: Mapping[str, str] = NO_ATTRIBUTES
@@ -37,22 +36,18 @@ class Token(NamedTuple):
 class TagGrammar:
     """Recognizes the tags of the XML dialect.
 
-    `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. With `has_prose`, runs
-    of backticks, runs of tildes, and line breaks become separate tokens.
-    `spot` matches where a tag or another special token may start."""
+    `block` includes the tags of `<function_calls>` blocks; `tool_names` are further tag names. `spot` matches where a
+    tag may start."""
 
     __slots__ = ("_block", "_longest", "_names", "_tool", "_tool_names", "spot")
 
-    def __init__(self, *, block: bool, tool_names: Iterable[str] = (), has_prose: bool = False) -> None:
+    def __init__(self, *, block: bool, tool_names: Iterable[str] = ()) -> None:
         self._tool_names = frozenset(name.lower() for name in tool_names)
         names = {*(BLOCK_TAGS if block else ()), *self._tool_names}
         self._names = tuple(names)
         self._longest = max(map(len, names), default=0) + 2
         alternatives = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-        spots = [rf"<(?=/?(?:{alternatives})[\s/>])", rf"</?{_NAME}*+\Z"]
-        if has_prose:
-            spots.append("`++|~++|\n")
-        self.spot = re.compile("|".join(spots), re.IGNORECASE)
+        self.spot = re.compile(rf"<(?=/?(?:{alternatives})[\s/>])|</?{_NAME}*+\Z", re.IGNORECASE)
         self._block = _tag_patterns(alternatives, _BLOCK_VALUE, _BLOCK_VALUE_PART)
         self._tool = _tag_patterns(alternatives, _TOOL_VALUE, _TOOL_VALUE_PART)
 
@@ -123,10 +118,18 @@ class Lexer:
         if not self._has_angle:
             self._has_angle = ">" in text or "<" in text
 
-    def unread(self, text: str) -> None:
-        """Puts text back in front of the remaining text."""
-        self._buffer = text + self.take_all()
-        self._position = 0
+    def unread(self, token: Token) -> None:
+        """Puts back the token that was returned last."""
+        self._position -= len(token.raw)
+
+    def peek(self, characters: int) -> str:
+        """Returns the beginning of the text after the token that was returned last."""
+        return self._buffer[self._position : self._position + characters]
+
+    def take(self, characters: int) -> str:
+        """Removes and returns text as `peek` shows it, without looking for tags."""
+        self._position += characters
+        return self._buffer[self._position - characters : self._position]
 
     def take_all(self) -> str:
         """Removes and returns all remaining text."""
@@ -169,12 +172,6 @@ class Lexer:
     def _at_spot(self, spot: re.Match[str], grammar: TagGrammar) -> Token | None:
         text, start = self._buffer, self._position
         found = spot.group()
-        if found[0] in "`~":
-            if spot.end() == len(text) and not self._is_closed:
-                return None
-            return self._taken(Token("ticks", found))
-        if found == "\n":
-            return self._taken(Token("newline", found))
         if len(found) > 1 or start + 1 == len(text):
             if not self._is_closed and grammar.may_begin(found):
                 return None
@@ -187,154 +184,3 @@ class Lexer:
     def _taken(self, token: Token) -> Token:
         self._position += len(token.raw)
         return token
-
-
-FENCE_LENGTH_MIN = 3
-_BEFORE_FENCE = re.compile(r"[ \t>*+\-0-9.)]*+\Z")
-_END_OF_CODE = re.compile("`++|\n")
-
-
-@dataclass(slots=True)
-class CodeTracker:
-    """Tracks whether the current position is in a Markdown code fence, in possible inline code, or in plain text."""
-
-    _fence: str = ""
-    _inline: int = 0
-    _may_be_fence: bool = False
-    _is_at_line_start: bool = True
-    _is_closing_fence: bool = False
-    _is_escaped: bool = False
-    _open_until: dict[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def is_fence(self) -> bool:
-        return bool(self._fence)
-
-    @property
-    def is_undecided(self) -> bool:
-        """Whether the position follows an opening backtick whose closing backtick has not been found yet."""
-        return self._inline > 0
-
-    def take_plain(self, text: str) -> None:
-        """Processes text without backticks, tildes, backslashes and tags."""
-        before, newline, _ = text.rpartition("\n")
-        if newline:
-            if self._is_closing_fence and before.partition("\n")[0].strip():
-                self._is_closing_fence = False
-            self._end_line()
-        self._is_escaped = False
-        rest = text[len(before) + len(newline) :]
-        if self._is_closing_fence and not rest.isspace():
-            self._is_closing_fence = False
-        if self._is_at_line_start and not _BEFORE_FENCE.match(rest):
-            self._is_at_line_start = False
-
-    def feed(self, token: Token) -> None:
-        """Processes a token that is shown as text."""
-        if token.kind == "newline":
-            self._end_line()
-        elif token.kind == "ticks":
-            self._ticks(token.raw)
-        else:
-            self._is_escaped = token.raw.endswith("\\")
-            if not token.raw.isspace():
-                self._is_closing_fence = False
-            if not _BEFORE_FENCE.match(token.raw):
-                self._is_at_line_start = False
-
-    def note_open_until(self, offset: int) -> None:
-        """Notes that no closing backticks come before the offset.
-
-        Remembering this keeps the work linear for lines with many backticks."""
-        self._open_until[self._inline] = offset
-
-    def is_known_open(self, offset: int) -> bool:
-        """Returns whether an earlier search has shown that the line does not close the inline code."""
-        return offset < self._open_until.get(self._inline, 0)
-
-    def call_passed(self) -> None:
-        """Processes a call or a tag around calls. The text after it does not count as the start of a line."""
-        self._is_at_line_start = self._is_escaped = False
-
-    def decide(self, *, is_code: bool, has_other_run: bool = False) -> None:
-        """Records whether the undecided backticks start inline code.
-
-        `is_code` states whether the rest of the line closes the inline code. If it does not, the backticks may open a
-        code fence, unless the line has other backticks (`has_other_run`)."""
-        if not is_code and self._may_be_fence and not has_other_run:
-            self._fence = "`" * self._inline
-        self._inline = 0
-        self._may_be_fence = False
-
-    @property
-    def inline_length(self) -> int:
-        return self._inline
-
-    def _end_line(self) -> None:
-        if self._inline:
-            self.decide(is_code=False)
-        elif self._is_closing_fence:
-            self._fence = ""
-        self._is_at_line_start = True
-        self._is_closing_fence = self._is_escaped = False
-
-    def _ticks(self, run: str) -> None:
-        at_line_start, self._is_at_line_start = self._is_at_line_start, False
-        is_escaped, self._is_escaped = self._is_escaped, False
-        if self._fence:
-            is_match = run[0] == self._fence[0] and len(run) >= len(self._fence)
-            self._is_closing_fence = at_line_start and is_match
-        elif self._inline:
-            if run[0] == "`":
-                self._may_be_fence = False
-                self._inline = 0 if len(run) == self._inline else self._inline
-        elif run[0] == "~":
-            if at_line_start and len(run) >= FENCE_LENGTH_MIN:
-                self._fence = run
-        else:
-            self._inline = len(run) - is_escaped
-            self._may_be_fence = at_line_start and self._inline >= FENCE_LENGTH_MIN
-
-
-class InlineCodeEnd:
-    """Searches streamed text for the end of inline code. Each piece is searched only once.
-
-    If the line does not close the inline code, `searched` is the number of characters that were searched."""
-
-    __slots__ = ("_carried", "_length", "_pieces", "_seen", "has_other_run", "searched")
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self._pieces: list[str] = []
-        self._carried = 0
-        self._seen = 0
-        self.has_other_run = False
-        self.searched: int = 0
-
-    def feed(self, piece: str, *, is_last: bool = False) -> int | None:
-        """Returns how many characters belong to the inline code.
-
-        Returns 0 if the text is not inline code, or None if more text is needed."""
-        self._pieces.append(piece)
-        text = "`" * self._carried + piece
-        start = self._seen - self._carried
-        for match in _END_OF_CODE.finditer(text):
-            if match.group() == "\n":
-                self.searched = start + match.start()
-                return 0
-            if match.end() == len(text) and not is_last:
-                # the exact length of a longer run does not matter
-                self._carried = min(len(match.group()), self._length + 1)
-                self._seen = start + len(text)
-                self.has_other_run = self.has_other_run or self._carried > self._length
-                return None
-            if len(match.group()) == self._length:
-                return start + match.end()
-            self.has_other_run = True
-        self._carried = 0
-        self._seen = self.searched = start + len(text)
-        return 0 if is_last else None
-
-    def text(self) -> str:
-        """Returns all pieces received so far."""
-        return "".join(self._pieces)

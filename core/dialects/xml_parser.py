@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from core.context.code_tracker import CODE_CHARACTERS_MAX, CodeTracker
 from core.dialects.dialect import (
     CUT_CHARACTERS_MAX,
     CallComplete,
@@ -16,7 +17,7 @@ from core.dialects.dialect import (
     xml_tag_name,
 )
 from core.dialects.xml_call_reader import ElementReader, InvokeReader
-from core.dialects.xml_lexer import BLOCK_TAGS, CodeTracker, InlineCodeEnd, Lexer, TagGrammar, Token
+from core.dialects.xml_lexer import BLOCK_TAGS, Lexer, TagGrammar, Token
 from core.domain.ids import new_call_id
 from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
@@ -24,7 +25,6 @@ from core.ports import TextDelta, ToolCallDelta
 BLOCK_END = "\n</function_calls>"
 RESULT_TAGS = frozenset({"function_results", "function_result", "tool_results", "tool_result", "tool_response"})
 """Tags in which models invent the results of calls that they have just written."""
-_SPECIAL = re.compile(r"[<`~\\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +84,10 @@ class _Output:
 class XmlParser:
     """Parses one streamed answer in the XML dialect.
 
-    It is in text, in possible inline code (`_code_end`), in a block of calls or in a call. The total work is linear in
-    the length of the text, regardless of how the text was split."""
+    It is in text, in a block of calls or in a call. The total work is linear in the length of the text, regardless of
+    how the text was split."""
 
-    __slots__ = (
-        "_block", "_call", "_code_end", "_lexer", "_offset", "_output", "_prose",
-        "_raw", "_stage", "_stored", "_tools",
-    )  # fmt: skip
+    __slots__ = ("_block", "_call", "_code", "_lexer", "_offset", "_output", "_raw", "_stage", "_stored", "_tools")
 
     def __init__(self, tools: XmlTools) -> None:
         self._tools = tools
@@ -99,8 +96,7 @@ class XmlParser:
         self._offset = 0
         self._stored: tuple[int, str] | None = None
         self._lexer = Lexer()
-        self._prose = CodeTracker()
-        self._code_end: InlineCodeEnd | None = None
+        self._code = CodeTracker()
         self._block: _Block | None = None
         self._call: _OpenCall | None = None
         self._output = _Output()
@@ -120,14 +116,10 @@ class XmlParser:
         """Returns the text and calls that are certain after this delta. Native tool calls are ignored."""
         if isinstance(delta, ToolCallDelta) or self._stage == "done" or not delta.text:
             return ()
-        text = delta.text
-        self._raw.append(text)
-        if self._code_end is not None:
-            self._look_for_code_end(self._code_end, text)
-        elif self._is_plain(text):
-            return self._take_plain(text)
-        else:
-            self._lexer.feed(text)
+        self._raw.append(delta.text)
+        if self._is_plain(delta.text):
+            return self._take_plain(delta.text)
+        self._lexer.feed(delta.text)
         self._read()
         return self._output.drain()
 
@@ -142,8 +134,6 @@ class XmlParser:
         self._stage = "ending"
         if is_whole:
             self._lexer.close()
-        if self._code_end is not None:
-            self._look_for_code_end(self._code_end, "")
         self._read()
         if self._is_open():
             size = sum(map(len, self._raw))
@@ -169,52 +159,37 @@ class XmlParser:
             return False
         if self._call is not None:
             return self._call.reader.accepts_plain(text)
-        return self._block is None and not _SPECIAL.search(text)
+        return self._block is None and "<" not in text
 
     def _take_plain(self, text: str) -> Sequence[ParsedPart]:
         self._offset += len(text)
         if self._call is not None:
             self._call.reader.take_plain(text)
             return ()
-        self._prose.take_plain(text)
+        self._code.feed(text)
         return (DisplayText(text=text),)
 
     def _read(self) -> None:
-        while self._is_open() and self._code_end is None:
+        while self._is_open():
             grammar = self._call.reader.grammar if self._call is not None else self._tools.grammar
             token = self._lexer.next(grammar)
             if token is None:
                 return
-            self._take(token)
-
-    def _take(self, token: Token) -> None:
-        is_tag = token.kind in ("open", "close", "empty")
-        if is_tag and self._call is None and self._prose.is_undecided:
-            if not self._prose.is_known_open(self._offset):
-                self._code_end = InlineCodeEnd(self._prose.inline_length)
-                self._look_for_code_end(self._code_end, token.raw + self._lexer.take_all())
-                return
-            self._prose.decide(is_code=False)
-        self._offset += len(token.raw)
-        if self._call is not None:
-            self._take_in_call(self._call, token)
-        elif is_tag and not self._prose.is_fence:
-            self._take_tag(token)
-        else:
-            self._show(token)
-
-    def _look_for_code_end(self, code_end: InlineCodeEnd, text: str) -> None:
-        length = code_end.feed(text, is_last=self._stage != "reading")
-        if length is None:
-            return
-        if length == 0:
-            self._prose.note_open_until(self._offset + code_end.searched)
-        whole = code_end.text()
-        self._prose.decide(is_code=length > 0, has_other_run=code_end.has_other_run)
-        self._code_end = None
-        self._output.visible.append(whole[:length])
-        self._offset += length
-        self._lexer.unread(whole[length:])
+            if self._call is None and token.kind != "text":
+                after = self._lexer.peek(CODE_CHARACTERS_MAX)
+                code = self._code.code_length(after, is_end=self._stage != "reading")
+                if code is None:
+                    self._lexer.unread(token)
+                    return
+                if code >= 0:
+                    token = Token("text", token.raw + self._lexer.take(code))
+            self._offset += len(token.raw)
+            if self._call is not None:
+                self._take_in_call(self._call, token)
+            elif token.kind == "text":
+                self._show(token)
+            else:
+                self._take_tag(token)
 
     def _take_in_call(self, call: _OpenCall, token: Token) -> None:
         taken = call.reader.feed(token)
@@ -243,7 +218,6 @@ class XmlParser:
         if token.name == "parameter" and self._block is None:
             self._show(token)
             return
-        self._prose.call_passed()
         if token.name == "function_calls":
             self._block = _Block(start) if token.kind == "open" else None
             return
@@ -287,7 +261,7 @@ class XmlParser:
             self._stored = (end, BLOCK_END if self._block is not None else "")
 
     def _show(self, token: Token) -> None:
-        self._prose.feed(token)
+        self._code.feed(token.raw)
         visible = self._output.visible
         if self._block is None:
             visible.append(token.raw)
@@ -329,4 +303,4 @@ def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]
 
 @lru_cache(maxsize=64)
 def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
-    return TagGrammar(block=True, tool_names=(*tool_names, *RESULT_TAGS), has_prose=True)
+    return TagGrammar(block=True, tool_names=(*tool_names, *RESULT_TAGS))

@@ -2,7 +2,7 @@
 
 import re
 
-from core.context.message_text import CodeTracker
+from core.context.code_tracker import CodeTracker
 from core.ports import TextDelta, ThinkingDelta
 
 _MARK = re.compile(
@@ -52,7 +52,7 @@ class ThinkingReader:
         is_inside = is_inside and self._mark is _MARK
         # most of an answer cannot contain a mark
         if is_inside and "<" not in text and "[" not in text and "◁" not in text:
-            self._unread.append(text)
+            self._code.feed(text)
             return [TextDelta(text=text)]
         whole, self._held = self._held + text, ""
         deltas: Deltas = []
@@ -93,7 +93,6 @@ class ThinkingReader:
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False
         self._code = CodeTracker()
-        self._unread: list[str] = []
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
         if self._mark is _BARE_MARK:
@@ -106,7 +105,7 @@ class ThinkingReader:
             self._is_thinking, self.has_thought = False, True
         elif self._is_thinking:
             self._pass(mark, deltas)
-        elif self._is_in_code():
+        elif self._code.is_code:
             self._say(mark, deltas)
         elif not is_end:
             self._is_thinking = True
@@ -138,7 +137,7 @@ class ThinkingReader:
             self._lead = text
         if not self._has_said:
             return
-        self._unread.append(text)
+        self._code.feed(text)
         deltas.append(TextDelta(text=text))
 
     def _withdraw_text(self, deltas: Deltas) -> None:
@@ -148,9 +147,3 @@ class ThinkingReader:
         deltas.append(TextDelta(text="", replaces_earlier=True))
         self._withdrawn, self.has_thought, self.has_end_only = len(deltas), True, True
         self._begin_text()
-
-    def _is_in_code(self) -> bool:
-        # only marks need this, so the text before them is read no earlier
-        self._code.feed("".join(self._unread))
-        self._unread.clear()
-        return self._code.is_code
