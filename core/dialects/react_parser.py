@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from pydantic import JsonValue
 
+from core.context.code_tracker import CodeTracker
 from core.dialects.arguments import parse_arguments
 from core.dialects.dialect import (
     CUT_CHARACTERS_MAX,
@@ -61,8 +62,6 @@ _LABEL = re.compile(
     rf"{_START}(?:\*\*(?P<bold>{_NAME})(?:\*\*[ \t]{{0,2}}:|[ \t]{{0,2}}:\*\*)|(?P<plain>{_NAME})[ \t]{{0,2}}:)",
     re.IGNORECASE,
 )
-_ITEM = r"(?:(?:[*+-]|\d{1,3}[.)])[ \t]{1,4}){0,3}"
-_FENCE = re.compile(rf"[ \t]{{0,8}}(?P<item>{_ITEM})```")
 
 
 def _prefixes(word: str) -> str:
@@ -77,7 +76,7 @@ _PARTIAL = re.compile(
     rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|\*{{0,2}}(?:{'|'.join(_prefixes(name) for name in _NAMES)})"
     rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}"
-    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)})|{_ITEM}(?:[*+-]|\d{{1,3}}[.)]?|`{{0,2}}))",
+    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)}))",
     re.IGNORECASE,
 )
 
@@ -109,7 +108,8 @@ class ReactParser:
         self._state: _State = "prose"
         self._raw: list[str] = []
         self._buffer, self._at, self._passed = "", 0, 0
-        self._is_line_start, self._is_fenced = True, False
+        self._is_line_start = True
+        self._code = CodeTracker()
         self._is_ending = self._is_done = False
         self._object = JsonObjectScanner()
         self._call_start: int | None = None
@@ -183,7 +183,7 @@ class ReactParser:
         """Reads one line, or the part of the line that has arrived."""
         if self._is_line_start and self._state != "answer":
             found = match_label(self._buffer, self._at)
-            if found is not None and self._is_fenced:
+            if found is not None and self._code.is_fence:
                 begins = self._begins_call(*found)
                 if begins is None:
                     return False
@@ -193,9 +193,6 @@ class ReactParser:
                 return True
             if not self._is_ending and self._is_doubtful():
                 return False
-            fence = _FENCE.match(self._buffer, self._at)
-            if self._state in ("prose", "thought") and fence:
-                self._is_fenced = not self._is_fenced or bool(fence["item"])
         newline = self._buffer.find("\n", self._at)
         self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
         return True
@@ -224,7 +221,7 @@ class ReactParser:
             self._stored_end = self._passed + self._at
             self._is_done = True
             return
-        self._is_fenced = False
+        self._code = CodeTracker()
         if label in ("Action", "Action Input"):
             self._call_start = self._passed + self._at
             self._call_raw.clear()
@@ -311,6 +308,8 @@ class ReactParser:
         return True
 
     def _hear(self, text: str) -> None:
+        if self._state in ("prose", "thought"):
+            self._code.feed(text)
         match self._state:
             case "prose" | "answer":
                 self._show(text if self._has_shown else text.lstrip())
