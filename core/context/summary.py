@@ -90,7 +90,7 @@ async def summarise(
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(
-            transcript([one for one in older if one.type != "status"], left), source="the conversation"
+            transcript([one for one in older if one.is_dialogue], left), source="the conversation"
         )
     )
     request = ModelRequest(

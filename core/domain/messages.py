@@ -53,6 +53,12 @@ class Message:
     agent_version_id: str | None = None
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
+    @property
+    def is_dialogue(self) -> bool:
+        """Whether a user, the agent or a tool wrote the message, and not the program: only these are exported, searched
+        and summarized."""
+        return self.is_llm_message and self.type != "status"
+
 
 def json_fields(value: object) -> dict[str, object]:
     """Returns the fields of a JSON object, or none if the value is anything else."""

@@ -36,7 +36,7 @@ def dialogue_to_document(messages: Sequence[Message]) -> Document:
     pages = (
         Page(None, f"message {message.message_id}", f"{message.content.get('role', message.type)}: {text}")
         for message in messages
-        if message.is_llm_message and message.type != "status" and (text := full_message_text(message)).strip()
+        if message.is_dialogue and (text := full_message_text(message)).strip()
     )
     return Document(title="", kind="txt", pages=tuple(pages))
 

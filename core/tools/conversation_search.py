@@ -80,7 +80,7 @@ class ExpandMessageParams(BaseModel):
 
 async def run_expand_message(params: ExpandMessageParams, context: ToolContext) -> str:
     message = await context.messages.find(params.message_id) if context.messages else None
-    if message is None or not message.is_llm_message:
+    if message is None or not message.is_dialogue:
         raise ToolError(
             f"There is no message {params.message_id!r} in this conversation. Take the id from the note, to the letter."
         )

@@ -166,7 +166,7 @@ async def answer_export(called: CommandCalled, deps: ErasureDeps) -> Outcome:
     if snapshot is None:
         return Outcome(notice=NOT_HERE)
     history = await deps.conversations.history(snapshot.thread.thread_id)
-    content = json.dumps([_exported(one) for one in history], ensure_ascii=False, indent=1).encode()
+    content = json.dumps([_exported(one) for one in history if one.is_dialogue], ensure_ascii=False, indent=1).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
         yield content

@@ -108,7 +108,7 @@ async def test_what_a_person_must_allow_is_refused(own: Guest) -> None:
 async def test_arguments_are_checked_on_both_sides(own: Guest) -> None:
     assert "name: is missing" in await own.error("mcp_own_greet")
     tool = own.toolbox.tools["mcp_own_greet"]
-    output = await tool.run(tool.params.model_construct({"name": 3}), CONTEXT)
+    output = await tool.run(tool.params.model_construct({"name": "alice", "times": "often"}), CONTEXT)
     assert "The arguments of greet do not fit" in str(getattr(output, "output", ""))
 
 
