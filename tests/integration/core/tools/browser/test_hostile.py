@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from core.context.message_text import content_text
 from core.context.request_tail import BROWSER_CHARACTERS_MAX, RequestTail
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 
@@ -25,7 +26,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: Br
     assert stage.title == "Safe"
     told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
     assert told is not None
-    assert "# The browser\n\n<data mark=" in str(told["content"])
+    assert "# The browser\n\n<data mark=" in content_text(told["content"])
 
 
 async def test_a_page_that_bends_the_language_reaches_no_other_element(stage: BrowserStage) -> None:
