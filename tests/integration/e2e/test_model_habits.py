@@ -125,8 +125,8 @@ async def test_reasoning_goes_back_to_its_provider(tmp_path: Path) -> None:
 async def test_a_cut_answer_is_continued_without_a_prefill(tmp_path: Path) -> None:
     first: Said = ([{"content": "The first half, "}], "length")
     told = await talk(tmp_path, first, ([{"content": "the second half."}], "stop"))
-    *_, said, asked, tail = told.model.requests[1]["messages"]
-    assert (said["role"], asked["role"], tail["role"]) == ("assistant", "user", "user")
+    *_, said, asked = told.model.requests[1]["messages"]
+    assert (said["role"], asked["role"]) == ("assistant", "user")
     assert "Continue exactly where it stopped" in asked["content"]
     assert told.text == "The first half, the second half."
 
