@@ -89,9 +89,7 @@ async def summarise(
     prompt = f"{_prompt()}\n\nWrite {words:,} words at most, because a longer text would be cut off."
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
-        lambda: wrap_untrusted(
-            transcript([one for one in older if one.is_dialogue], left), source="the conversation"
-        )
+        lambda: wrap_untrusted(transcript([one for one in older if one.is_dialogue], left), source="the conversation")
     )
     request = ModelRequest(
         model=model,

@@ -37,10 +37,10 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def parse_arguments(text: str) -> JsonObject:
     """Returns the arguments as an object. Empty text is an empty object.
 
-    Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, and missing
-    closing brackets at the end. An unterminated string is never repaired, because it may be half of a file. An object
-    that is said again, whole or its end, counts once; tokens of a chat template behind it do not count, and it may be
-    one of Python. Raises ValueError with a message for the model if the text is still invalid."""
+    Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, missing
+    closing brackets, tokens of a chat template at the end, an object that is repeated, and Python syntax. An
+    unterminated string is never repaired, because it may be half of a file. Raises ValueError with a message for the model if the
+    text is still invalid."""
     text = _without_end_tokens(text)
     if not text or text.isspace():
         return {}
@@ -168,8 +168,9 @@ def _from_python(text: str) -> str:
 
 
 def _said_once(text: str) -> str:
-    """Returns the object that a text begins with. Raises ValueError unless the rest only repeats the object or its end,
-    as the last pieces of some servers' streams do."""
+    """Returns the object at the start of the text. Raises ValueError unless the rest only repeats it or its end.
+
+    Some servers repeat the arguments in the last piece of a stream."""
     if len(text) > REPAIR_CHARACTERS_MAX:
         raise ValueError("too long to compare")
     try:
@@ -284,12 +285,13 @@ _SYNONYMS = (
     {"attachments", "files"},
     {"num_results", "count", "limit", "max_results"},
 )
-"""Names of parameters, each with those by which models that know other programs call it."""
+"""Parameter names that mean the same. Models use the names of other agents' tools, such as `workdir` for `folder`."""
 
 
 def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[str, JsonValue]:
-    """Returns the arguments under the schema's names, without unknown ones that are null. A name that is unknown or
-    could mean two parameters stays, so that it can be refused."""
+    """Returns the arguments under the names in the schema, without null values under unknown names.
+
+    A name that is unknown or could mean two parameters is kept, so that validation refuses it."""
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     if {"limit", "end_line"} & arguments.keys() == {"limit"} and "end_line" in known:
@@ -307,7 +309,7 @@ def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[
 
 
 def _with_end_line(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Returns the arguments with the last line of a number of lines."""
+    """Returns the arguments with `end_line` in place of `limit`, the number of lines to read."""
     first = arguments.get("start_line", arguments.get("offset", 1))
     count, others = arguments["limit"], {**arguments}
     with suppress(TypeError, ValueError):
@@ -333,14 +335,16 @@ def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, d
 
 
 def _is_text_wanted(value: JsonValue, options: Sequence[JsonObject], depth: int) -> bool:
-    """Whether a value that is no text is meant as one. An object inside a list is not, because it has more to say."""
+    """Returns whether to convert a value to text, because the schema allows nothing else.
+
+    Lists and objects inside other values are not converted: there they are mistakes that the model must correct."""
     is_nested = depth > 0 and isinstance(value, dict | list)
     kinds = {kind for option in options for kind in _kinds(option)}
     return value is not None and not is_nested and kinds == {"string"}
 
 
 def _as_text(value: JsonValue) -> str:
-    """Returns a value where text is wanted: texts as lines, and everything else as JSON."""
+    """Returns a list of texts as lines, and any other value as JSON."""
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return "\n".join(map(str, value))
     return json.dumps(value, ensure_ascii=False)

@@ -18,15 +18,15 @@ TOOLS_MAX = 128
 """OpenAI rejects requests with more tools, and so do services that follow it."""
 
 RefusedTools = dict[tuple[str, str], JsonObject]
-"""The tools that were refused since the program started, by model and name. A tool that its server has changed since
-is offered again."""
+"""The schemas that were refused since the program started, by model and tool name. If the server changes the schema,
+the tool is offered again."""
 
 _QUOTED = re.compile(r"['\"`]([A-Za-z0-9_.-]{1,128})(?=['\"`])")
 _PLACE = re.compile(r"(?:function_?declarations|(?<!\w)tools)(?:\[|\.)(\d{1,4})", re.IGNORECASE)
 
 
 def fit_tools(tools: ToolSet) -> ToolSet:
-    """Returns the tool set with at most TOOLS_MAX tools. The last ones, which are those of servers, are left out."""
+    """Returns the first TOOLS_MAX tools. The agent's own tools come first, so only MCP tools are left out."""
     left_out = list(tools.tools)[TOOLS_MAX:]
     if not left_out:
         return tools
@@ -39,9 +39,10 @@ def fit_tools(tools: ToolSet) -> ToolSet:
 
 
 def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Collection[str]) -> AskModel:
-    """Returns a function that asks the model again without the tool that the provider's error names.
+    """Wraps `ask`: if the provider refuses a tool of an MCP server, the model is asked again without that tool.
 
-    The tool is added to `refused`. Own tools are never left out; an error that names none is raised."""
+    The tool is added to `refused`, so later requests leave it out. `own_tools` are never left out. An error that names
+    no tool of a server is raised."""
 
     async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         while True:
@@ -69,7 +70,7 @@ def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Colle
 
 
 def find_refused_tool(detail: str, tools: Sequence[JsonObject], own_tools: Collection[str]) -> JsonObject | None:
-    """Returns the tool of a server that a provider's error names, or whose place in the request it tells, else None."""
+    """Returns the MCP tool that a provider's error names, or gives the position of. Returns None if there is none."""
     offered = {_name_of(tool): tool for tool in tools}
     named = [name for name in _QUOTED.findall(detail) if name in offered]
     if not named and (places := [int(one) for one in _PLACE.findall(detail)]):
