@@ -94,7 +94,7 @@ def match_step(scenario: Scenario, sent: ChatRequest) -> MatchedStep:
         raise UnexpectedRequest("no conversation of the scenario begins with any of these messages")
     latest = max(start for start, _ in started)
     conversation = next(found for start, found in started if start == latest)
-    since = sent.messages[latest:]
+    since = sent.messages[latest[0] :]
     number = sum(message.get("role") == "assistant" for message in since)
     if number >= len(conversation.steps):
         raise UnexpectedRequest(f"{conversation.name} has no step {number + 1}")
@@ -195,7 +195,8 @@ def _newest_execution(sent: ChatRequest) -> dict[str, object]:
     return {}
 
 
-def _start(conversation: Conversation, sent: ChatRequest) -> int | None:
+def _start(conversation: Conversation, sent: ChatRequest) -> tuple[int, int] | None:
+    """Returns the index of the message that starts the conversation, and where the words of the condition are in it."""
     when = conversation.when
     if when.system.mismatch(sent.system) or not all(map(sent.offers, when.tools)):
         return None
@@ -203,8 +204,9 @@ def _start(conversation: Conversation, sent: ChatRequest) -> int | None:
         message = sent.messages[position]
         if message.get("role") != "user" or tool_execution(message):
             continue
-        if when.user.mismatch(message_text(message)) is None:
-            return position
+        text = message_text(message)
+        if when.user.mismatch(text) is None:
+            return position, when.user.last_position(text)
     return None
 
 

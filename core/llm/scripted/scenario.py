@@ -22,8 +22,8 @@ An example of a scenario:
             fault: {kind: status, status: 429, retry_after_seconds: 1, times: 1}
 
 Only the request decides which step is played, so many threads can play one conversation at the same time and a repeated
-request gets the same answer. If several conversations match, the conversation whose starting message is the newest is
-played. The step is the number of assistant messages after the starting message.
+request gets the same answer. If several conversations match, the one whose start is the newest is played: the words that
+come last in the newest message that matches. The step is the number of assistant messages after the starting message.
 
 - `{{name}}` is replaced by the newest match of the capture pattern in the messages since the starting message: the
   pattern's first group or, without groups, the whole match.
@@ -75,6 +75,12 @@ class TextCondition(_Strict):
         if self.matches is not None and not re.search(self.matches, text, re.DOTALL):
             return f"it does not match {self.matches!r}"
         return None
+
+    def last_position(self, text: str) -> int:
+        """Returns where the last of the wanted words begin in a text that meets the condition, or -1."""
+        found = [text.rfind(wanted) for wanted in _many(self.contains)]
+        found += [match.start() for match in re.finditer(self.matches, text, re.DOTALL)] if self.matches else []
+        return max(found, default=-1)
 
 
 class ConversationStart(_Strict):

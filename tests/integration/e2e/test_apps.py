@@ -26,14 +26,14 @@ conversations:
 """
 BUDGETS = """
 conversations:
-  - name: other person  # who is also told what the app wrote before
-    when: {user: {contains: "for me"}}
-    steps: [{text: "They agree.", usage: {input_tokens: 100, output_tokens: 10}}]
   - name: app
     when: {user: {contains: "what do you think"}}
     steps: [{text: "I agree with you.", usage: {input_tokens: 100, output_tokens: 10}}]
   - name: person
     when: {user: {contains: "sum it up"}}
+    steps: [{text: "They agree.", usage: {input_tokens: 100, output_tokens: 10}}]
+  - name: other person
+    when: {user: {contains: "for me"}}
     steps: [{text: "They agree.", usage: {input_tokens: 100, output_tokens: 10}}]
 """
 OTHER = "Other agent"
