@@ -39,8 +39,8 @@ def parse_arguments(text: str) -> JsonObject:
 
     Invalid JSON is repaired once: raw line breaks in strings, trailing commas, a surrounding code fence, missing
     closing brackets, tokens of a chat template at the end, an object that is repeated, and Python syntax. An
-    unterminated string is never repaired, because it may be half of a file. Raises ValueError with a message for the model if the
-    text is still invalid."""
+    unterminated string is never repaired, because it may be half of a file. Raises ValueError with a message for the
+    model if the text is still invalid."""
     text = _without_end_tokens(text)
     if not text or text.isspace():
         return {}

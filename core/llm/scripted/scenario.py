@@ -22,7 +22,7 @@ An example of a scenario:
             fault: {kind: status, status: 429, retry_after_seconds: 1, times: 1}
 
 Only the request decides which step is played, so many threads can play one conversation at the same time and a repeated
-request gets the same answer. If several conversations match, the one whose start is the newest is played: the words that
+request gets the same answer. If several conversations match, the one with the newest start is played: the words that
 come last in the newest message that matches. The step is the number of assistant messages after the starting message.
 
 - `{{name}}` is replaced by the newest match of the capture pattern in the messages since the starting message: the
