@@ -114,6 +114,8 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(monk
     async with asyncio.timeout(30):
         for call in calls:
             await call()
+        while not met:  # on a busy machine the connection may be given up before the server takes it
+            await asyncio.sleep(0)
     assert len(met) == 1
     assert budget.is_refused([LEARNT])
     await client.aclose()
