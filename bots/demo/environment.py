@@ -11,11 +11,10 @@ from pydantic import SecretStr
 
 from bots.bootstrap.program import RunningProgram, run_program
 from bots.demo.mcp_notice_board import mcp_settings
+from bots.demo.scripted_model import serve_scenario
 from bots.settings import Settings, set_sdk_variables
 from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
-from core.llm.scripted.scenario import Scenario, load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
 from sandbox.local import programs
 from sandbox.local.jail import runs_as_root
 from sandbox.local.programs import find_toolbox
@@ -23,6 +22,8 @@ from sandbox.local.provider import LocalSandboxProvider
 from simulator.discord.server import DiscordSimulator
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
+from simulator.model.scenario import Scenario, load_scenario
+from simulator.model.server import ScriptedServer
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings, read_manifest
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from itertools import islice
 
-from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
+from simulator.model.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
 from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api.dispatch import ApiCall
 from tests.bench.program import PERSON, Program, until

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from core.llm.scripted.scenario import Scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
+from bots.demo.scripted_model import serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
+from simulator.model.scenario import Scenario
+from simulator.model.server import ScriptedServer
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from tests.paths import REPOSITORY

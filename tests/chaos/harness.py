@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bots.demo.scripted_model import serve_scenario
 from bots.demo.thread_reader import buttons_of, format_transcript, messages_of, text_of
 from bots.inbound.actions import NOT_STORED
 from bots.slack.install.manifest import build_manifest
 from core.domain.messages import JsonObject
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
 from simulator.discord.server import DiscordSimulator
+from simulator.model.scenario import load_scenario
+from simulator.model.server import ScriptedServer
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings, read_manifest
 from simulator.view import Button, PlatformView, SeenMessage, SentFile

@@ -11,12 +11,13 @@ from typing import Protocol
 import pytest
 from aiohttp import ClientSession, web
 
+from bots.demo.scripted_model import serve_scenario
 from core.domain.errors import ContextOverflow, ModelError, ModelRejected, ModelUnavailable
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from simulator.model.scenario import load_scenario
+from simulator.model.server import ScriptedServer
 from tests.fakes.web_service import Answer, fake_web_service, says
 
 # litellm reads a deprecated attribute of its own models

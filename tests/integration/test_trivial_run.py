@@ -18,13 +18,13 @@ from bots.bootstrap.program import run_program
 from bots.delivery import next_step
 from bots.delivery.poster import Poster
 from bots.delivery.reaction_cache import ReactionCache
+from bots.demo.scripted_model import serve_scenario
 from bots.settings import load_settings
 from bots.slack.events import handler, transports
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve_scenario
 from core.run import execute, recorder
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
+from simulator.model.scenario import load_scenario
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from simulator.view import PlatformView
@@ -113,7 +113,7 @@ class Trace:
 
 def _is_product(path: str) -> bool:
     """The scripted model is the service here and not the product. What logs is not of the run: a slow machine warns."""
-    is_other = "/core/llm/scripted/" in path or "/bots/observability/log" in path
+    is_other = "/simulator/model/" in path or "/bots/observability/log" in path
     return not is_other and path.startswith(tuple(f"{REPOSITORY / name}/" for name in PRODUCT))
 
 

@@ -16,10 +16,11 @@ from cryptography.fernet import Fernet
 from sqlalchemy import text
 from yarl import URL
 
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
+from bots.demo.scripted_model import serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
+from simulator.model.scenario import load_scenario
+from simulator.model.server import ScriptedServer
 from simulator.slack.events.delivery import Delivery, Transport
 from simulator.slack.events.payloads import Payload
 from simulator.slack.server import SlackSimulator

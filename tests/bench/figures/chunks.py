@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
+from simulator.model.scenario import Conversation, ConversationStart, Scenario, ScriptedCall, Step, TextCondition
 from tests.bench.conversation import SENTENCE, converse
 from tests.bench.figure import Figure, note
 from tests.bench.figures.turns import SETTINGS

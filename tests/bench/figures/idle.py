@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from core.llm.scripted.scenario import Conversation, Scenario, Step
+from simulator.model.scenario import Conversation, Scenario, Step
 from tests.bench.figure import Figure
 from tests.bench.program import Program, program
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from core.llm.scripted.scenario import Conversation, Scenario, Step
+from simulator.model.scenario import Conversation, Scenario, Step
 from tests.bench.figure import Figure
 from tests.bench.program import program
 

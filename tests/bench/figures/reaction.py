@@ -5,8 +5,8 @@ from collections.abc import Callable
 from statistics import median
 from urllib.parse import unquote
 
-from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, Step, TextCondition
 from simulator.discord.server import DiscordSimulator
+from simulator.model.scenario import Conversation, ConversationStart, Scenario, Step, TextCondition
 from simulator.slack.server import SlackSimulator
 from simulator.view import SimulatedPlatform
 from tests.bench.figure import Figure, note, percentile

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from bots.demo.thread_reader import messages_of, text_of
-from core.llm.scripted.scenario import Conversation, ConversationStart, Scenario, Step, TextCondition
-from core.llm.scripted.server import ScriptedServer
+from simulator.model.scenario import Conversation, ConversationStart, Scenario, Step, TextCondition
+from simulator.model.server import ScriptedServer
 from simulator.view import SeenMessage, SimulatedPlatform
 from tests.bench.figure import Figure, note, percentile
 from tests.bench.program import PATIENCE_SECONDS, PERSON, program, until

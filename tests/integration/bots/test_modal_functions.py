@@ -7,13 +7,13 @@ import pytest
 from bots import modal_worker
 from bots.bootstrap.background_jobs import send_heartbeats
 from bots.bootstrap.sandboxes import build_modal_plan
+from bots.demo.scripted_model import serve_scenario
 from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve_scenario
 from core.tasks import cancel, spawn
 from sandbox.modal.config import HOME_TAG
 from sandbox.modal.provider import ModalSandboxProvider
+from simulator.model.scenario import load_scenario
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.sandboxes import SqlSandboxRecords

@@ -17,10 +17,10 @@ import pytest
 
 from bots.demo import handbook_story
 from bots.demo.environment import load_story, start_demo
+from bots.demo.scripted_model import serve_scenario
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import load_settings
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve_scenario
+from simulator.model.scenario import load_scenario
 from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking

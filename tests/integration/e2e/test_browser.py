@@ -10,9 +10,10 @@ import aiohttp
 import pytest
 
 from bots.bootstrap.program import run_program
+from bots.demo.scripted_model import serve_scenario
 from bots.settings import load_settings
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
+from simulator.model.scenario import load_scenario
+from simulator.model.server import ScriptedServer
 from tests.integration.bots.web.takeover_stage import helper
 from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.requirements_of_the_machine import lacking

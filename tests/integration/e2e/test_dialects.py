@@ -12,9 +12,10 @@ import aiohttp
 import pytest
 
 from bots.bootstrap.program import run_program
+from bots.demo.scripted_model import serve_scenario
 from bots.settings import load_settings
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
+from simulator.model.scenario import load_scenario
+from simulator.model.server import ScriptedServer
 from tests.integration.e2e.dialect_stories import ANSWER, CALLS, LABELS, QUESTION
 
 MARKUP = ("<function_calls", "<invoke", "</", "<parameter", "Action:", "Action Input:", "Thought:")

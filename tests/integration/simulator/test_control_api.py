@@ -19,8 +19,8 @@ import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import serve_scenario
+from bots.demo.scripted_model import serve_scenario
+from simulator.model.scenario import load_scenario
 from tests.paths import REPOSITORY
 
 PATIENCE_SECONDS = 60.0

@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Download, Locator, Page, async_playwri
 from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.runner import page_samples
 from bots.settings import load_settings
-from core.llm.scripted.scenario import load_scenario
+from simulator.model.scenario import load_scenario
 from simulator.page.server import served_page
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking

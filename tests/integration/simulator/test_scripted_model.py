@@ -3,12 +3,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.domain.errors import ConfigurationError, ModelRejected, ModelUnavailable
+from bots.demo.scripted_model import serve_scenario
+from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject
 from core.llm.openai_client import OpenAIChatClient
-from core.llm.scripted.scenario import load_scenario
-from core.llm.scripted.server import ScriptedServer, serve_scenario
 from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+from simulator.model.scenario import ScenarioError, load_scenario
+from simulator.model.server import ScriptedServer
 
 STORY = load_scenario(r"""
 conversations:
@@ -123,5 +124,5 @@ async def test_what_the_scenario_does_not_know_is_refused_with_the_reason(
     ],
 )
 def test_a_mistake_in_a_scenario_is_told_with_its_place(text: str, place: str):
-    with pytest.raises(ConfigurationError, match=place):
+    with pytest.raises(ScenarioError, match=place):
         load_scenario(text)

@@ -1,4 +1,4 @@
-"""Defines and parses the YAML scenarios that the scripted model plays; `core.llm.scripted.server` serves them.
+"""Defines and parses the YAML scenarios that the scripted model plays; `simulator.model.server` serves them.
 
 An example of a scenario:
 
@@ -43,8 +43,7 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
-from core.domain.errors import ConfigurationError
-
+JsonObject = dict[str, JsonValue]
 Texts = str | tuple[str, ...]
 
 
@@ -164,18 +163,22 @@ class Scenario(_Strict):
         return self
 
 
+class ScenarioError(ValueError):
+    """A scenario has mistakes. The message names the place of each."""
+
+
 def load_scenario(text: str) -> Scenario:
-    """Parses a scenario written in YAML. Raises ConfigurationError, which names the place of each mistake."""
+    """Parses a scenario written in YAML. Raises ScenarioError."""
     try:
         return Scenario.model_validate(yaml.safe_load(text))
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"The scenario is not valid YAML: {error}") from error
+        raise ScenarioError(f"The scenario is not valid YAML: {error}") from error
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)[:5]
         )
-        raise ConfigurationError(f"The scenario has mistakes: {problems}") from error
+        raise ScenarioError(f"The scenario has mistakes: {problems}") from error
 
 
 def _many(texts: Texts) -> tuple[str, ...]:

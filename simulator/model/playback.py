@@ -8,16 +8,13 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.context.alternation import ADDED_MARK, RUN_ENDED
-from core.context.program_message import STATE_END, STATE_HEADING
-from core.domain.messages import JsonObject, json_fields, json_objects
-from core.llm.message_rules import IMAGES_SHOWN
-from core.llm.scripted.scenario import Conversation, Expectation, Scenario, ScriptedCall, Step
+from simulator.model.scenario import Conversation, Expectation, JsonObject, Scenario, ScriptedCall, Step
 
 _PLACE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 RESULT_START = '{"tool_execution"'
-_HEADING, _END = re.escape(STATE_HEADING), re.escape(STATE_END)
-STATE = re.compile(rf"\n{{0,2}}{_HEADING}((?:(?!{_HEADING}).)*?){_END}", re.DOTALL)
+
+
+Messages = tuple[Mapping[str, object], ...]
 
 
 class UnexpectedRequest(Exception):
@@ -31,16 +28,16 @@ _ERROR = re.compile(r"^Error: ", re.MULTILINE)
 class ChatRequest:
     """The parts of a chat request that scenarios match.
 
-    `messages` are without what the program tells of the state of the work; `state` is that text. `tools` holds the
-    names of the natively offered tools."""
+    `state` is the program's text about the state of the work, which `messages` do not contain. `tools` holds the names
+    of the natively offered tools."""
 
-    messages: tuple[Mapping[str, object], ...]
+    messages: Messages
     tools: frozenset[str]
     state: str = ""
 
     @property
     def system(self) -> str:
-        """What the program says beside the conversation: the system prompt, and the state of the work."""
+        """What the program says beside the conversation: the system prompt and the state of the work."""
         said = [message_text(one) for one in self.messages if one.get("role") == "system"]
         return "\n".join((*said, self.state))
 
@@ -126,42 +123,15 @@ def expectation_failures(expect: Expectation, sent: ChatRequest) -> Iterator[str
     yield from (f"{tool} is offered" for tool in expect.lacks_tools if sent.offers(tool))
 
 
-def as_written(message: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yields the messages that `core.context.alternation` has joined to this one, without the state of the work."""
-    role, content = message.get("role"), message.get("content")
-    if role not in ("user", "tool"):
-        if message != RUN_ENDED:
-            yield message
-        return
-    parts = json_objects(content)
-    if parts:
-        text = "\n\n".join(str(part["text"]) for part in parts if "text" in part)
-    else:
-        text = content if isinstance(content, str) else ""
-    text = STATE.sub("", text).strip()
-    if text == IMAGES_SHOWN:
-        return  # the images of the result before it
-    if role == "tool":
-        result, _, text = text.partition(ADDED_MARK)
-        yield {**message, "content": result.strip()}
-    while end := _result_length(text):
-        yield {**message, "content": text[:end].strip()}
-        text = text[end:]
-    others = [part for part in parts if "text" not in part]
-    if text.strip() or others:
-        said = {"type": "text", "text": text.strip()}
-        yield {"role": "user", "content": [said, *others] if others else text.strip()}
+def json_fields(value: object) -> dict[str, object]:
+    """Returns the fields of a JSON object, or none if the value is anything else."""
+    return cast(dict[str, object], value) if isinstance(value, dict) else {}
 
 
-def _result_length(text: str) -> int:
-    """Returns where the result of a text dialect at the start of the text ends, or 0 if there is none."""
-    start = len(text) - len(text.lstrip())
-    if not text.startswith(RESULT_START, start):
-        return 0
-    try:
-        return json.JSONDecoder().raw_decode(text, start)[1]
-    except ValueError:
-        return 0
+def json_objects(value: object) -> list[dict[str, object]]:
+    """Returns the objects in a JSON array, or none if the value is anything else. Skips other items."""
+    items = cast(list[object], value) if isinstance(value, list) else ()
+    return [cast(dict[str, object], one) for one in items if isinstance(one, dict)]
 
 
 def message_text(message: Mapping[str, object]) -> str:

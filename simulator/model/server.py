@@ -5,30 +5,27 @@ import json
 import logging
 import zlib
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from itertools import chain
 from typing import cast, overload
 
 from aiohttp import web
 
-from core import http_shutdown
-from core.domain.messages import JsonObject, json_fields
-from core.llm.scripted.playback import (
-    STATE,
+from simulator.model.playback import (
     ChatRequest,
     MatchedStep,
+    Messages,
     UnexpectedRequest,
     answer_deltas,
-    as_written,
     delta_length,
     finish_reason,
+    json_fields,
     match_step,
-    message_text,
     usage,
     whole_message,
 )
-from core.llm.scripted.scenario import Fault, Scenario
+from simulator.model.scenario import Fault, JsonObject, Scenario
+from simulator.serving import HOST, start_listening, stop_server
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +35,22 @@ CREATED = 1_700_000_000
 DIMENSIONS = 64
 
 
-class ScriptedServer:
-    """Plays one scenario for any number of clients, and records played steps, requests and unexpected requests."""
+ReadMessages = Callable[[Messages], tuple[Messages, str]]
 
-    def __init__(self, scenario: Scenario) -> None:
+
+def read_plain(messages: Messages) -> tuple[Messages, str]:
+    """Returns the messages as they are, and no state of the work."""
+    return messages, ""
+
+
+class ScriptedServer:
+    """Plays one scenario for any number of clients, and records played steps, requests and unexpected requests.
+
+    `read` returns what scenarios match in the messages of a request: the messages, and the state of the work."""
+
+    def __init__(self, scenario: Scenario, read: ReadMessages) -> None:
         self._scenario = scenario
+        self._read = read
         self._plays: Counter[tuple[str, int]] = Counter()
         self.base_url = ""
         self.problems: list[str] = []
@@ -89,7 +97,7 @@ class ScriptedServer:
         try:
             text = await request.text()
             body = cast(object, json.loads(text))
-            sent = _sent(body)
+            sent = self._sent(body)
             body = cast(JsonObject, body)
             self.requests.add(text)
             play = match_step(self._scenario, sent)
@@ -108,6 +116,18 @@ class ScriptedServer:
         if body.get("stream"):
             return await answer.stream(request)
         return await answer.whole(request)
+
+    def _sent(self, body: object) -> ChatRequest:
+        """Parses the request body. Raises UnexpectedRequest if a real endpoint would reject the body."""
+        if not isinstance(body, dict):
+            raise UnexpectedRequest("the body is not a JSON object")
+        request = cast(dict[str, object], body)
+        messages = request.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise UnexpectedRequest("there are no messages")
+        checked, state = self._read(tuple(map(_checked, cast(list[object], messages))))
+        tools = cast(list[object], request.get("tools") or [])
+        return ChatRequest(messages=checked, tools=frozenset(map(_tool_name, tools)), state=state)
 
 
 class _Answer:
@@ -187,25 +207,21 @@ class _Answer:
 
 
 @asynccontextmanager
-async def serve_scenario(
-    scenario: Scenario, *, port: int = 0, host: str = "127.0.0.1"
-) -> AsyncGenerator[ScriptedServer]:
+async def serve(scenario: Scenario, *, read: ReadMessages = read_plain) -> AsyncGenerator[ScriptedServer]:
     """Context manager: serves the scenario over HTTP inside the block and yields the server.
 
-    Port 0 chooses a free port. Clients connect to the server's `base_url`."""
-    server = ScriptedServer(scenario)
+    Clients connect to the server's `base_url`."""
+    server = ScriptedServer(scenario, read)
     app = web.Application(client_max_size=REQUEST_BYTES_MAX)
     app.router.add_post("/v1/chat/completions", server.complete)
     app.router.add_post("/v1/embeddings", server.embed)
     app.router.add_get("/v1/models", server.models)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
+    server.base_url = f"http://{HOST}:{await start_listening(runner, 0)}/v1"
     try:
-        await web.TCPSite(runner, host, port).start()
-        server.base_url = f"http://{host}:{runner.addresses[0][1]}/v1"
         yield server
     finally:
-        await http_shutdown.shut_down_server(runner)
+        await stop_server(runner)
 
 
 def word_vector(text: str) -> list[float]:
@@ -226,24 +242,6 @@ def _error(
     headers = {"Retry-After": f"{retry_after:g}"} if retry_after is not None else None
     error = {"error": {"message": message, "code": code, "type": None}}
     return web.json_response(error, status=status, headers=headers)
-
-
-def _sent(body: object) -> ChatRequest:
-    """Parses the request body. Raises UnexpectedRequest if a real endpoint would reject the body."""
-    if not isinstance(body, dict):
-        raise UnexpectedRequest("the body is not a JSON object")
-    request = cast(dict[str, object], body)
-    messages = request.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise UnexpectedRequest("there are no messages")
-    tools = cast(list[object], request.get("tools") or [])
-    checked = [_checked(message) for message in cast(list[object], messages)]
-    texts = "\n".join(map(message_text, checked))
-    return ChatRequest(
-        messages=tuple(chain.from_iterable(map(as_written, checked))),
-        tools=frozenset(map(_tool_name, tools)),
-        state="\n".join(STATE.findall(texts)),
-    )
 
 
 def _checked(message: object) -> dict[str, object]:
