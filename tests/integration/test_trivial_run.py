@@ -112,8 +112,8 @@ class Trace:
 
 
 def _is_product(path: str) -> bool:
-    """The scripted model is the service here and not the product. What logs is not of the run: a slow machine warns."""
-    is_other = "/simulator/model/" in path or "/bots/observability/log" in path
+    """What serves the scripted model is not of the product. What logs is not of the run: a slow machine warns."""
+    is_other = "/bots/demo/" in path or "/bots/observability/log" in path
     return not is_other and path.startswith(tuple(f"{REPOSITORY / name}/" for name in PRODUCT))
 
 
