@@ -102,7 +102,7 @@ async def test_a_system_prompt_that_leaves_no_room_is_told_before_any_call(world
 
 
 async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) -> None:
-    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
     world.model.turns = [
         echo(900),
         echo(900, seed=2),
@@ -132,7 +132,7 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
 
 
 async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
-    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
     world.model.turns = [echo(900), echo(900, seed=2), echo(900, seed=3), [ModelRejected("no")], text("done")]
     run_id = await world.run("make it blue")
     run = await world.deps.stores.conversations.run(run_id)
@@ -347,7 +347,7 @@ async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> No
 
 
 async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: World) -> None:
-    world.with_deps(context_policy=policy(30_000, summary_tokens=8000, kept_tokens=2000))
+    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
     summing, held = asyncio.Event(), asyncio.Event()
     plan = [echo(900), echo(900, seed=2), echo(900, seed=3)]
 

@@ -399,7 +399,7 @@ async def test_a_full_window_rarely_changes_the_beginning_of_its_requests(
     requests = list[ModelRequest]()
     for number in range(turns):
         requests.append(await held.request(BLANK))
-        output = words(2_400 if number % 4 == 0 else 600, seed=-number)
+        output = words(2_000 if number % 4 == 0 else 500, seed=-number)
         held.add(call_and_result(number, argument=words(60, seed=number), output=output))
     summaries = sum(isinstance(one, MessageAdded) for one in told)
     breaks = [after.messages[: len(before.messages)] != before.messages for before, after in pairwise(requests)]
@@ -442,7 +442,7 @@ async def test_a_long_todo_list_in_a_summary_says_what_is_left_out() -> None:
     )
     held = window(100_000, complete=sum_up, summary_tokens=1_000)
     await held.load([said("go"), message("assistant", dialect.assistant_content("", [call]))])
-    held.add([written, *call_and_result(2, argument="ls", output=words(5_000))])
+    held.add([written, *call_and_result(2, argument="ls", output=words(4_000))])
     summary = str((await held.request(BLANK)).messages[1]["content"])
     assert "# todo.md" in summary
     assert "[The last 1500 characters are left out; read_file shows them.]" in summary
