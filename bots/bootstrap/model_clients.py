@@ -13,6 +13,7 @@ from bots.bootstrap.observability import InstrumentedModel
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from core.agents.definition import AgentDefinition
+from core.context.limits import limits_by_bare_name
 from core.context.truncation import fit_request
 from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
@@ -153,7 +154,7 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
     key takes the place of a model that has none."""
     usable: list[str] = []
     missing: list[str] = []
-    for model in filter(None, (settings.model, *settings.fallback_models)):
+    for model in settings.models:
         try:
             build_provider_client(model, settings)
             usable.append(model)
@@ -175,11 +176,10 @@ def build_model_client(
     Raises ConfigurationError if a model has no API key.
     """
     clients = ProviderClients(settings)
-    for model in (settings.model, *settings.fallback_models):
-        if model:
-            clients.client_for(model)
+    for model in settings.models:
+        clients.client_for(model)
 
-    watched = InstrumentedModel(clients, metrics)
+    watched = InstrumentedModel(clients, metrics, policy.observed.observe)
 
     def fit_fallback(request: ModelRequest) -> ModelRequest:
         if request.tools and select_dialect(request.model, settings.dialect).name != "native":
@@ -207,7 +207,7 @@ def shared_key_for(model: str, settings: Settings) -> str:
     For models in the settings, this key takes precedence over the provider's own key. For models of agents, the
     provider's own key takes precedence, because those models may belong to another provider.
     """
-    is_set = model in (settings.model, *settings.fallback_models)
+    is_set = model in settings.models
     has_named = provider_key_name(model) in settings.provider_keys
     if has_named and not is_set and not settings.llm_base_url:
         return ""
@@ -288,19 +288,17 @@ async def load_model_specs(settings: Settings) -> ModelSpecs:
         has_own_price = model in (settings.embedding_model, settings.image_model)
         return listed if has_own_price else own or listed
 
-    return ModelSpecs(
-        context_policy=ContextPolicy(limits=table.limits, window_tokens=window, answer_tokens=answer),
-        price_of=price_of,
-        warnings=_warnings(settings, price_of),
-    )
+    limits = {**limits_by_bare_name(table.limits), **table.limits}
+    policy = ContextPolicy(limits=limits, window_tokens=window, answer_tokens=answer)
+    return ModelSpecs(context_policy=policy, price_of=price_of, warnings=_warnings(settings, price_of))
 
 
 def _check_model_names(settings: Settings, table: ModelTable) -> None:
     """Raises ConfigurationError for a name that belongs to no provider, because each of its calls would fail."""
     if settings.llm_base_url or not table.limits:
         return
-    for model in (settings.model, *settings.fallback_models):
-        is_known = not model or "/" in model or model in table.limits or provider_key_name(model)
+    for model in settings.models:
+        is_known = "/" in model or model in table.limits or provider_key_name(model)
         if not is_known:
             near = difflib.get_close_matches(model, table.limits, n=1)
             hint = f"did you mean {near[0]}?" if near else "`threadhand setup` lists the models."
@@ -330,8 +328,8 @@ def _warnings(settings: Settings, price_of: PriceOf) -> tuple[str, ...]:
     return tuple(
         f"The price of {model} is unknown, so a million of its tokens count {UNPRICED_PER_MILLION_USD:g} US dollars"
         " against budgets: set THREADHAND_PRICE_INPUT_PER_MILLION_USD and THREADHAND_PRICE_OUTPUT_PER_MILLION_USD."
-        for model in dict.fromkeys((settings.model, *settings.fallback_models))
-        if model and price_of(model) is None and not _reports_cost(model, settings)
+        for model in settings.models
+        if price_of(model) is None and not _reports_cost(model, settings)
     )
 
 

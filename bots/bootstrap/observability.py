@@ -18,7 +18,7 @@ from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
 from bots.settings import Settings
 from bots.web.health import MonitoringDeps, ReadinessCheck
-from core.domain.threads import Address
+from core.domain.threads import Address, Usage
 from core.observability import RunMetrics, SandboxOccupancy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Precondition, Reaction
 from core.run.worker import Worker
@@ -56,11 +56,17 @@ class ObservabilityDeps:
 
 
 class InstrumentedModel:
-    """Wraps a model client and times each of its calls."""
+    """Wraps a model client, times each of its calls, and passes the usage of each response to `observe`."""
 
-    def __init__(self, llm: LLM, metrics: RunMetrics) -> None:
+    def __init__(
+        self,
+        llm: LLM,
+        metrics: RunMetrics,
+        observe: Callable[[ModelRequest, Usage], None] = lambda _request, _usage: None,
+    ) -> None:
         self._llm = llm
         self._metrics = metrics
+        self._observe = observe
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         last: ModelFinished | None = None
@@ -77,6 +83,8 @@ class InstrumentedModel:
         # Yield outside the timer, because the consumer closes the generator here and the timer would count that as an
         # abandoned call.
         if last is not None:
+            if last.usage is not None:
+                self._observe(request, last.usage)
             yield last
 
 

@@ -257,6 +257,8 @@ async def run_program(
             observability.metrics.observe_sandboxes(sandboxes.occupancy)
             observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
         model_specs = await load_model_specs(settings)
+        for model in settings.models:
+            log.info(model_specs.context_policy.window_text(model))
         model_client = build_model_client(settings, model_specs.context_policy, observability.run_metrics)
         stack.push_async_callback(model_client.close)
         mcp_tools = build_mcp_tools(settings)

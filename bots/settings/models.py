@@ -80,6 +80,11 @@ class ModelSettings(BaseModel):
     budget_channel_day_tokens: BudgetTokens = None
     budget_workspace_day_tokens: BudgetTokens = None
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model and its fallbacks, each once; empty if no model is chosen."""
+        return tuple(dict.fromkeys(filter(None, (self.model, *self.fallback_models))))
+
     def budget_limit(self, name: str) -> Limit:
         """Returns the limit of the settings `budget_<name>_usd` and `budget_<name>_tokens`.
 

@@ -1,5 +1,6 @@
 """Tries the models of the settings with one short request each, as runs call them."""
 
+import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -9,19 +10,23 @@ from bots.bootstrap.model_clients import (
     ProviderClient,
     build_embedding_client,
     build_provider_client,
+    load_model_specs,
 )
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from bots.setup.findings import Finding, untested
 from bots.setup.report import Check, in_thread, run_in_parallel
 from bots.setup.service_checks import ServiceClient
+from core.context.limits import ASSUMED
+from core.context.tokens import count_text
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject, json_objects
 from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.llm.error_mapping import NO_TOOL_CALLS
-from core.ports import ModelRequest
+from core.model_usage import written_text
+from core.ports import ModelFinished, ModelRequest
 
 MODEL_SECONDS = 30.0
 ANOTHER_MODEL = "Try again, or choose another model."
@@ -29,6 +34,13 @@ NO_MODEL = "Choose one with `threadhand setup`, or set THREADHAND_MODEL in .env.
 NO_VECTORS = "Correct THREADHAND_EMBEDDING_MODEL or the key of its provider; without it knowledge is searched by words."
 ANSWER_TOKENS = 16
 """The length of the requested answer, which is the smallest that every provider accepts."""
+WINDOW_TOKENS_MAX = 14_000
+"""The length of the request that tries the window, which Threadhand needs at least."""
+WINDOW_ANSWER_TOKENS = 200
+WINDOW_SECONDS = 9.0
+CUT_REMEDY = "Raise the window of the service (in Ollama: num_ctx), or set THREADHAND_CONTEXT_TOKENS to its size."
+_WORD = "marmalade"
+_LONG_LINE = "This line is here only to make the text longer than a small window.\n"
 _NAMES_SHOWN_MAX = 6
 _TOOL: JsonObject = {
     "type": "function",
@@ -60,10 +72,7 @@ def model_checks(client: ServiceClient, settings: Settings, *, is_free: bool = F
     if not settings.model:
         return [] if is_free else [in_thread("model", lambda: check_model_keys(settings))]
     check = _check_list if is_free else _check_model
-    return [
-        Check("model", partial(check, client, model, settings), model, ANOTHER_MODEL)
-        for model in dict.fromkeys((settings.model, *settings.fallback_models))
-    ]
+    return [Check("model", partial(check, client, model, settings), model, ANOTHER_MODEL) for model in settings.models]
 
 
 def check_model_keys(settings: Settings) -> tuple[Finding, ...]:
@@ -120,13 +129,49 @@ async def _check_model(client: ServiceClient, model: str, settings: Settings) ->
         provider = build_provider_client(model, settings)
         try:
             accepted = await _accepted_tools(provider, request)
+            window = await _check_window(provider, model, settings)
         finally:
             await provider.close()
     except ConfigurationError as error:
         return (Finding("fail", "model", str(error), "`threadhand setup` asks for it."),)
     except ModelError as error:
         return (await _refusal(client, model, settings, error),)
-    return (Finding("ok", "model", f"{model} answers and accepts {accepted}."),)
+    return (Finding("ok", "model", f"{model} answers and accepts {accepted}."), window)
+
+
+async def _check_window(provider: ProviderClient, model: str, settings: Settings) -> Finding:
+    """Names the window of the model. If its service is the operator's own, asks for a word at the beginning of a long
+    request, because some services cut such requests without an error."""
+    policy = (await load_model_specs(settings)).context_policy
+    limit = policy.limit_of(model)
+    known = Finding("note" if limit.source == ASSUMED else "ok", "window", policy.window_text(model))
+    if not settings.llm_base_url:
+        return known
+    lines = min(limit.room // 2, WINDOW_TOKENS_MAX) // count_text(_LONG_LINE)
+    text = f"The secret word is {_WORD}.\n{_LONG_LINE * lines}Which secret word does the first line name?"
+    request = ModelRequest(
+        model=model,
+        messages=({"role": "user", "content": text},),
+        output_tokens_max=WINDOW_ANSWER_TOKENS,
+        is_streamed=settings.stream,
+    )
+    written = ""
+    try:
+        async with asyncio.timeout(WINDOW_SECONDS), aclosing(provider.stream(request)) as deltas:
+            async for delta in deltas:
+                written += written_text(delta)
+                if isinstance(delta, ModelFinished) and delta.usage is not None:
+                    policy.observed.observe(request, delta.usage)
+    except (TimeoutError, ModelError) as error:
+        fact = f"{policy.window_text(model)} {model} does not answer a long request: {type(error).__name__}."
+        return Finding("note", "window", fact, CUT_REMEDY)
+    if _WORD in written.lower():
+        return known
+    if policy.limit_of(model) != limit:
+        return Finding("fail", "window", f"{settings.llm_base_url} cuts long requests to {model}.", CUT_REMEDY)
+    if written.strip():
+        return Finding("note", "window", f"{model} does not know the beginning of a long request.", CUT_REMEDY)
+    return known
 
 
 async def _accepted_tools(provider: ProviderClient, request: ModelRequest) -> str:

@@ -1,8 +1,16 @@
 """Context limits of models: the size of the context window, and how many of its tokens are reserved for the answer."""
 
+import logging
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from core.context.message_text import content_text
+from core.domain.threads import Usage
+from core.ports import ModelRequest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,29 +29,63 @@ class ContextLimit:
 
 
 ASSUMED = "assumed, because the model is unknown"
+OF_FAMILY = "usual for the model's family"
+OF_SERVICE = "all that its service reads of a longer request"
+OF_NAME = "known for models of this name"
 _UNKNOWN = ContextLimit(window=41_000, reserved=10_000, source=ASSUMED)
-_FAMILIES = (
-    ("gpt-3\\.5", ContextLimit(window=16_385, reserved=4_096)),
-    ("gpt-4(-0613|-0314)?$", ContextLimit(window=8_192, reserved=2_048)),
-    ("sonnet|claude", ContextLimit(window=200_000, reserved=64_000)),
-    ("gpt", ContextLimit(window=128_000, reserved=28_000)),
-    ("gemini", ContextLimit(window=1_000_000, reserved=300_000)),
-    ("deepseek", ContextLimit(window=128_000, reserved=28_000)),
-)
-"""Limits by regular expression. The first match in the model's name applies, so specific patterns come first."""
+_FAMILIES = {
+    "gpt-3\\.5": (16_385, 4_096),
+    "gpt-4(-0613|-0314)?$": (8_192, 2_048),
+    "sonnet|claude": (200_000, 64_000),
+    "gpt": (128_000, 28_000),
+    "gemini": (1_000_000, 300_000),
+    "deepseek|kimi|glm|minimax|grok": (128_000, 28_000),
+    "llama-?(3\\.[1-9]|[4-9])|gemma-?[3-9]|mistral-(small|medium|large)": (128_000, 28_000),
+    "qwen|mi[sx]tral": (32_768, 8_192),
+}
+"""Windows and reserved tokens by regular expression. The first match in the model's name applies, so specific patterns
+come first. Where the models of a family differ, the size is one of the smaller ones."""
+WINDOW_MIN = 16_000
+"""A smaller window has no room for a conversation beside the instructions and the tools."""
+_MARKS = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|i?q\d\w*|[bm]?x?fp\d+|bf16|int\d|[48]bit|awq|gptq|gguf|mlx|latest")
+"""The parts at the end of a model's name that stand for a date or a quantisation."""
 
 
 ANSWER_SHARE = 3
 """If only the window size is configured, at most one third of the window is reserved for the answer."""
 
 
+def bare_name(model: str) -> str:
+    """Returns the name in lower case without providers, tag, dates and quantisation: "kimi-k2" for
+    "openrouter/moonshotai/Kimi-K2-0905:free"."""
+    name = model.lower().rpartition("/")[2]
+    parts = re.split("[:@]", name)[0].removesuffix(".gguf").split("-")
+    while len(parts) > 1 and _MARKS.fullmatch(parts[-1]):
+        parts.pop()
+    return "-".join(parts)
+
+
+def limits_by_bare_name(limits: Mapping[str, ContextLimit]) -> dict[str, ContextLimit]:
+    """Returns a limit for each bare name: if providers differ, a small one, but not the smallest, which is often wrong.
+
+    Windows below WINDOW_MIN are left out, because many of them are the default of a service and can be raised."""
+    found: defaultdict[str, list[ContextLimit]] = defaultdict(list)
+    for name, limit in limits.items():
+        if limit.window >= WINDOW_MIN:
+            found[bare_name(name)].append(limit)
+    return {
+        name: replace(sorted(ones, key=lambda one: one.window)[(len(ones) - 1) // 4], source=OF_NAME)
+        for name, ones in found.items()
+    }
+
+
 def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
-    """Returns the limit listed in `known` under the model's full name, else the limit of the model's family."""
-    if known and (limit := known.get(model)):
+    """Returns the limit that `known` lists under the model's full or bare name, else the limit of its family."""
+    name = bare_name(model)
+    if known and (limit := known.get(model) or known.get(name)):
         return limit
-    name = model.rpartition("/")[2].lower()
-    found = next((limit for family, limit in _FAMILIES if re.search(family, name)), None)
-    return replace(found, source="usual for the model's family") if found else _UNKNOWN
+    sizes = next((sizes for family, sizes in _FAMILIES.items() if re.search(family, name)), None)
+    return ContextLimit(window=sizes[0], reserved=sizes[1], source=OF_FAMILY) if sizes else _UNKNOWN
 
 
 def with_overrides(limit: ContextLimit, *, window: int | None = None, reserved: int | None = None) -> ContextLimit:
@@ -55,3 +97,45 @@ def with_overrides(limit: ContextLimit, *, window: int | None = None, reserved: 
         reserved = limit.reserved if window is None else min(limit.reserved, size // ANSWER_SHARE)
     source = limit.source if window is None else "set by the operator"
     return ContextLimit(window=size, reserved=min(reserved, size - 1), source=source)
+
+
+SUSPECT_CHARACTERS = 8
+"""Only if more characters than this come to a token, the words of a request are counted."""
+CUT_PERCENT = 80
+"""A service has cut a request if it reports fewer tokens than this share of the request's words. No common tokenizer
+makes one token of two words, so this needs no estimate that can be wrong."""
+
+
+class ObservedWindows:
+    """The windows of the services that cut long requests without an error, as Ollama does with `num_ctx`. They are
+    forgotten when the program ends."""
+
+    def __init__(self) -> None:
+        self._largest: dict[str, int] = {}
+        self._cut: set[str] = set()
+
+    def observe(self, request: ModelRequest, usage: Usage) -> None:
+        """Compares the usage of a response with the text of its request. Logs a warning at a model's first cut."""
+        model = request.model
+        # some services do not count cached tokens as input
+        read = usage.input_tokens + usage.cached_tokens + usage.written_tokens
+        largest = self._largest[model] = max(read, self._largest.get(model, 0))
+        texts = [content_text(message.get("content")) for message in request.messages]
+        if model in self._cut or not usage.input_tokens or sum(map(len, texts)) < SUSPECT_CHARACTERS * largest:
+            return
+        words = sum(len(text.split()) for text in texts)
+        if largest * 100 < words * CUT_PERCENT and words > WINDOW_MIN // 10:
+            self._cut.add(model)
+            log.warning(
+                "the service of %s has read %s tokens of a request with %s words: it cuts requests to a window of its"
+                " own without an error. Raise that window (in Ollama: num_ctx), or set THREADHAND_CONTEXT_TOKENS to it."
+                " Until the program ends, requests to this model are shortened to %s tokens.",
+                *(model, f"{read:,}", f"{words:,}", f"{max(largest, WINDOW_MIN):,}"),
+            )
+
+    def lower(self, limit: ContextLimit, model: str) -> ContextLimit:
+        """Returns the limit, with a smaller window if the service of the model cuts requests."""
+        window = max(self._largest[model], WINDOW_MIN) if model in self._cut else limit.window
+        if window >= limit.window:
+            return limit
+        return ContextLimit(window=window, reserved=min(limit.reserved, window // ANSWER_SHARE), source=OF_SERVICE)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
-from core.context.limits import ContextLimit, find_context_limit, with_overrides
+from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
 from core.context.message_text import for_model
 from core.context.program_message import program_message
 from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, PICTURES_MAX, RequestTail, picture_name
@@ -55,20 +55,27 @@ SETTINGS = (
 class ContextPolicy:
     """Limits for conversations, in tokens.
 
-    A conversation above `summary_tokens` is summarised, except its newest `kept_tokens`. `limits` maps full model names
-    to context limits; other models use the limit of their family. `window_tokens` and `answer_tokens` override the
-    limits of all models."""
+    A conversation above `summary_tokens` is summarised, except its newest `kept_tokens`. `limits` maps full and bare
+    model names to context limits; other models use the limit of their family. `window_tokens` and `answer_tokens`
+    override the limits of all models, and `observed` lowers them for services that cut requests."""
 
     summary_tokens: int = 120_000
     kept_tokens: int = 30_000
     limits: Mapping[str, ContextLimit] = field(default_factory=dict[str, ContextLimit])
     window_tokens: int | None = None
     answer_tokens: int | None = None
+    observed: ObservedWindows = field(default_factory=ObservedWindows, compare=False)
 
     def limit_of(self, model: str) -> ContextLimit:
-        return with_overrides(
-            find_context_limit(model, self.limits), window=self.window_tokens, reserved=self.answer_tokens
-        )
+        limit = find_context_limit(model, self.limits)
+        limit = with_overrides(limit, window=self.window_tokens, reserved=self.answer_tokens)
+        return self.observed.lower(limit, model)
+
+    def window_text(self, model: str) -> str:
+        """Returns a sentence for the operator about the window of the model and where its size comes from."""
+        limit = self.limit_of(model)
+        remedy = " Set THREADHAND_CONTEXT_TOKENS to its real size." if limit.source == ASSUMED else ""
+        return f"The context window of {model} has {limit.window:,} tokens, a size that is {limit.source}.{remedy}"
 
 
 class ContextWindow:
@@ -155,6 +162,8 @@ class ContextWindow:
 
         Before that, adds a message with `notes` and with the parts of `state` that the conversation does not tell yet.
         Raises ContextOverflow if the system prompt and the tools leave no room for a conversation."""
+        self._limit = self._policy.limit_of(self._model)
+        self._room_max = min(self._room_max, self._limit.room - self._overhead)
         self._tail = self._new_tail()
         state = {**state, "pictures": self._pictures_gone()}
         # a summary may replace what was told, so it is made first

@@ -9,17 +9,22 @@ from aiohttp import web
 
 from tests.fakes.web_service import fake_web_service
 
-CHUNK = '{"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "OK"}}]}'
+CHUNK = (
+    '{"id": "c", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"content": "OK, marmalade"}}]}'
+)
+USAGE = '{"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": {"prompt_tokens": 4096}}'
 
 
 @dataclass
 class ModelEndpoint:
-    """The endpoint. `requests` are the bodies of the chat requests that it accepted."""
+    """The endpoint. `requests` are the bodies of the chat requests that it accepted. `cuts`: it reads only the last
+    4,096 tokens of a request, and says so only in the usage."""
 
     base_url: str = ""
     key: str = "sk-model-endpoint"
     models: tuple[str, ...] = ("small", "large")
     has_tools: bool = True
+    cuts: bool = False
     requests: list[dict[str, Any]] = field(default_factory=list)
 
     async def list_models(self, request: web.Request) -> web.Response:
@@ -38,7 +43,8 @@ class ModelEndpoint:
         self.requests.append(body)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        await response.write(f"data: {CHUNK}\n\ndata: [DONE]\n\n".encode())
+        chunks = [CHUNK.replace(", marmalade", ""), USAGE] if self.cuts else [CHUNK]
+        await response.write("".join(f"data: {chunk}\n\n" for chunk in (*chunks, "[DONE]")).encode())
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:

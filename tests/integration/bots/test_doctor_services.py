@@ -86,6 +86,10 @@ async def test_services_that_work_are_named_with_what_they_are(services: Service
     )
     assert "ok    discord   knows the bot as threadhand in 1 server: Simulated server." in lines
     assert "ok    model     small answers and accepts tools." in lines
+    assert (
+        "note  window    The context window of small has 41,000 tokens, a size that is assumed, because the model is"
+        " unknown. Set THREADHAND_CONTEXT_TOKENS to its real size." in lines
+    )
     assert "ok    clock     agrees with the services." in lines
 
 
@@ -181,16 +185,24 @@ async def test_a_model_that_the_endpoint_does_not_have_is_told_with_those_it_has
 async def test_a_model_that_takes_no_tools_is_asked_without_them_as_in_runs(services: Services) -> None:
     services.model.has_tools = False
     assert "small answers and accepts tools written as text." in " ".join(await services.found("model"))
-    (request,) = services.model.requests
-    assert not request.get("tools")
+    assert not any(request.get("tools") for request in services.model.requests)
 
 
 async def test_the_model_is_asked_for_a_few_tokens_with_a_tool(services: Services) -> None:
     await services.findings(FALLBACK_MODELS="large")
-    assert [one["model"] for one in services.model.requests] == ["small", "large"]
-    for request in services.model.requests:
+    short = [one for one in services.model.requests if "OK" in str(one["messages"])]
+    assert [one["model"] for one in short] == ["small", "large"]
+    for request in short:
         assert len(request["tools"]) == 1
         assert max(request.get("max_tokens", 0), request.get("max_completion_tokens", 0)) == 16
+
+
+async def test_a_service_that_cuts_long_requests_is_found(services: Services) -> None:
+    services.model.cuts = True
+    (found,) = [one for one in await services.findings() if one.subject == "window"]
+    assert found.state == "fail"
+    assert found.fact == f"{services.model.base_url} cuts long requests to small."
+    assert "num_ctx" in found.remedy
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(HOUR, "behind"), (-HOUR, "ahead of")])

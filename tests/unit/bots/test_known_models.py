@@ -26,6 +26,9 @@ def settings(**variables: str) -> Settings:
     [
         ({}, "openai/gpt-4o", (128_000, 16_384)),
         ({}, "nobody/knows-this-one", (41_000, 10_000)),
+        (OWN, "Kimi-K2", (131_072, 16_384)),
+        (OWN, "unsloth/gpt-oss-120b-Q4_K_M.gguf", (131_072, 43_690)),
+        (OWN, "qwen9:1b", (32_768, 8_192)),
         ({"CONTEXT_TOKENS": "50000"}, "openai/gpt-4o", (50_000, 16_384)),
         ({"CONTEXT_TOKENS": "8000"}, "nobody/knows-this-one", (8_000, 2_666)),
         ({"ANSWER_TOKENS": "4000"}, "openai/gpt-4o", (128_000, 4_000)),

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.context.background_messages import Background, background_message, refers_to_files
-from core.context.limits import ContextLimit, find_context_limit
 from core.context.request_tail import RequestTail, newest_pictures
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
@@ -130,17 +129,6 @@ def test_a_service_that_refuses_marks_gets_none_from_then_on() -> None:
     assert encoder.adapt_to_refusal(request, refusal)
     assert not encoder.adapt_to_refusal(request, refusal)
     assert json.loads(encoder.body(request))["messages"] == list(request.messages)
-
-
-def test_limits_are_those_of_the_table_unless_set() -> None:
-    assert find_context_limit("anthropic/claude-sonnet-4").room == 136_000
-    assert find_context_limit("openai/gpt-4o").room == 100_000
-    assert find_context_limit("gemini/gemini-2.5-pro").room == 700_000
-    assert find_context_limit("deepseek-chat").room == 100_000
-    assert find_context_limit("some/model").room == 31_000
-    assert find_context_limit("gpt-4").room < 8_192
-    own = ContextLimit(window=10, reserved=4)
-    assert find_context_limit("gpt-4o", {"gpt-4o": own}).room == 6
 
 
 def shown_picture(path: str, size: tuple[int, int] = (8, 8)) -> Message:

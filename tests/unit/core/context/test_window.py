@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from core.context.limits import ASSUMED, ContextLimit, find_context_limit, with_overrides
+from core.context.limits import ASSUMED, WINDOW_MIN, ContextLimit, ObservedWindows, find_context_limit, with_overrides
 from core.context.message_text import for_model
 from core.context.summary import count_turns, find_summary_boundary, messages_since_summary, transcript
 from core.context.tokens import count_message
@@ -18,6 +18,7 @@ from core.dialects.native import NativeDialect
 from core.domain.errors import ContextOverflow, ModelRejected
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.messages import Message, ToolCall
+from core.domain.threads import Usage
 from core.ports import ModelRequest, ResponseText
 from tests.bench.prompt import cache_use
 from tests.integration.core.context.conversations import answered, call_and_result, long_thread, message, said, words
@@ -44,6 +45,7 @@ def window(
     reserved: int = 0,
     overhead: int = 0,
     source: str = "known for this model",
+    observed: ObservedWindows | None = None,
 ) -> ContextWindow:
     limits = {"m": ContextLimit(window=room, reserved=reserved, source=source)}
 
@@ -54,7 +56,9 @@ def window(
     return ContextWindow(
         model="m",
         run_id="run",
-        policy=ContextPolicy(limits=limits, summary_tokens=summary_tokens, kept_tokens=5000),
+        policy=ContextPolicy(
+            limits=limits, summary_tokens=summary_tokens, kept_tokens=5000, observed=observed or ObservedWindows()
+        ),
         overhead_tokens=overhead,
         complete=respond,
         emit=(told if told is not None else []).append,
@@ -293,6 +297,18 @@ async def test_a_refused_request_is_reported_with_its_size_and_the_source_of_the
     assert "about 5,6" in str(error)
     assert "41,000 tokens (a size that is assumed, because the model is unknown)" in str(error)
     assert "THREADHAND_CONTEXT_TOKENS" in error.detail
+
+
+async def test_a_conversation_is_shortened_once_its_service_was_seen_to_cut_it() -> None:
+    async def sum_up(request: ModelRequest) -> str:
+        return "# Facts"
+
+    observed = ObservedWindows()
+    held = window(100_000, complete=sum_up, reserved=5_000, observed=observed)
+    await held.load([said(words(10_000)), answered("Yes."), said(words(10_000))])
+    observed.observe(await held.request(BLANK), Usage(input_tokens=2_048))
+    shorter = await held.request(BLANK)
+    assert sum(map(count_message, shorter.messages)) < WINDOW_MIN
 
 
 async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
