@@ -89,7 +89,7 @@ def _defaults(parts: ProgramParts, web: WebServices) -> AgentDefaults:
     sandboxes = parts.sandboxes
     return AgentDefaults(
         model=parts.settings.model,
-        prompt=partial(build_prompt, sandboxes),
+        prompt=partial(build_prompt, sandboxes, time_zone=parts.settings.time_zone),
         dialect=parts.model_client.dialect,
         dialect_setting=parts.settings.dialect,
         toolbox=build_toolbox(

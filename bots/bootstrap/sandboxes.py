@@ -19,7 +19,7 @@ from core.domain.threads import Address
 from core.knowledge.parsing.parser_process import confine_children
 from core.observability import SandboxOccupancy
 from core.ports import SandboxProvider
-from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, date_text, place_text
+from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, place_text
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import MEBIBYTE, SandboxLimits
@@ -261,11 +261,11 @@ def _modal_network_text(egress: tuple[str, ...]) -> str:
     return f"of the internet it can reach {', '.join(egress)} alone"
 
 
-def build_prompt(sandboxes: SandboxDeps, address: Address, answer_tokens: int) -> RunPrompt:
+def build_prompt(sandboxes: SandboxDeps, address: Address, answer_tokens: int, *, time_zone: str = "") -> RunPrompt:
     """Returns the prompt of a new run: the date, the sandbox and what is installed in it, the place of the
     conversation, and the most tokens that the model may write in one response."""
-    prompt = RunPrompt(system=base_prompt(sandbox=sandboxes.prompt_text))
-    prompt = prompt.with_state("time", date_text(datetime.now(UTC)))
+    system = base_prompt(sandbox=sandboxes.prompt_text)
+    prompt = RunPrompt(system=system, began_at=datetime.now(UTC), time_zone=time_zone)
     prompt = prompt.with_state("place", place_text(address))
     prompt = prompt.with_state("installed", sandboxes.installed_text)
     return prompt.with_state("answer limit", answer_limit_text(answer_tokens))

@@ -15,7 +15,14 @@ from bots.settings.models import ModelSettings
 from bots.settings.observability import ObservabilitySettings
 from bots.settings.sandbox import SandboxSettings
 from bots.settings.slack import SlackSettings
-from bots.settings.validation import NO_SECRET, Names, describe_bad_value, describe_unknown_setting, require_prefix
+from bots.settings.validation import (
+    NO_SECRET,
+    Names,
+    TimeZoneName,
+    describe_bad_value,
+    describe_unknown_setting,
+    require_prefix,
+)
 from bots.settings.web_access import WebAccessSettings
 from core.domain.budget import NO_LIMIT, Budget
 from core.domain.errors import ConfigurationError
@@ -58,6 +65,7 @@ class Settings(
     mcp_config: Path | None = None
     agents_dir: Path | None = None
     channel_agents: Names = ()
+    time_zone: TimeZoneName = ""
     follow_mode: FollowMode = "default"
     channel_follow_modes: Names = ()
     drain_seconds: float = Field(default=6, ge=0, le=3600, allow_inf_nan=False)

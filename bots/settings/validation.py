@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import ErrorDetails
 
+from core.prompt.system_prompt import find_time_zone
+
 
 def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
@@ -60,6 +62,15 @@ def parse_json_object(value: object) -> object:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f"it is no JSON object: {error}") from error
+
+
+def _check_time_zone(value: str) -> str:
+    if value and find_time_zone(value) is None:
+        raise ValueError(f"there is no time zone {value[:80]}; write one like Europe/Helsinki")
+    return value
+
+
+TimeZoneName = Annotated[str, AfterValidator(_check_time_zone)]
 
 
 def uppercase(value: object) -> object:

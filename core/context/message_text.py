@@ -17,6 +17,8 @@ from core.domain.threads import ThreadInput
 
 NAME_BYTES_MAX = 120
 TEXT_CHARACTERS_MAX = 200_000
+TIME_ZONE_KEY = "time_zone"
+"""The metadata of a user's message has the name of their time zone under this key, or an empty text."""
 
 
 def full_message_text(message: Message) -> str:
@@ -104,6 +106,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
             "author_id": one.author.person_id,
             "message_ref": one.message_ref,
             "sent_at": one.sent_at.isoformat(),
+            TIME_ZONE_KEY: one.author.time_zone,
         },
     )
     return with_token_count(message)

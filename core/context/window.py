@@ -8,7 +8,7 @@ from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_text import for_model
+from core.context.message_text import TIME_ZONE_KEY, for_model
 from core.context.program_message import program_message
 from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (
@@ -119,6 +119,8 @@ class ContextWindow:
         self._refused_tokens = 0
         self._head_length = 0
         self._sees_images = True
+        self.time_zone = ""
+        """The time zone of the author of the newest message that a user wrote, or an empty text."""
 
     async def load(self, history: Sequence[Message]) -> None:
         """Adds a stored history, with messages truncated as in earlier runs."""
@@ -147,6 +149,7 @@ class ContextWindow:
 
     def _add(self, messages: Sequence[Message]) -> None:
         for message in messages:
+            self.time_zone = str(message.metadata.get(TIME_ZONE_KEY, self.time_zone))
             if message.is_llm_message:
                 self._messages.append(message)
                 self._added_tokens += message_tokens(message)

@@ -58,13 +58,15 @@ APP_REQUESTS_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A person on a chat platform: a stable id and the name that other people see.
+    """A person on a chat platform: a stable id, the name that other people see, and the name of their time zone, which
+    is empty if the platform does not tell it.
 
     An app that may start runs is one, too; its id begins with `app:`, as no platform's ids do.
     """
 
     person_id: str
     name: str
+    time_zone: str = field(default="", compare=False)
 
     @property
     def is_app(self) -> bool:

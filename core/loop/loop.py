@@ -102,7 +102,7 @@ async def _ended_turn(
             rest = (REST_WANTED,) if wants_rest else ()
             notes = (*rest, *watch.notes(start.heard), *await commands.notes())
             state = {
-                **turn.context.prompt.state,
+                **turn.context.prompt.state_for(window.time_zone),
                 "turns": turns_left(turn.number, turn.context.policy.turns_max),
                 "budget": start.budget_left,
             }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.threads import Address
@@ -19,11 +20,20 @@ class RunPrompt:
 
     `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
     remains valid. `state` maps names to texts that may differ between runs. Each is told once, and again when it has
-    changed.
+    changed. `began_at` is the time that the model is told, None for no time, and `time_zone` the time zone of users
+    whose own is unknown.
     """
 
     system: str
     state: Mapping[str, str] = field(default_factory=dict[str, str])
+    began_at: datetime | None = None
+    time_zone: str = ""
+
+    def state_for(self, time_zone: str) -> Mapping[str, str]:
+        """Returns the state, with the time in the given time zone of a user, or in that of the installation."""
+        if self.began_at is None:
+            return self.state
+        return {"time": time_text(self.began_at, time_zone, default=self.time_zone), **self.state}
 
     def with_system(self, title: str, text: str) -> "RunPrompt":
         """Returns the prompt with a section at the end of the system prompt, unless the text is empty."""
@@ -50,9 +60,25 @@ def base_prompt(*, sandbox: str) -> str:
     return _base().replace("{sandbox}", sandbox).strip()
 
 
-def date_text(now: datetime) -> str:
-    """Returns a sentence with the date, the time and the time zone."""
-    return f"It is {now:%A}, {now:%Y-%m-%d %H:%M} {now:%Z}."
+def time_text(now: datetime, time_zone: str, *, default: str = "") -> str:
+    """Returns a sentence with the date, the time and the time zone: that of the user, else the default, else UTC."""
+    for name, owner in ((time_zone, "the author of the newest message"), (default, "this installation")):
+        if (zone := find_time_zone(name)) is not None:
+            local = now.astimezone(zone)
+            offset = f"{local:%z}"
+            return (
+                f"It is {local:%A}, {local:%Y-%m-%d %H:%M} in {name} (UTC{offset[:3]}:{offset[3:]}), the time zone of"
+                f" {owner}."
+            )
+    return f"It is {now:%A}, {now:%Y-%m-%d %H:%M} UTC."
+
+
+def find_time_zone(name: str) -> ZoneInfo | None:
+    """Returns the time zone with this name of the IANA database, or None if there is none."""
+    try:
+        return ZoneInfo(name) if name else None
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        return None
 
 
 def place_text(address: Address) -> str:

@@ -16,6 +16,7 @@ class Member:
     is_bot: bool = False
     guest: str = ""  # "", "multi" or "single"
     home_team: str = ""
+    time_zone: str = "Etc/UTC"
 
 
 def standing_form(member: Member, team_id: str, organisation: Organisation | None = None) -> Payload:

@@ -1,7 +1,9 @@
 """Slack's JSON forms of members, channels, files and messages."""
 
+from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from simulator.slack.events.payloads import Payload
 from simulator.slack.members import standing_form
@@ -23,15 +25,16 @@ _FILE_TYPES: Final = {
 
 def user_form(workspace: Workspace, member: Member) -> Payload:
     """A `user` object as users.info gives it."""
+    local = datetime.now(ZoneInfo(member.time_zone))
     return {
         "id": member.user_id,
         **standing_form(member, workspace.team_id, workspace.organisation),
         "name": member.name,
         "deleted": False,
         "real_name": member.name,
-        "tz": "Etc/UTC",
-        "tz_label": "Coordinated Universal Time",
-        "tz_offset": 0,
+        "tz": member.time_zone,
+        "tz_label": local.tzname(),
+        "tz_offset": int((local.utcoffset() or timedelta()).total_seconds()),
         "profile": {
             "real_name": member.name,
             "display_name": member.name,

@@ -76,7 +76,8 @@ def run_to_row(run: Run) -> RowValues:
 
 
 def input_from_row(row: Row) -> ThreadInput:
-    author = Person(person_id=row["author_id"], name=row["author_name"])
+    zone = row["author_time_zone"] or ""
+    author = Person(person_id=row["author_id"], name=row["author_name"], time_zone=zone)
     return from_row(ThreadInput, row, author=author, files=_FILES.validate_python(row["files"]))
 
 
@@ -86,6 +87,7 @@ def arrival_to_row(arrival: InboxItem) -> RowValues:
         **to_row(arrival, "address", "author", "files", "agent_id"),
         "author_id": arrival.author.person_id,
         "author_name": arrival.author.name,
+        "author_time_zone": arrival.author.time_zone or None,
         "files": [asdict(file) for file in arrival.files],
     }
 

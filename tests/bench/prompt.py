@@ -27,7 +27,7 @@ from core.domain.threads import Address
 from core.llm.openai_answer import to_json
 from core.loop.loop import turns_left
 from core.ports import ModelRequest, ResponseText
-from core.prompt.system_prompt import RunPrompt, base_prompt, date_text
+from core.prompt.system_prompt import RunPrompt, base_prompt
 from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
 from core.web_access.services import WebServices
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
@@ -130,7 +130,7 @@ def _told_prompt() -> RunPrompt:
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.2")
     sandboxes = SandboxDeps(name="local", provider=None, installed_text=describe_installed((*PROGRAMS, *PACKAGES)))
     limit = ContextPolicy().limit_of("claude-sonnet")
-    return build_prompt(sandboxes, address, limit.reserved).with_state("time", date_text(NOON))
+    return replace(build_prompt(sandboxes, address, limit.reserved), began_at=NOON)
 
 
 async def thread_requests(turns: int) -> list[ModelRequest]:
@@ -145,7 +145,7 @@ async def thread_requests(turns: int) -> list[ModelRequest]:
             await window.load(history)
             prompt = _told_prompt().with_knowledge(words(60, seed=number))
         emitted.clear()
-        state = {**prompt.state, "turns": turns_left(number + 1, 100)}
+        state = {**prompt.state_for(window.time_zone), "turns": turns_left(number + 1, 100)}
         made.append(await window.request(blank, state=state))
         history += [one.message for one in emitted if isinstance(one, MessageAdded)]
         turn = _turn(number)
@@ -185,7 +185,7 @@ async def request_page() -> str:
     """Returns the page that shows the first request of a fresh thread."""
     window = _window([])
     await window.load([_asked("How many rows has sales.csv?")])
-    state = {**_told_prompt().state, "turns": turns_left(1, 100)}
+    state = {**_told_prompt().state_for(""), "turns": turns_left(1, 100)}
     request = await window.request(blank_request(has_browser=False), state=state)
     parts = [
         "# What a model receives",

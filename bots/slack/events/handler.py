@@ -178,10 +178,8 @@ class EventHandler:
         if get_text(event, "type") in GREETED_EVENTS:
             if self._greeter is not None:
                 with acknowledging():
-                    people = {get_text(event, "user"), self._client.identity.user_id} - {""}
-                    names = await self._people.find_names(people)
-                    context = ParseContext(identity=self._client.identity, names=names)
-                    await self._greeter.greet(event, context)
+                    people = {get_text(event, "user"), self._client.identity.user_id}
+                    await self._greeter.greet(event, await self._context_with(people))
             return
         with acknowledging():
             is_ours = await self._on_event(event, is_missed=is_missed)
@@ -241,8 +239,16 @@ class EventHandler:
 
     async def _context_of(self, payload: JsonObject) -> ParseContext:
         person_id = get_text(payload, "user", "id") or get_text(payload, "user_id")
-        names = await self._people.find_names({person_id} - {""})
-        return ParseContext(identity=self._client.identity, names=names)
+        return await self._context_with({person_id})
+
+    async def _context_with(self, people: set[str], *, reacted_thread_ts: str = "") -> ParseContext:
+        """Looks up the people with these ids, except an empty one."""
+        return ParseContext(
+            identity=self._client.identity,
+            names=await self._people.find_names(people - {""}),
+            time_zones=self._people.known_time_zones(people),
+            reacted_thread_ts=reacted_thread_ts,
+        )
 
     async def on_click(self, payload: JsonObject) -> None:
         """Handles one `block_actions` payload, such as a button click."""
@@ -263,8 +269,7 @@ class EventHandler:
         write, and no one mentioned there is looked up. Returns None for everything else."""
         if self._admits is None:
             return None
-        names = await self._people.find_names({get_text(event, "user")} - {""})
-        context = ParseContext(identity=self._client.identity, names=names)
+        context = await self._context_with({get_text(event, "user")})
         outline = without_content(event, self._client.identity)
         inbound = parse_safely(partial(parse_event, outline, context))
         if not isinstance(inbound, IncomingMessage):
@@ -277,11 +282,8 @@ class EventHandler:
 
     async def _parsed(self, event: JsonObject) -> UserAction | Ignored:
         reacted = find_reacted_message(event, self._client.identity)
-        context = ParseContext(
-            identity=self._client.identity,
-            names=await self._people.find_names(user_ids_in(event)),
-            reacted_thread_ts=await self._fetch_thread_ts(*reacted) if reacted else "",
-        )
+        thread_ts = await self._fetch_thread_ts(*reacted) if reacted else ""
+        context = await self._context_with(user_ids_in(event), reacted_thread_ts=thread_ts)
         return parse_safely(partial(parse_event, event, context))
 
     async def _receive_inbound(

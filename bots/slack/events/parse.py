@@ -55,14 +55,17 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """Facts not in a payload: the bot's identity, people's names by id, and the thread of a message with a reaction."""
+    """Facts not in a payload: the bot's identity, people's names and time zones by id, and the thread of a message with
+    a reaction."""
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])
+    time_zones: Mapping[str, str] = field(default_factory=dict[str, str])
     reacted_thread_ts: str = ""
 
     def person(self, person_id: str) -> Person:
-        return Person(person_id=person_id, name=self.names.get(person_id) or person_id)
+        name, time_zone = self.names.get(person_id) or person_id, self.time_zones.get(person_id, "")
+        return Person(person_id=person_id, name=name, time_zone=time_zone)
 
     def address(self, channel_id: str, thread_key: str) -> Address:
         return Address(

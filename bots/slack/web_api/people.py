@@ -26,9 +26,11 @@ _CACHED_PEOPLE_MAX = 5000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedPerson:
-    """A cached lookup of a person. `standing` is None if the lookup failed. Times are monotonic."""
+    """A cached lookup of a person. `time_zone` is empty if it is unknown, and `standing` is None if the lookup failed.
+    Times are monotonic."""
 
     name: str
+    time_zone: str
     standing: ActorContext | None
     asked_at: float
     expires_at: float
@@ -53,6 +55,10 @@ class People:
         if lookups:
             await asyncio.wait(lookups, timeout=seconds_left(LOOKUP_SECONDS_MAX))
         return {person: self._known[person].name for person in wanted if person in self._known}
+
+    def known_time_zones(self, ids: Iterable[str]) -> dict[str, str]:
+        """Returns people's time zones by id, as far as they were looked up."""
+        return {person: self._known[person].time_zone for person in ids if person in self._known}
 
     async def find_standing(self, person: str, *, age_seconds_max: float, timeout_seconds: float) -> ActorContext:
         """Returns a standing that is at most `age_seconds_max` old, or an unknown standing if the lookup fails."""
@@ -79,9 +85,11 @@ class People:
     async def _ask(self, person: str) -> None:
         asked_at = time.monotonic()
         standing: ActorContext | None = None
+        time_zone = ""
         try:
             user = get_object(await self._client.read("users.info", {"user": person}), "user")
             name = _shown_name(user) or person
+            time_zone = get_text(user, "tz")
             standing = parse_standing(user, self._client.identity.team_id)
             seconds = REMEMBERED_SECONDS
         except SurfaceError as error:
@@ -92,7 +100,7 @@ class People:
         if len(self._known) >= _CACHED_PEOPLE_MAX:
             del self._known[next(iter(self._known))]
         self._known[person] = _CachedPerson(
-            name=name, standing=standing, asked_at=asked_at, expires_at=time.monotonic() + seconds
+            name=name, time_zone=time_zone, standing=standing, asked_at=asked_at, expires_at=time.monotonic() + seconds
         )
 
     async def close(self) -> None:

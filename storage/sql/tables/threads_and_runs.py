@@ -90,6 +90,7 @@ class ThreadInputRow(SQLModel, table=True, defer_build=True):
     kind: str = text_column()
     author_id: str = text_column()
     author_name: str = text_column()
+    author_time_zone: str | None = text_column(None)
     text: str = text_column()
     files: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
     message_ref: str = text_column()

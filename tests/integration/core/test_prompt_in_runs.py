@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
@@ -65,6 +67,19 @@ async def test_a_run_tells_where_it_is_and_how_long_an_answer_may_be_once(world:
     sent = str(world.model.requests[-1].messages)
     assert sent.count("comes through the HTTP API") == 1
     assert sent.count("at most 7,000 tokens") == 1
+
+
+async def test_the_time_is_told_in_the_zone_of_the_newest_author_and_again_only_when_it_changes(world: World) -> None:
+    prompt = RunPrompt(system="s", began_at=datetime(2026, 1, 2, 3, 4, tzinfo=UTC), time_zone="Asia/Tokyo")
+    world.with_deps(prompt=lambda *_: prompt)
+    told = list[list[str]]()
+    for zone in ("Europe/Helsinki", "Europe/Helsinki", "America/Lima", ""):
+        world.author = replace(world.author, time_zone=zone)
+        world.model.turns = [text("ok")]
+        await world.run("go")
+        told.append(re.findall(r"\d\d:\d\d in [\w/]+", str(world.model.requests[-1].messages)))
+    first, second, third = "05:04 in Europe/Helsinki", "22:04 in America/Lima", "12:04 in Asia/Tokyo"
+    assert told == [[first], [first], [first, second], [first, second, third]]
 
 
 async def test_a_summary_tells_how_the_list_stands_as_data(world: World) -> None:

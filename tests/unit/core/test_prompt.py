@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from core.domain.threads import Address, Platform
-from core.prompt.system_prompt import RunPrompt, base_prompt, date_text, place_text
+from core.prompt.system_prompt import RunPrompt, base_prompt, place_text, time_text
 
 BASE = base_prompt(sandbox="Commands run in a jail.")
 
@@ -16,9 +16,30 @@ def test_the_base_tells_the_machine_and_nothing_that_changes() -> None:
     assert base_prompt(sandbox="Commands run in a jail.") == BASE
 
 
-def test_the_date_has_its_day_and_its_time_zone() -> None:
-    told = date_text(datetime(2026, 1, 2, 3, 4, tzinfo=UTC))
-    assert told == "It is Friday, 2026-01-02 03:04 UTC."
+OWN_ZONE, HOUSE_ZONE = "the time zone of the author of the newest message", "the time zone of this installation"
+
+
+@pytest.mark.parametrize(
+    ("time_zone", "default", "told"),
+    [
+        ("", "", "03:04 UTC."),
+        ("Europe/Helsinki", "", f"05:04 in Europe/Helsinki (UTC+02:00), {OWN_ZONE}."),
+        ("Asia/Kolkata", "Europe/Helsinki", f"08:34 in Asia/Kolkata (UTC+05:30), {OWN_ZONE}."),
+        ("", "America/Lima", f"22:04 in America/Lima (UTC-05:00), {HOUSE_ZONE}."),
+        ("Nowhere/At all", "", "03:04 UTC."),
+        ("../../etc/passwd", "", "03:04 UTC."),
+        ("/etc/localtime", "", "03:04 UTC."),
+        ("Europe", "", "03:04 UTC."),
+        ("a\0b", "", "03:04 UTC."),
+        ("\ud800", "", "03:04 UTC."),
+        ("a" * 100_000, "", "03:04 UTC."),
+    ],
+)
+def test_the_time_is_that_of_the_user_else_of_the_installation(time_zone: str, default: str, told: str) -> None:
+    text = time_text(datetime(2026, 1, 2, 3, 4, tzinfo=UTC), time_zone, default=default)
+    assert text.startswith("It is ")
+    assert text.endswith(told)
+    assert ("2026-01-01" if "Lima" in told else "2026-01-02") in text
 
 
 def test_a_custom_agent_adds_to_the_base_and_replaces_nothing_of_it() -> None:

@@ -24,6 +24,16 @@ async def test_a_slow_look_up_does_not_change_the_order(slack: SlackSimulator, r
         assert said == ["hello", "first", "second", "third"]
 
 
+async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
+    slack.member("alice").time_zone = "Europe/Helsinki"
+    async with running(slack, receiver):
+        await slack.say("alice", channel_of(slack), "@threadhand hello")
+        await eventually(lambda: receiver.taken)
+    (said,) = receiver.taken
+    assert isinstance(said, IncomingMessage)
+    assert said.author.time_zone == "Europe/Helsinki"
+
+
 async def test_changes_do_not_overtake_a_message_whose_names_are_looked_up_slowly(
     slack: SlackSimulator, receiver: RecordingReceiver
 ) -> None:
