@@ -107,52 +107,36 @@ The weights are fitted to the larger count of o200k_base and cl100k_base for pro
 logs (docs/developers/adr/0006). Tokenizers know the words of English best. Other languages in Latin letters are
 recognised by letters that are rare in English, and by words that end in a vowel.
 """
-_OTHER_WEIGHTS: Mapping[bytes, int] = {
-    b"S": 1015,
-    b"E": 1100,
-    b"L": 2040,
-    b"G": 1150,
-    b"C": 700,
-    b"D": 3680,
-    b"R": 2610,
-    b"H": 1345,
-    b"B": 1115,
-    b"I": 1335,
-    b" I": 1555,
-    b"V": 860,
-    b"VV": 2625,
-    b"P": 1405,
-    b"J": 1115,
-    b"Z": 1250,
-    b"K": 1150,
-    b"F": 2655,
+_BLOCKS = (
+    (0xF0, b"F", 2655),  # emoji
+    (0xEE, b"P", 1405),
+    (0xEA, b"K", 1150),  # Korean
+    (0xE4, b"Z", 1250),  # Chinese
+    (0xE3, b"J", 1115),  # Japanese
+    (0xE2, b"P", 1405),  # punctuation and symbols
+    (0xE1, b"V", 860),  # Vietnamese, Georgian, Khmer
+    (0xE0, b"I", 1335),  # the scripts of India, Thai
+    (0xD8, b"B", 1115),  # Arabic
+    (0xD6, b"H", 1345),  # Hebrew
+    (0xD4, b"R", 2610),  # Armenian
+    (0xD2, b"D", 3680),  # Cyrillic of Kazakh, for example
+    (0xD0, b"C", 700),  # Cyrillic
+    (0xCE, b"G", 1150),  # Greek
+    (0xC4, b"L", 2040),  # Latin letters of Polish or Turkish, for example
+    (0xC3, b"E", 1100),  # Latin letters of French or German, for example
+    (0x80, b"S", 1015),
+)
+"""The smallest first byte of the UTF-8 sequences of each class of characters outside of ASCII, the class, and its
+weight."""
+_ALL_WEIGHTS: Mapping[bytes, int] = {
+    **_ASCII_WEIGHTS,
+    **{name: weight for _, name, weight in _BLOCKS},
+    b" I": 1555,  # the words of India are shorter than those of Thai, which has few spaces
+    b"VV": 2625,  # two in a row are Georgian or Khmer, and one alone is Vietnamese
 }
-"""The same for the classes of characters outside of ASCII. Two of class V in a row are Georgian or Khmer, for example,
-and one alone is Vietnamese. The words of India are shorter than those of Thai, which has few spaces."""
-_ALL_WEIGHTS = {**_ASCII_WEIGHTS, **_OTHER_WEIGHTS}
 _CHARACTER_MIN = 63
 """Thousandths of a token that any character counts on average, so that blanks and vowels without end are not free."""
 SHORT_CHARACTERS_MAX = 100
-_FIRST_BYTES = (
-    (0xF0, "F"),  # emoji
-    (0xEE, "P"),
-    (0xEA, "K"),  # Korean
-    (0xE4, "Z"),  # Chinese
-    (0xE3, "J"),  # Japanese
-    (0xE2, "P"),  # punctuation and symbols
-    (0xE1, "V"),  # Vietnamese, Georgian, Khmer
-    (0xE0, "I"),  # the scripts of India, Thai
-    (0xD8, "B"),  # Arabic
-    (0xD6, "H"),  # Hebrew
-    (0xD4, "R"),  # Armenian
-    (0xD2, "D"),  # Cyrillic of Kazakh, for example
-    (0xD0, "C"),  # Cyrillic
-    (0xCE, "G"),  # Greek
-    (0xC4, "L"),  # Latin letters of Polish or Turkish, for example
-    (0xC3, "E"),  # Latin letters of French or German, for example
-    (0x80, "S"),
-)
-"""The smallest first byte of the UTF-8 sequences of each class."""
 
 
 def _classes() -> bytes:
@@ -165,7 +149,7 @@ def _classes() -> bytes:
     def of(byte: int) -> str:
         character = chr(byte)
         if byte >= 0x80:
-            return next(name for first, name in _FIRST_BYTES if byte >= first)
+            return next(name.decode() for first, name, _ in _BLOCKS if byte >= first)
         if character.islower():
             return "k" if character in "jk" else "o" if character in "aiou" else "a"
         if character.isalpha():
