@@ -47,9 +47,8 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
     content = dict(message.content)
     if not cut.keeps_reasoning:
         content.pop(REASONING_KEY, None)
-    body = _opened(content)
     texts = list[str]()
-    _mapped(body, lambda text: texts.append(text) or text)
+    _map_texts(content, lambda text: texts.append(text) or text)
     texts = [*filter(None, texts)]
     before = max(1, message_tokens(message))
     characters = sum(map(len, texts))
@@ -60,8 +59,8 @@ def truncate_message(message: Message, cut: Cut) -> TruncatedMessage:
             # subtracts the tokens of the truncation notes, so that a second try is rarely needed
             aim -= _NOTE_EXCESS_TOKENS * sum(len(text) > cap for text in texts)
             cap = _cap(texts, int(characters * aim / before))
-        content = _closed(_mapped(body, _Cutter(message.message_id, cap)))
-        best = TruncatedMessage(cut, content, count_message(content))
+        short = _map_texts(content, _Cutter(message.message_id, cap))
+        best = TruncatedMessage(cut, short, count_message(short))
         if best.tokens <= cut.tokens or aim <= 0:
             break
         aim -= (best.tokens - cut.tokens) * 1.3 + 4
@@ -101,50 +100,35 @@ def _cap(texts: list[str], room: int) -> int:
     return max(0, left)
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """A message's content with its JSON strings parsed: the tool result's envelope and the arguments of tool calls."""
-
-    content: JsonObject
-    envelope: JsonObject | None = None
-    arguments: tuple[JsonObject | None, ...] = ()
-
-
-def _opened(content: JsonObject) -> _Body:
-    body = _Body(content=content)
-    text = content.get("content")
-    if isinstance(text, str) and text.startswith('{"tool_execution"'):
-        body = replace(body, envelope=_object(text))
-    calls = content.get("tool_calls")
+def _map_texts(content: JsonObject, change: Callable[[str], str]) -> JsonObject:
+    """Returns the content with `change` applied to every text that may be truncated: also inside the JSON of a tool
+    result and of the arguments of calls. Roles, names and ids are kept."""
+    content = dict(content)
+    text, calls = content.get("content"), content.get("tool_calls")
+    envelope = _object(text) if isinstance(text, str) and text.startswith('{"tool_execution"') else None
+    if envelope is None:
+        content["content"] = _mapped_parts(text, change)
+    else:
+        content["content"] = _encode(_mapped_envelope(envelope, change))
     if isinstance(calls, list):
-        body = replace(body, arguments=tuple(_object(_arguments_text(call)) for call in calls))
-    return body
+        content["tool_calls"] = [_mapped_call(call, change) for call in calls]
+    return content
 
 
-def _object(text: str) -> JsonObject | None:
+def _object(text: JsonValue) -> JsonObject | None:
     try:
-        value: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 
 
-def _arguments_text(call: JsonValue) -> str:
-    function = call.get("function") if isinstance(call, dict) else None
-    text = function.get("arguments") if isinstance(function, dict) else None
-    return text if isinstance(text, str) else ""
-
-
-def _mapped(body: _Body, change: Callable[[str], str]) -> _Body:
-    """Returns the body with `change` applied to every text that may be truncated. Roles, names and ids are kept."""
-    content = dict(body.content)
-    envelope = body.envelope
-    if envelope is not None:
-        envelope = _mapped_envelope(envelope, change)
-    else:
-        content["content"] = _mapped_parts(content.get("content"), change)
-    arguments = tuple(one if one is None else _mapped_values(one, change) for one in body.arguments)
-    return _Body(content=content, envelope=envelope, arguments=arguments)
+def _mapped_call(call: JsonValue, change: Callable[[str], str]) -> JsonValue:
+    if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
+        arguments = _object(function.get("arguments"))
+        if arguments is not None:
+            return {**call, "function": {**function, "arguments": _encode(_mapped_values(arguments, change))}}
+    return call
 
 
 def _mapped_parts(content: JsonValue, change: Callable[[str], str]) -> JsonValue:
@@ -185,25 +169,6 @@ def _mapped_values(values: JsonObject, change: Callable[[str], str]) -> JsonObje
         else:
             changed[key] = change(value) if isinstance(value, str) else value
     return changed
-
-
-def _closed(body: _Body) -> JsonObject:
-    content = dict(body.content)
-    if body.envelope is not None:
-        content["content"] = _encode(body.envelope)
-    calls = content.get("tool_calls")
-    if isinstance(calls, list):
-        content["tool_calls"] = [
-            _with_arguments(call, arguments) for call, arguments in zip(calls, body.arguments, strict=True)
-        ]
-    return content
-
-
-def _with_arguments(call: JsonValue, arguments: JsonObject | None) -> JsonValue:
-    function = call.get("function") if isinstance(call, dict) else None
-    if arguments is None or not isinstance(call, dict) or not isinstance(function, dict):
-        return call
-    return {**call, "function": {**function, "arguments": _encode(arguments)}}
 
 
 FIRST_LIMIT_TOKENS = 4096
