@@ -45,7 +45,7 @@ def for_model(message: Message, *, is_native: bool) -> Message:
 
     In the native dialect, it contains only the output or the error, without the mark that ends a result. In text
     dialects the result stays in its JSON object, because user messages do not show otherwise which text is data."""
-    execution = _execution(message.content.get("content")) if message.type == "tool" else None
+    execution = tool_execution(message.content.get("content")) if message.type == "tool" else None
     if execution is None:
         return message
     if is_native and message.content.get("role") == "tool":
@@ -58,14 +58,25 @@ def for_model(message: Message, *, is_native: bool) -> Message:
 
 def _result(content: JsonValue) -> str:
     """Returns a tool result's call and output, with real newlines instead of JSON escapes."""
-    execution = _execution(content)
+    execution = tool_execution(content)
     if execution is None:
         return content_text(content)
     called = json.dumps(execution.get("arguments"), ensure_ascii=False)
     return f"{execution.get('function_name')} {called}\n{_output(execution)}"
 
 
-def _execution(content: JsonValue) -> JsonObject | None:
+def stored_call(message: Message) -> tuple[str, JsonObject, JsonObject] | None:
+    """Returns the name, the arguments and the result of the call whose result the message is, or None."""
+    execution = tool_execution(message.content.get("content")) if message.type == "tool" else None
+    match execution:
+        case {"function_name": str(name), "arguments": dict(arguments), "result": dict(result)}:
+            return name, arguments, result
+        case _:
+            return None
+
+
+def tool_execution(content: JsonValue) -> JsonObject | None:
+    """Returns the call and its result from the `content` value of a tool message, or None for another text."""
     try:
         envelope: JsonValue = json.loads(content_text(content))
     except (ValueError, RecursionError):

@@ -1,15 +1,13 @@
 """Parses the checklist in todo.md, and tracks the file's content through the tool calls that write it."""
 
 import asyncio
-import json
 import logging
 import posixpath
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Literal
 
-from pydantic import JsonValue
-
+from core.context.message_text import stored_call
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import AgentEvent, ChecklistChanged, ChecklistItem
 from core.domain.messages import JsonObject, Message, ToolCall
@@ -127,23 +125,11 @@ def todo_call(message: Message) -> tuple[str, JsonObject] | None:
 
 def successful_call(message: Message, names: frozenset[str]) -> tuple[str, JsonObject] | None:
     """Returns the name and arguments of the call if the message is the result of a successful call of these tools."""
-    details = message.metadata.get("parsing_details")
-    content = message.content.get("content")
-    if not isinstance(details, dict) or details.get("function_name") not in names or not isinstance(content, str):
-        return None
-    try:
-        envelope: JsonValue = json.loads(content)
-    except ValueError:
-        return None
-    execution = envelope.get("tool_execution") if isinstance(envelope, dict) else None
-    if not isinstance(execution, dict):
-        return None
-    name, arguments = execution.get("function_name"), execution.get("arguments")
-    result = execution.get("result")
-    if not isinstance(name, str) or not isinstance(arguments, dict):
-        return None
-    is_done = isinstance(result, dict) and result.get("success") is True
-    return (name, arguments) if is_done else None
+    match stored_call(message):
+        case (name, arguments, result) if name in names and result.get("success") is True:
+            return name, arguments
+        case _:
+            return None
 
 
 log = logging.getLogger(__name__)

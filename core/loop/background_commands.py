@@ -1,15 +1,15 @@
 """Follows the commands that the model has left in the background, and tells it once when one has ended."""
 
 import asyncio
-import json
 from collections.abc import Sequence
 
+from core.context.message_text import stored_call
 from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import CommandEnded
 from core.domain.messages import JsonObject, Message
 from core.loop.calls import CallOutcome
-from core.tools.shell import READS_SESSION, command_in_background
+from core.tools.shell import command_in_background
 from core.tools.tool import ToolContext, ToolSet
 
 CHECK_SECONDS = 5.0
@@ -37,7 +37,8 @@ class BackgroundCommands:
         self._commands: dict[str, str] = {}
         self._has_sandbox = False
         for message in history:
-            self._follow(*_stored_call(message))
+            if (call := stored_call(message)) is not None:
+                self._follow(*call)
         self._is_earlier_told = not self._commands
 
     def after(self, outcomes: Sequence[CallOutcome]) -> None:
@@ -98,20 +99,3 @@ class BackgroundCommands:
 
 def _shown(command: str) -> str:
     return f"`{clean_line(command, COMMAND_CHARACTERS_MAX).replace('`', chr(39))}`"
-
-
-def _stored_call(message: Message) -> tuple[str, JsonObject, JsonObject]:
-    """Returns name, arguments and result of the stored call of a shell tool; empty values for any other message."""
-    details = message.metadata.get("parsing_details")
-    name = details.get("function_name") if isinstance(details, dict) else None
-    content = message.content.get("content")
-    if message.type != "tool" or name not in READS_SESSION or not isinstance(content, str):
-        return "", {}, {}
-    try:
-        execution: JsonObject = json.loads(content)["tool_execution"]
-        arguments, result = execution["arguments"], execution["result"]
-    except (ValueError, KeyError, TypeError):
-        return "", {}, {}
-    if isinstance(arguments, dict) and isinstance(result, dict):
-        return str(name), arguments, result
-    return "", {}, {}
