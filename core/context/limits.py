@@ -29,9 +29,6 @@ class ContextLimit:
 
 
 ASSUMED = "assumed, because the model is unknown"
-OF_FAMILY = "usual for the model's family"
-OF_SERVICE = "all that its service reads of a longer request"
-OF_NAME = "known for models of this name"
 _UNKNOWN = ContextLimit(window=41_000, reserved=10_000, source=ASSUMED)
 _FAMILIES = {
     "gpt-3\\.5": (16_385, 4_096),
@@ -49,8 +46,6 @@ WINDOW_MIN = 16_000
 """A smaller window has no room for a conversation beside the instructions and the tools."""
 _MARKS = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|i?q\d\w*|[bm]?x?fp\d+|bf16|int\d|[48]bit|awq|gptq|gguf|mlx|latest")
 """The parts at the end of a model's name that stand for a date or a quantisation."""
-
-
 ANSWER_SHARE = 3
 """If only the window size is configured, at most one third of the window is reserved for the answer."""
 
@@ -74,7 +69,9 @@ def limits_by_bare_name(limits: Mapping[str, ContextLimit]) -> dict[str, Context
         if limit.window >= WINDOW_MIN:
             found[bare_name(name)].append(limit)
     return {
-        name: replace(sorted(ones, key=lambda one: one.window)[(len(ones) - 1) // 4], source=OF_NAME)
+        name: replace(
+            sorted(ones, key=lambda one: one.window)[(len(ones) - 1) // 4], source="known for models of this name"
+        )
         for name, ones in found.items()
     }
 
@@ -85,7 +82,9 @@ def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = No
     if known and (limit := known.get(model) or known.get(name)):
         return limit
     sizes = next((sizes for family, sizes in _FAMILIES.items() if re.search(family, name)), None)
-    return ContextLimit(window=sizes[0], reserved=sizes[1], source=OF_FAMILY) if sizes else _UNKNOWN
+    return (
+        ContextLimit(window=sizes[0], reserved=sizes[1], source="usual for the model's family") if sizes else _UNKNOWN
+    )
 
 
 def with_overrides(limit: ContextLimit, *, window: int | None = None, reserved: int | None = None) -> ContextLimit:
@@ -138,4 +137,5 @@ class ObservedWindows:
         window = max(self._largest[model], WINDOW_MIN) if model in self._cut else limit.window
         if window >= limit.window:
             return limit
-        return ContextLimit(window=window, reserved=min(limit.reserved, window // ANSWER_SHARE), source=OF_SERVICE)
+        source = "all that its service reads of a longer request"
+        return replace(with_overrides(limit, window=window), source=source)

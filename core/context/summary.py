@@ -9,7 +9,7 @@ from importlib.resources import files
 from core.context.background_messages import is_from_person
 from core.context.message_text import content_text
 from core.context.todo_file import TODO_KEY
-from core.context.tokens import count_text, message_tokens, with_token_count
+from core.context.tokens import first_tokens, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
@@ -37,8 +37,6 @@ _LOST = (
     "[The {count} messages that came before are left out because the conversation is too long for the model. No person"
     " wrote this. {expand} shows them one by one; the last of them are: {ids}]"
 )
-
-
 _CUT_OFF = "[The notes reached their length limit here. What should follow is missing.]"
 
 
@@ -97,7 +95,7 @@ async def summarise(
         output_tokens_max=min(2 * own, answer_tokens or own) if is_last_attempt else own,
     )
     response = await complete(request)
-    text = _cut_to(own, response.text.strip())
+    text = first_tokens(response.text.strip(), own)
     if response.is_cut_off or len(text) < len(response.text.strip()):
         text = _whole_paragraphs(text) if is_last_attempt else ""
     if not text:
@@ -111,13 +109,6 @@ def omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str
     ids = ", ".join(one.message_id for one in older[-5:])
     text = _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids)
     return _standing_for(older, text, run_id, room, todo)
-
-
-def _cut_to(tokens_max: int, text: str) -> str:
-    """Returns the start of the text that has at most so many tokens."""
-    while (tokens := count_text(text)) > tokens_max:
-        text = text[: len(text) * tokens_max // (tokens + 1)]
-    return text
 
 
 def _whole_paragraphs(text: str) -> str:
@@ -164,7 +155,7 @@ def _recorded(message: Message, content: JsonObject) -> str:
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
-    said = _cut_to(min(REQUEST_TOKENS_MAX, room // ROOM_SHARE), _newest_request(older))
+    said = first_tokens(_newest_request(older), min(REQUEST_TOKENS_MAX, room // ROOM_SHARE))
     if said:
         text = f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
     if todo and todo.strip():

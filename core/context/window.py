@@ -39,12 +39,8 @@ FULL_PERCENT = 70
 """If more of the room is used after a truncation, a summary follows, because the next truncation would come soon."""
 RETRY_GROWTH_PERCENT = 100
 """After a failed summary, the next one waits until the conversation has got this percentage of its size in addition."""
-
-
 NO_STATE: Mapping[str, str] = {}
 PICTURES_GONE = "Pictures from earlier that are no longer shown: {names}. `see_image` shows a picture again."
-
-
 SETTINGS = (
     "THREADHAND_CONTEXT_TOKENS sets the size of the window, and THREADHAND_ANSWER_TOKENS the part of"
     " it that is kept for the response."
