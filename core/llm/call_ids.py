@@ -11,7 +11,7 @@ from itertools import count
 from pydantic import JsonValue
 
 from core.domain.ids import KIMI_ID, USABLE_ID
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 
 MISTRAL = re.compile(r"(?:mis|minis|magis|devs|codes|pix|vox)tral", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -56,7 +56,8 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
         calls = message.get("tool_calls")
         if isinstance(calls, list) and calls:
             given = [str(one.get("id") or "") if isinstance(one, dict) else "" for one in calls]
-            ids = [new_id(one, _name(call)) for one, call in zip(given, calls, strict=True)]
+            functions = [json_fields(json_fields(call).get("function")) for call in calls]
+            ids = [new_id(one, str(each.get("name", "unknown"))) for one, each in zip(given, functions, strict=True)]
             waiting.clear()
             for one, wanted in zip(given, ids, strict=True):
                 waiting.setdefault(one, []).append(wanted)
@@ -75,11 +76,6 @@ def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Se
             message = message if wanted == given_id else {**message, "tool_call_id": wanted}
         changed.append(message)
     return changed
-
-
-def _name(call: JsonValue) -> str:
-    function = call.get("function") if isinstance(call, dict) else None
-    return str(function.get("name")) if isinstance(function, dict) else "unknown"
 
 
 def _are_usable(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> bool:

@@ -8,11 +8,12 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelUnavailable
+from core.domain.messages import json_fields
 from core.domain.threads import Usage
 from core.llm.error_mapping import UNREADABLE_RESPONSE
+from core.llm.openai_answer import parse_usage
 
 DIMENSIONS_MAX = 8_192
-TOKENS_MAX = 100_000_000
 
 
 class EmbeddingClient(Protocol):
@@ -57,7 +58,8 @@ class ModelEmbedder:
         except asyncio.CancelledError:
             spent(self._model, _estimated(texts))
             raise
-        spent(self._model, _told(answer) or _estimated(texts))
+        usage = parse_usage(json_fields(answer.get("usage")))
+        spent(self._model, usage if usage.input_tokens else _estimated(texts))
         return self._vectors(answer, texts)
 
     def _vectors(self, answer: Mapping[str, object], texts: Sequence[str]) -> list[list[float]]:
@@ -78,22 +80,6 @@ class ModelEmbedder:
 
 def _estimated(texts: Sequence[str]) -> Usage:
     return Usage(input_tokens=sum(map(count_text, texts)))
-
-
-def _told(answer: Mapping[str, object]) -> Usage | None:
-    """Returns the usage that the response reports, or None if it is missing or implausible."""
-    try:
-        told = _Usage.model_validate(answer.get("usage"))
-    except ValidationError:
-        return None
-    return Usage(input_tokens=told.prompt_tokens, cost_usd=told.cost)
-
-
-class _Usage(BaseModel):
-    """OpenRouter tells the cost, too."""
-
-    prompt_tokens: int = Field(gt=0, le=TOKENS_MAX)
-    cost: float = Field(default=0, ge=0, allow_inf_nan=False)
 
 
 class _Vector(BaseModel):

@@ -139,19 +139,11 @@ class LiteLLMClient:
     ) -> _Answer:
         """Calls a litellm function whose response is not streamed. Raises ModelError."""
         deadline = asyncio.get_running_loop().time() + self._silence_seconds
-        common = {
-            "api_key": self._api_key or None,
-            "api_base": self._base_url or None,
-            "timeout": self._silence_seconds,
-            "max_retries": 0,
-            "drop_params": True,
-        }
-        given = {key: value for key, value in {**common, **wanted}.items() if value is not None}
         try:
             module = await self._loaded()
             with failpoint:
                 async with asyncio.timeout_at(deadline):
-                    return await function(module)(**given)
+                    return await function(module)(**self._with_access(wanted))
         except Exception as error:  # litellm raises errors of many libraries
             raise self._translated(error) from error
 
@@ -201,18 +193,24 @@ class LiteLLMClient:
             "temperature": request.temperature,
             "max_tokens": answer_tokens,
             "stop": list(request.stop_sequences) or None,
-            "api_key": self._api_key or None,
-            "base_url": self._base_url or None,
-            "timeout": self._silence_seconds,
             "num_retries": 0,
-            "max_retries": 0,
-            "drop_params": True,
         }
         if (options := request.options) is not None:
             wanted["reasoning_effort"] = options.effort
             wanted["tool_choice"] = options.tool_choice if request.tools else None
             wanted |= options.extra
-        return {key: value for key, value in wanted.items() if value is not None}
+        return self._with_access(wanted)
+
+    def _with_access(self, wanted: Mapping[str, object]) -> dict[str, object]:
+        """Adds the key, the address and the limits of a call, and leaves out what is None."""
+        common = {
+            "api_key": self._api_key or None,
+            "api_base": self._base_url or None,
+            "timeout": self._silence_seconds,
+            "max_retries": 0,
+            "drop_params": True,
+        }
+        return {key: value for key, value in {**common, **wanted}.items() if value is not None}
 
     def _messages(self, request: ModelRequest) -> list[JsonObject]:
         is_claude = CLAUDE.search(request.model) is not None

@@ -37,20 +37,6 @@ DRAIN_SECONDS = 0.1
 DRAIN_BYTES_MAX = 64 * 1024
 _ABOUT_OPTIONS = frozenset({400, 422})
 
-_NETWORK: tuple[tuple[tuple[type[Exception], ...], type[ModelError], str], ...] = (
-    ((aiohttp.InvalidURL,), ModelRejected, error_mapping.UNREACHABLE),
-    (
-        (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError),
-        ModelRejected,
-        error_mapping.UNREACHABLE,
-    ),
-    ((aiohttp.ClientConnectorError,), ModelUnavailable, error_mapping.UNREACHABLE),
-)
-"""Maps network errors except timeouts to ModelError subclasses and messages.
-
-The first match counts; any other network error means that the answer broke off.
-"""
-
 
 class _Endpoint:
     """One URL of a service, called with a key. All calls share one HTTP session, which opens at the first call.
@@ -96,9 +82,10 @@ class _Endpoint:
         detail = self._without_key(facts[: error_mapping.DETAIL_CHARACTERS_MAX])
         if isinstance(error, TimeoutError):
             return ModelUnavailable(error_mapping.TIMED_OUT, detail=detail, is_late=True)
-        for kinds, translation, sentence in _NETWORK:
-            if isinstance(error, kinds):
-                return translation(sentence, detail=detail)
+        if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientSSLError):
+            return ModelRejected(error_mapping.UNREACHABLE, detail=detail)
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return ModelUnavailable(error_mapping.UNREACHABLE, detail=detail)
         return ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
 
     def _without_key(self, detail: str) -> str:

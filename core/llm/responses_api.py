@@ -98,12 +98,8 @@ def _call_item(call: JsonValue) -> JsonObject:
     known = call if isinstance(call, dict) else {}
     function = known.get("function")
     named = function if isinstance(function, dict) else {}
-    return {
-        "type": "function_call",
-        "call_id": known.get("id"),
-        "name": named.get("name"),
-        "arguments": named.get("arguments"),
-    }
+    chosen: JsonObject = {"name": named.get("name"), "arguments": named.get("arguments")}
+    return {"type": "function_call", "call_id": known.get("id"), **chosen}
 
 
 def _input_part(part: JsonValue) -> JsonValue:
@@ -214,7 +210,9 @@ class ResponsesReader:
         if kind == "reasoning":
             self._places[kind].append(place)
         if kind == "message" and is_new:
-            return self._text(_said(item), place)
+            parts = json_objects(item.get("content"))
+            text = "".join(str(one.get("text") or one.get("refusal") or "") for one in parts)
+            return self._text(text, place)
         if is_new or place in self._argued:
             return self._begun(item, place) if is_new else ()
         return self._arguments(item.get("arguments"), place)
@@ -243,8 +241,3 @@ class ResponsesReader:
             return ()
         self._told = len(self._layout)
         return (snapshot(self._origin, {LAYOUT: list(self._layout)}),)
-
-
-def _said(item: dict[str, object]) -> str:
-    parts = json_objects(item.get("content"))
-    return "".join(str(one.get("text") or one.get("refusal") or "") for one in parts)
