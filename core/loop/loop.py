@@ -61,7 +61,8 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
         except NothingSaid:
             if not said:
                 raise
-            return _said_before(said)
+            reply = Reply(kind="answer", text=said)
+            return RunFinished(status="completed", finish_reason="stop", reply=reply)
         if not isinstance(end, TurnResult):
             if isinstance(end, RunFinished) and end.finish_reason == "budget":
                 return with_work_done(end, number - 1, calls, carried)
@@ -238,12 +239,6 @@ def _last_said(history: Sequence[Message], context: RunContext) -> str:
             if said:
                 return said
     return ""
-
-
-def _said_before(said: str) -> RunFinished:
-    """Returns the terminal event of a run whose model had said what it had to say, and then nothing more."""
-    reply = Reply(kind="answer", text=said)
-    return RunFinished(status="completed", finish_reason="stop", reply=reply)
 
 
 def run_finished_event(end: TurnResult, carried: str, said: str = "") -> RunFinished:

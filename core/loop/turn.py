@@ -27,7 +27,7 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import REASONING_KEY, JsonObject, Message
+from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
@@ -82,7 +82,7 @@ ANSWER_BYTES_MAX = 8 * 1024 * 1024
 CALLS_READ_MAX = 512
 """Reading ends after this many calls of one answer, most of which do not run anyway."""
 CUT_OFF = "cut_off"
-"""Metadata key of assistant messages without calls that reached the length limit."""
+"""The metadata key of an assistant message without calls whose text reached the length limit."""
 _CALL_CUT_OFF = (
     "Not run: your answer was cut off inside this call, because it reached its limit of {limit}. Write less in one "
     "answer: write a long file in several calls, the first part now and each further part in an answer of its own."
@@ -430,43 +430,29 @@ class Turn:
         content: JsonObject = self.context.dialect.assistant_content(self._response.parser.raw_text, calls)
         if self._runner.reasoning is not None:
             content = {**content, REASONING_KEY: self._runner.reasoning}
-        self._add(
-            Message(
-                type="assistant",
-                content=content,
-                is_llm_message=True,
-                thread_id=self.context.tool_context.thread_id,
-                run_id=self.context.tool_context.run_id,
-                message_id=self.assistant_message_id,
-                metadata={
-                    "stream_status": "complete",
-                    "thread_run_id": self.turn_id,
-                    **({CUT_OFF: True} if is_cut_off and not calls else {}),
-                    **self.notes(),
-                },
-            )
-        )
+        metadata: JsonObject = {"stream_status": "complete", **({CUT_OFF: True} if is_cut_off and not calls else {})}
+        message = self._message("assistant", content, {**metadata, **self.notes()})
+        self._add(replace(message, message_id=self.assistant_message_id))
 
     def _add_results(self, outcomes: Sequence[CallOutcome]) -> None:
         for index, outcome in enumerate(outcomes):
             for extra in outcome.messages:
                 self._add(extra)
-            message = self._tool_message(outcome)
+            content = self.context.dialect.result_content(outcome.call, outcome.result)
+            details = self.context.dialect.parsing_details(outcome.call)
+            metadata: JsonObject = {"assistant_message_id": self.assistant_message_id, "parsing_details": details}
+            message = self._message("tool", content, metadata)
             self.context.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             self._add(message)
 
-    def _tool_message(self, outcome: CallOutcome) -> Message:
+    def _message(self, kind: MessageType, content: JsonObject, metadata: JsonObject) -> Message:
         return Message(
-            type="tool",
-            content=self.context.dialect.result_content(outcome.call, outcome.result),
+            type=kind,
+            content=content,
             is_llm_message=True,
             thread_id=self.context.tool_context.thread_id,
             run_id=self.context.tool_context.run_id,
-            metadata={
-                "assistant_message_id": self.assistant_message_id,
-                "parsing_details": self.context.dialect.parsing_details(outcome.call),
-                "thread_run_id": self.turn_id,
-            },
+            metadata={**metadata, "thread_run_id": self.turn_id},
         )
 
     def _add(self, message: Message) -> None:
