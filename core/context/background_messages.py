@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import chain
+from typing import Any, cast
 
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import clean_line, wrap_untrusted
@@ -25,9 +26,9 @@ BACKGROUND_KEY = "is_heard"
 BACKGROUND_REFS_KEY = "heard_refs"
 BACKGROUND_FILES_KEY = "heard_files"
 UNREAD_KEY = "is_unread"
-"""Metadata key of messages that were added to the history when their run ended before it had read them."""
+"""The metadata key of a message that its run did not read before the run ended."""
 FLOW_KEY = "flow"
-"""Metadata key of user messages that a planning flow wrote, not a person."""
+"""The metadata key of a user message that was written by a planning flow and not by a person."""
 _BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
 _SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
 _LINKED = "The messages that links in the request lead to. They were not said to you."
@@ -155,16 +156,7 @@ def known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:
     """Returns the files of chat messages that the history lists, by their ids."""
     told = (one.metadata.get(BACKGROUND_FILES_KEY) for one in history)
     return {
-        key: IncomingFile(
-            file_ref=str(file.get("file_ref")),
-            name=str(file.get("name")),
-            mime_type=str(file.get("mime_type")),
-            size_bytes=size if isinstance(size := file.get("size_bytes"), int) else None,
-        )
-        for files in told
-        if isinstance(files, dict)
-        for key, file in files.items()
-        if isinstance(file, dict)
+        key: IncomingFile(**cast(Any, file)) for files in told if isinstance(files, dict) for key, file in files.items()
     }
 
 

@@ -7,7 +7,7 @@ from core.context.tokens import with_token_count
 from core.domain.messages import Message
 
 STATE_KEY = "state"
-"""Metadata key: the digests of the parts of the state that the message tells, by their names."""
+"""The metadata key under which a message keeps a digest of each part of the state that it tells, by the part's name."""
 STATE_HEADING = "[State of your work, written by the program]"
 STATE_END = "[End of state]"
 
