@@ -12,13 +12,13 @@ from core.context.tokens import count_message
 from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.messages import JsonObject, Message
 
-BROWSER_MESSAGES = 3
-"""The browser's state is sent while at most this many messages follow it."""
+BROWSER_RESPONSES = 1
+"""The browser's state is sent while at most this many responses of the model follow it."""
 BROWSER_CHARACTERS_MAX = 12_000
 PICTURES_MAX = 4
 PICTURE_TOKENS_MAX = 8_000
-PICTURE_MESSAGES = 30
-"""A picture is sent while at most this many messages follow it."""
+PICTURE_RESPONSES = 15
+"""A picture is sent while at most this many responses of the model follow it."""
 _NOT_SHOWN = (
     "This model takes no pictures, so these are not shown: {names}. Say so where it matters, or read what is in them"
     " with a program."

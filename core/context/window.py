@@ -10,7 +10,7 @@ from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
 from core.context.message_text import TIME_ZONE_KEY, for_model
 from core.context.program_message import program_message
-from core.context.request_tail import BROWSER_MESSAGES, PICTURE_MESSAGES, PICTURES_MAX, RequestTail, picture_name
+from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (
     Complete,
     UnusableSummary,
@@ -103,6 +103,7 @@ class ContextWindow:
         self._messages: list[Message] = []
         self._is_native = is_native
         self._todo_results: dict[str, Message] = {}
+        self._responses = 0
         self._pictures: list[tuple[int, Message]] = []
         self._browser: tuple[int, Message] | None = None
         self._tail = RequestTail()
@@ -148,11 +149,12 @@ class ContextWindow:
             self.time_zone = str(message.metadata.get(TIME_ZONE_KEY, self.time_zone))
             if message.is_llm_message:
                 self._messages.append(message)
+                self._responses += message.type == "assistant"
                 self._added_tokens += message_tokens(message)
             elif message.type == "browser_state":
-                self._browser = (len(self._messages), message)
+                self._browser = (self._responses, message)
             elif message.type == "image_context":
-                self._pictures.append((len(self._messages), message))
+                self._pictures.append((self._responses, message))
 
     async def request(
         self, blank: ModelRequest, notes: Sequence[str] = (), *, state: Mapping[str, str] = NO_STATE
@@ -222,13 +224,12 @@ class ContextWindow:
 
     def _new_tail(self) -> RequestTail:
         browser = self._browser
-        if browser is not None and len(self._messages) - browser[0] > BROWSER_MESSAGES:
+        if browser is not None and self._responses - browser[0] > BROWSER_RESPONSES:
             browser = None
         return RequestTail(browser=browser and browser[1], pictures=self._pictures_of_age(gone=False))
 
     def _pictures_of_age(self, *, gone: bool) -> list[Message]:
-        count = len(self._messages)
-        return [one for at, one in self._pictures if (count - at > PICTURE_MESSAGES) is gone]
+        return [one for at, one in self._pictures if (self._responses - at > PICTURE_RESPONSES) is gone]
 
     def _pictures_gone(self) -> str:
         """Returns which of the newest pictures are no longer shown, or an empty string."""
@@ -348,10 +349,6 @@ class ContextWindow:
         self._replace(note, self._messages[place:])
 
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:
-        shift = 1 - (len(self._messages) - len(newer))
-        if self._browser is not None:
-            self._browser = (self._browser[0] + shift, self._browser[1])
-        self._pictures = [(place + shift, one) for place, one in self._pictures]
         self._messages = [message, *newer]
         self._todo_results[message.message_id] = message
         left = {one.message_id for one in newer}

@@ -322,9 +322,11 @@ async def test_the_newest_browser_stands_behind_everything_that_stays() -> None:
     assert "example.org/b" in contents[5]
     assert contents[5].startswith("ok")
     assert contents[3] == "three"
-    held.add([answered("a"), answered("b"), answered("c")])
-    later = await held.request(BLANK, ())
-    assert "example.org" not in str(later.messages)
+    held.add(call_and_result(2, argument="ls", output="ok"))
+    held.add([call_and_result(n, argument="ls", output="ok")[1] for n in (3, 4, 5)])
+    assert "example.org/b" in str((await held.request(BLANK)).messages)
+    held.add([answered("a")])
+    assert "example.org" not in str((await held.request(BLANK)).messages)
 
 
 async def test_pictures_leave_less_room_for_the_conversation() -> None:
