@@ -77,9 +77,8 @@ async def click_element(context: ActionContext) -> str:
     tag, kind, disabled = str(await element.evaluate(KIND)).split(" ")
     number = context.number("index")
     if tag == "SELECT":
-        raise ActionRefused(
-            f"[{number}] is a dropdown: use browser_get_dropdown_options and browser_select_dropdown_option."
-        )
+        options = await page.list_options(element, number)
+        raise ActionRefused(f"[{number}] is a dropdown: use browser_select_dropdown_option. {options}")
     if tag == "INPUT" and kind == "file":
         raise ActionRefused(f"[{number}] takes a file: use browser_upload_file.")
     if disabled == "true":
@@ -87,7 +86,8 @@ async def click_element(context: ActionContext) -> str:
     context.tab.file_chooser = None
     how = ""
     try:
-        await element.click(timeout=CLICK_MS)
+        # a field behind its label may have no place of its own
+        await element.click(timeout=CLICK_MS if await element.is_visible() else 1)
     except PlaywrightTimeout:
         # something moves or covers it; a click by script still works
         await asyncio.wait_for(element.evaluate("element => element.click()"), CALL_SECONDS)
@@ -108,6 +108,8 @@ async def click_coordinates(context: ActionContext) -> str:
 async def input_text(context: ActionContext) -> str:
     element = await context.element()
     text, number = context.text("text"), context.number("index")
+    if str(await element.evaluate(KIND)).startswith("SELECT "):
+        return await page.select_option(element, number, text)
     try:
         await element.fill(text, timeout=CLICK_MS)
     except PlaywrightTimeout:
@@ -115,6 +117,8 @@ async def input_text(context: ActionContext) -> str:
     except Error as error:
         if "Cannot type text" in error.message:
             raise ActionRefused(f"[{number}] accepts only numbers.") from error
+        if "cannot be filled" in error.message:
+            raise ActionRefused(f"[{number}] accepts no text: click it, or upload a file to it.") from error
         await element.click(timeout=CLICK_MS)
         await context.tab.page.keyboard.type(text)
     if not await element.evaluate(KEPT, text):

@@ -60,11 +60,10 @@ class ElementIndex:
         """Returns the element's accessible name, or an empty string if it was never listed."""
         return self._name_by_number.get(number, "")
 
-    async def list(self, page: Page, *, everywhere: bool = False) -> ElementList:
-        """Numbers the elements in view (or all) in all frames."""
+    async def list(self, page: Page) -> ElementList:
+        """Numbers the elements in view in all frames."""
         frames = frames_of(page)[:FRAMES_MAX]
-        wanted = {"everywhere": everywhere, "most": ELEMENTS_MAX}
-        looks = await asyncio.gather(*(self._list_frame(frame, wanted) for frame in frames))
+        looks = await asyncio.gather(*(self._list_frame(frame) for frame in frames))
         listing = ElementList(is_silent=looks[0] is None)
         for frame, look in zip(frames, looks, strict=True):
             if look is None:
@@ -95,21 +94,21 @@ class ElementIndex:
             raise _element_gone(number)
         return element
 
-    async def _list_frame(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any] | None:
+    async def _list_frame(self, frame: Frame) -> dict[str, Any] | None:
         try:
-            return await asyncio.wait_for(self._list_frame_elements(frame, wanted), FRAME_SECONDS)
+            return await asyncio.wait_for(self._list_frame_elements(frame), FRAME_SECONDS)
         except (Error, TimeoutError, KeyError, TypeError, ValueError):
             return None
 
-    async def _list_frame_elements(self, frame: Frame, wanted: dict[str, Any]) -> dict[str, Any]:
+    async def _list_frame_elements(self, frame: Frame) -> dict[str, Any]:
         handle = self._handle_by_frame.get(frame)
         if handle is not None:
             try:
-                return self._validate_frame_elements(await handle.evaluate(INDEX, wanted), handle)
+                return self._validate_frame_elements(await handle.evaluate(INDEX, ELEMENTS_MAX), handle)
             except Error:  # the frame has a new document
                 self._forget(handle)
         handle = self._handle_by_frame[frame] = await frame.evaluate_handle(NEW)
-        return self._validate_frame_elements(await handle.evaluate(INDEX, wanted), handle)
+        return self._validate_frame_elements(await handle.evaluate(INDEX, ELEMENTS_MAX), handle)
 
     def _validate_frame_elements(self, look: Any, handle: JSHandle) -> dict[str, Any]:
         """Checks the answer of a page, which may have manipulated built-in objects. Raises ValueError."""

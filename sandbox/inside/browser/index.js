@@ -1,7 +1,6 @@
 // Lists what a person could use in this frame. An element keeps its number for as long as it lives: `register` (held
 // by the server alone, out of the page's reach) knows which element has which. What has no number yet is `fresh`.
-(register, wanted) => {
-  const { everywhere, most } = wanted;
+(register, most) => {
   register.fresh = [];
   const width = innerWidth, height = innerHeight;
   const roles = new Set(['button', 'link', 'textbox', 'checkbox', 'radio', 'combobox', 'listbox', 'option', 'menuitem',
@@ -54,7 +53,7 @@
   };
   const belongs = (element, top) => {
     for (let at = top; at; at = at.parentNode || at.host) if (at === element) return true;
-    return top.contains(element) || (top.tagName === 'LABEL' && top.control === element);
+    return top.contains(element);
   };
   const isCovered = (element, box) => {
     const left = Math.max(box.left, 0), right = Math.min(box.right, width);
@@ -66,9 +65,8 @@
     }
     return true;
   };
-  const factsOf = (element, box, inView) => {
+  const factsOf = (element) => {
     const facts = { tag: element.tagName.toLowerCase(), name: nameOf(element) };
-    facts.box = [box.left, box.top, box.width, box.height].map(Math.round);
     for (const name of ['type', 'role', 'aria-expanded', 'aria-checked', 'aria-selected', 'aria-disabled']) {
       const value = element.getAttribute(name);
       if (value) facts[name] = short(value, 30);
@@ -84,26 +82,33 @@
     }
     if (element.checked) facts.checked = true;
     if (element.disabled) facts.disabled = true;
-    if (!inView) facts.offscreen = true;
     return facts;
   };
 
   const lines = [];
   let left_out = 0, steps = 0;
-  const consider = (element, style, insidePointer) => {
-    if (!isUsable(element, style, insidePointer) || style.visibility === 'hidden' || +style.opacity < 0.02) return;
+  const listed = new Set();
+  // pages draw these themselves, and hide the real field behind its label or under the drawing
+  const isDrawn = (element) => element?.tagName === 'INPUT' && /^(radio|checkbox|file)$/.test(element.type);
+  const isShown = (element, style) => {
+    if (style.visibility === 'hidden' || (+style.opacity < 0.02 && !isDrawn(element))) return false;
     const box = element.getBoundingClientRect();
-    if (box.width < 1 || box.height < 1) return;
-    const inView = box.bottom > 0 && box.top < height && box.right > 0 && box.left < width;
-    if (!inView && !everywhere) return;
-    if (inView && isCovered(element, box)) return;
+    if (box.width < 1 || box.height < 1) return false;
+    const isInView = box.bottom > 0 && box.top < height && box.right > 0 && box.left < width;
+    return isInView && !isCovered(element, box);
+  };
+  const consider = (element, style, insidePointer) => {
+    const field = element.tagName === 'LABEL' && isDrawn(element.control) ? element.control : element;
+    if (listed.has(field) || (field === element && !isUsable(element, style, insidePointer))) return;
+    if (!isShown(element, style)) return;
+    listed.add(field);
     if (lines.length >= most) { left_out += 1; return; }
-    const number = register.numbers.get(element) ?? null;
-    if (number === null) register.fresh.push(element);
-    lines.push({ number, ...factsOf(element, box, inView) });
+    const number = register.numbers.get(field) ?? null;
+    if (number === null) register.fresh.push(field);
+    lines.push({ number, ...factsOf(field) });
   };
   const isFarAway = (element) => {
-    if (everywhere || element.shadowRoot || element.childElementCount > 0) return false;
+    if (element.shadowRoot || element.childElementCount > 0) return false;
     const box = element.getBoundingClientRect();
     return box.height > 0 && (box.bottom < 0 || box.top > height);
   };

@@ -39,6 +39,36 @@ OPTIONS = """(element) => element.tagName === 'SELECT'
   : [...element.querySelectorAll('[role=option], [role=menuitem], option')].map((o) => (
       { text: o.textContent, value: '', disabled: false, selected: o.getAttribute('aria-selected') === 'true' }))"""
 
+TEXT = """(most) => {
+  // innerText leaves out shadow trees and what is shown in their slots: only what has none inside is read with it
+  const divided = new Set(), roots = [document];
+  for (const root of roots) {
+    for (const element of root.querySelectorAll('*')) {
+      if (element.shadowRoot) roots.push(element.shadowRoot);
+      else if (element.localName !== 'slot') continue;
+      for (let at = element; at && !divided.has(at); at = at.parentNode || at.host) divided.add(at);
+    }
+  }
+  if (roots.length === 1) return (document.body?.innerText || '').slice(0, most);
+  const waiting = [document.body], parts = [];
+  for (let length = 0; waiting.length && length < most; length += parts.at(-1)?.length || 0) {
+    const node = waiting.pop();
+    if (typeof node === 'string') parts.push(node);
+    if (node.nodeType === Node.TEXT_NODE) parts.push(node.data.replace(/\\s+/g, ' '));
+    if (node.nodeType !== Node.ELEMENT_NODE) continue;
+    const display = getComputedStyle(node).display;
+    if (display === 'none') continue;
+    const end = /^(inline|contents)/.test(display) ? '' : '\\n';
+    parts.push(end);
+    const slotted = node.localName === 'slot' ? node.assignedNodes() : [];
+    const inside = slotted.length ? slotted : (node.shadowRoot || node).childNodes;
+    waiting.push(end);
+    if (!divided.has(node)) parts.push(node.innerText);
+    else for (let n = inside.length - 1; n >= 0; n -= 1) waiting.push(inside[n]);
+  }
+  return parts.join('').slice(0, most).split('\\n').map((line) => line.trimEnd()).filter(Boolean).join('\\n');
+}"""
+
 
 async def scroll(tab: Tab, amount: int) -> str:
     """Scrolls the page, or the scrollable element in its middle, by that many pixels."""
@@ -90,7 +120,7 @@ async def select_option(element: ElementHandle, number: int, text: str) -> str:
     places = [n for n, one in enumerate(found) if " ".join(str(one["text"]).split()) == wanted]
     places = places or [n for n, one in enumerate(found) if one["value"] == text]
     if not places:
-        raise ActionRefused(f"[{number}] has no option {text!r}. browser_get_dropdown_options lists them.")
+        raise ActionRefused(f"[{number}] has no option {text!r}. {await list_options(element, number)}")
     if found[places[0]]["disabled"]:
         raise ActionRefused(f"The option {text!r} of [{number}] is disabled.")
     await element.select_option(index=places[0], timeout=3000)
@@ -98,12 +128,11 @@ async def select_option(element: ElementHandle, number: int, text: str) -> str:
 
 
 async def read_text(tab: Tab) -> str:
-    """Returns the text of the page and all its frames."""
-    code = "() => (document.body?.innerText || '').slice(0, 200000)"
+    """Returns the text of the page, its open shadow trees and all its frames."""
     parts: list[str] = []
     for frame in frames_of(tab.page)[:20]:
         try:
-            text = str(await asyncio.wait_for(frame.evaluate(code), FRAME_SECONDS)).strip()
+            text = str(await asyncio.wait_for(frame.evaluate(TEXT, TEXT_CHARACTERS_MAX), FRAME_SECONDS)).strip()
         except (Error, TimeoutError):
             continue
         if text:

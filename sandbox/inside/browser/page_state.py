@@ -65,8 +65,6 @@ def element_line(facts: dict[str, Any]) -> str:
     if facts.get("href"):
         parts.append(f"href={_quote(facts['href'], 120)}")
     text = f"[{facts['number']}] <{' '.join(parts)}> {_quote(facts.get('name', ''), 100)}"
-    if facts.get("offscreen"):
-        text += " (out of view)"
     return f"{text} (in the frame {_quote(facts['frame'], 120)})" if facts.get("frame") else text
 
 

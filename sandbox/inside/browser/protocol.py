@@ -38,8 +38,8 @@ class BrowserSettings:
 
 
 HEAD = struct.Struct(">II")  # bytes of JSON, bytes of the picture
-JSON_BYTES_MAX = 1024 * 1024
-BODY_BYTES_MAX = 4 * 1024 * 1024
+PART_BYTES_MAX = 4 * 1024 * 1024
+"""The limit of each of the two. The longest text of a page fits, although JSON writes up to 12 bytes for a character."""
 
 
 class ProtocolError(Exception):
@@ -53,7 +53,7 @@ class Reader(Protocol):
 def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
     """Raises ProtocolError if the message is larger than the other side accepts."""
     text = json.dumps(value, separators=(",", ":")).encode()
-    if len(text) > JSON_BYTES_MAX or len(body) > BODY_BYTES_MAX:
+    if max(len(text), len(body)) > PART_BYTES_MAX:
         raise ProtocolError("a message is too large")
     return HEAD.pack(len(text), len(body)) + text + body
 
@@ -61,7 +61,7 @@ def encode_message(value: dict[str, Any], body: bytes = b"") -> bytes:
 async def receive_message(reader: Reader) -> tuple[dict[str, Any], bytes]:
     """Reads the next message. Raises ProtocolError, or the error that the reader raises at the end of its stream."""
     text_bytes, body_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
-    if text_bytes > JSON_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+    if max(text_bytes, body_bytes) > PART_BYTES_MAX:
         raise ProtocolError("a message is too large")
     text = await reader.readexactly(text_bytes)
     body = await reader.readexactly(body_bytes) if body_bytes else b""

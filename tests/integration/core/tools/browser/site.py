@@ -94,6 +94,29 @@ PAGES = {
         } });
         customElements.define('x-inner', class extends HTMLElement { connectedCallback() {
           this.attachShadow({ mode: 'open' }).innerHTML = '<input aria-label="Deeper">'; } });</script>""",
+    "shadow-text.html": """<title>Shadow text</title><h1>Prices</h1><x-card>slotted <b>words</b></x-card><p>Below</p>
+        <script>customElements.define('x-card', class extends HTMLElement { connectedCallback() {
+          this.attachShadow({ mode: 'open' }).innerHTML =
+            '<style>p { color: red }</style><p>Before</p><div><slot></slot></div><x-price></x-price>'; } });
+        customElements.define('x-price', class extends HTMLElement { connectedCallback() {
+          this.attachShadow({ mode: 'open' }).innerHTML = '<span>9 euros</span><p hidden>unseen</p>'; } });
+        </script>""",
+    "labels.html": """<title>Labels</title>
+        <style>.clear { opacity: 0; position: absolute; z-index: -1 } .none { display: none }
+          .clipped { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%) }</style>
+        <div class="none"><input type="radio" id="tea" name="drink" onchange="document.title = this.id"></div>
+        <label for="tea">Tea</label>
+        <input type="radio" id="milk" name="drink" class="clear" onchange="document.title = this.id">
+        <label for="milk">Milk</label>
+        <label><input type="checkbox" id="terms" class="clipped" onchange="document.title = this.id + this.checked">
+          <span>I accept the <a href="second.html">terms and conditions</a></span></label>
+        <input type="file" id="paper" class="none" onchange="document.title = this.files[0].name">
+        <label for="paper">Paper</label>
+        <div style="position: relative; width: 200px; height: 40px">Drop a file here
+          <input type="file" aria-label="Photo" style="opacity: 0; position: absolute; inset: 0"
+            onchange="document.title = this.files[0].name"></div>
+        <label>Plain <input type="checkbox"></label>
+        <input type="checkbox" class="none" aria-label="Nowhere">""",
     "covered.html": """<title>Covered</title><button style="position: absolute; top: 100px">Under</button>
         <div style="position: fixed; inset: 0; background: #fff"><button>Over</button></div>""",
     "dialogs.html": """<title>Dialogs</title>

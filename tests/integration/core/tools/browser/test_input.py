@@ -66,7 +66,8 @@ async def test_fields_that_take_no_such_text_say_what_to_do(stage: BrowserStage)
     said = await stage.error("browser_click_element", index=stage.index("Never"))
     assert "is disabled" in said
     said = await stage.error("browser_click_element", index=stage.index('"Country"'))
-    assert "use browser_get_dropdown_options" in said
+    assert "is a dropdown: use browser_select_dropdown_option" in said
+    assert '"Norway"\n"Sweden"' in said
 
 
 async def test_a_dropdown_is_read_and_chosen_from(stage: BrowserStage) -> None:
@@ -82,7 +83,7 @@ async def test_a_dropdown_is_read_and_chosen_from(stage: BrowserStage) -> None:
     await stage.do("browser_select_dropdown_option", index=country, text="Sweden")
     assert stage.title == "Chose se"
     said = await stage.error("browser_select_dropdown_option", index=country, text="Norge")
-    assert "browser_get_dropdown_options lists them" in said
+    assert '"Norway"\n"Sweden"' in said
     said = await stage.error("browser_select_dropdown_option", index=country, text="Atlantis")
     assert "is disabled" in said
     send = stage.index('"Send"')
@@ -126,6 +127,41 @@ async def test_open_shadow_trees_are_listed_and_used(stage: BrowserStage) -> Non
     await stage.do("browser_input_text", index=stage.index("Deeper"), text="x")
     await stage.click('"Deep"')
     assert stage.title == "Reached"
+
+
+async def test_fields_behind_their_labels_are_listed_and_used(stage: BrowserStage) -> None:
+    await stage.open("labels.html")
+    assert [line.split("] ", 1)[1] for line in stage.lines] == [
+        '<input type="radio" value="on"> "Tea"',
+        '<input type="radio" value="on"> "Milk"',
+        '<input type="checkbox" value="on"> "I accept the terms and conditions"',
+        '<a href="second.html"> "terms and conditions"',
+        '<input type="file"> "Paper"',
+        '<input type="file"> "Photo"',
+        '<input type="checkbox" value="on"> "Plain"',
+    ]
+    for name, title in (("Tea", "tea"), ("Milk", "milk"), ("I accept", "termstrue")):
+        await stage.click(f'"{name}')
+        await stage.until_title(title)
+        assert sum(" checked" in line for line in stage.lines) == (2 if name == "I accept" else 1)
+    for name in ("Paper", "Photo"):
+        await stage.put(f"{name}.txt", b"here")
+        await stage.do("browser_upload_file", index=stage.index(f'"{name}"'), file_path=f"{name}.txt")
+        await stage.until_title(f"{name}.txt")
+
+
+async def test_text_into_a_dropdown_chooses_the_option(stage: BrowserStage) -> None:
+    await stage.open("form.html")
+    country = stage.index('"Country"')
+    output = await stage.do("browser_input_text", index=country, text="Norway")
+    assert output["message"] == f"Selected 'Norway' in [{country}]."
+    await stage.until_title("Chose no")
+    said = await stage.error("browser_input_text", index=country, text="Norge")
+    assert f"[{country}] has no option 'Norge'" in said
+    assert '"Norway" (selected)\n"Sweden"' in said
+    await stage.open("labels.html")
+    said = await stage.error("browser_input_text", index=stage.index('"Plain"'), text="yes")
+    assert "accepts no text: click it" in said
 
 
 async def test_what_lies_under_something_else_is_not_listed(stage: BrowserStage) -> None:
