@@ -39,7 +39,7 @@ class BrowserSettings:
 
 HEAD = struct.Struct(">II")  # bytes of JSON, bytes of the picture
 PART_BYTES_MAX = 4 * 1024 * 1024
-"""The limit of each of the two. The longest text of a page fits, although JSON writes up to 12 bytes for a character."""
+"""The limit of each of the two. The longest text of a page fits, although JSON writes 12 bytes for some characters."""
 
 
 class ProtocolError(Exception):

@@ -54,6 +54,38 @@ async def test_a_page_of_a_few_words_is_read_whole(site: FakeWebService) -> None
     assert (page.title, page.text.strip()) == ("T", "Closed on Monday.")
 
 
+@pytest.mark.parametrize(
+    ("html", "lines"),
+    [
+        ('<p>It ends on <time datetime="2026-03-01">1 March</time>.</p>', ["It ends on 1 March."]),
+        ("<figure><img src=a.png><figcaption>The map of 2025.</figcaption></figure>", ["The map of 2025."]),
+        ("<aside><p>Note: late letters are not read.</p></aside>", ["Note: late letters are not read."]),
+        (
+            "<table><caption>By size</caption><tr><th>Team</th><th>Sum</th></tr><tr><td>4</td><td>9</td></tr></table>",
+            ["By size", "| Team | Sum |", "| 4 | 9 |"],
+        ),
+        (
+            "<ol><li>Register.</li><li><p>Fill in.</p></li></ol><p>Wait a week.</p>"
+            "<ol start=3><li>Sign.</li><li value=7>Send <b>all</b>.<ol><li>Stamp.</li></ol></li><li>Rest.</li></ol>",
+            ["1. Register.", "2. Fill in.", "Wait a week.", "3. Sign.", "7. Send **all**.", "  1. Stamp.", "8. Rest."],
+        ),
+        ("<ul><li>One</li></ul><ol start=x><li>Two</li></ol>", ["- One", "1. Two"]),
+    ],
+    ids=["time", "figure", "aside", "table", "lists", "no number"],
+)  # fmt: skip
+@pytest.mark.parametrize("words", [0, 30, 60, 200])
+async def test_what_a_page_says_is_kept(site: FakeWebService, html: str, lines: list[str], words: int) -> None:
+    padding = f"<p>{'The harbour is deep. ' * words}</p>" if words else ""
+    page = f"<html><title>T</title><body><main><h1>Grants</h1>{padding}{html}{padding}</main></body></html>"
+    site.trouble.append(says(page.encode(), "text/html"))
+    text = (await reader(site).read(f"{site.url}/a")).text
+    shown = [line.rstrip() for line in text.splitlines() if line.strip()]
+    assert "# Grants" in shown
+    if words < 30:
+        lines = [line.replace("**", "").lstrip() for line in lines]
+    assert [line for line in shown if line in lines] == lines
+
+
 async def test_a_pdf_is_read_as_a_document(site: FakeWebService) -> None:
     site.trouble.append(says(pdf(["Fourteen lighthouses."]), "application/pdf"))
     assert "Fourteen lighthouses." in (await reader(site).read(f"{site.url}/a.pdf")).text
@@ -87,7 +119,7 @@ async def test_what_cannot_be_read_is_told(site: FakeWebService, answer: Answer,
         (b"<div>" * 50_000 + b"deep", r"deep|another source"),
         (b"<a " * 200_000, "no text in"),
         (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, "takes more than it may"),
-        (b"\x00\xff" * 100_000, "it is broken"),
+        (b"\x00\xff" * 100_000, "no text in"),
     ],
     ids=["deep", "open tags", "many parts", "bytes"],
 )
