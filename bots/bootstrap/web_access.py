@@ -8,8 +8,8 @@ from bots.settings.validation import parse_endpoint
 from core.agents.roster import Roster
 from core.llm.litellm_client import LiteLLMClient
 from core.tools.agent_editing import build_edit_agent, edit_agent
-from core.tools.catalogue import build_tool_set, tools_without_service
-from core.tools.tool import ToolSet
+from core.tools.catalogue import build_tool_set, missing_services
+from core.tools.tool import Requirement, ToolSet
 from core.web_access.client import Api
 from core.web_access.cloudflare import CloudflarePages
 from core.web_access.guard import AddressGuard
@@ -46,13 +46,9 @@ def build_toolbox(
     outside: WebServices, *, has_sandbox: bool, has_browser: bool, roster: Roster | None = None
 ) -> ToolSet:
     """Returns the tools that work with the available web services, sandbox, browser and agents."""
-    box = build_tool_set(
-        disabled=tools_without_service(outside),
-        has_sandbox=has_sandbox,
-        has_knowledge=True,
-        has_browser=has_browser,
-        has_agents=roster is not None,
-    )
+    here: dict[Requirement, bool] = {"sandbox": has_sandbox, "browser": has_browser, "agents": roster is not None}
+    missing: set[Requirement] = {name for name, is_there in here.items() if not is_there}
+    box = build_tool_set(missing_services(outside) | missing)
     return ToolSet({**box.tools, edit_agent.name: build_edit_agent(roster)}) if roster else box
 
 

@@ -23,9 +23,7 @@ from core.mcp.own_server import OpenContext, serve_http, serve_stdio
 from core.model_usage import build_usage_pricer
 from core.observability import NO_METRICS
 from core.ports import Sandbox, SandboxProvider
-from core.tools.knowledge_search import ask_document
-from core.tools.publishing import expose_port
-from core.tools.tool import ToolBudget, ToolContext, ToolSet
+from core.tools.tool import Requirement, ToolBudget, ToolContext, ToolSet
 from storage.sql.database import open_database
 
 log = logging.getLogger(__name__)
@@ -35,8 +33,6 @@ SESSION_BUDGET_USED = (
     "This session has used up the budget of a run. THREADHAND_BUDGET_RUN_USD or THREADHAND_BUDGET_RUN_TOKENS raises it."
 )
 FENCE = 1
-THREAD_ONLY_TOOLS = frozenset({"expand_message", "search_conversation", "planning"})
-"""Tools that work on a conversation; here there is none."""
 
 
 async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
@@ -85,11 +81,9 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
             stack.push_async_callback(client.close)
         outside = build_web_services(settings)
         stack.push_async_callback(outside.close)
-        excluded = {*THREAD_ONLY_TOOLS}
-        if client is None:
-            excluded.add(ask_document.name)
+        missing: set[Requirement] = set() if client else {"model"}
         if provider is None or provider.name != "modal":
-            excluded.add(expose_port.name)
+            missing.add("port_links")
         tools = build_toolbox(outside, has_sandbox=provider is not None, has_browser=sandboxes.has_browser)
 
         @asynccontextmanager
@@ -110,8 +104,7 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
                     budget=ToolBudget(check=budget.check, spent=budget.add),
                 )
 
-        offered = {name: tool for name, tool in tools.tools.items() if name not in excluded}
-        yield ToolSet(offered), open_context
+        yield tools.without(missing), open_context
 
 
 class _SessionBudget:

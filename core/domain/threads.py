@@ -364,12 +364,15 @@ class Usage:
         )
 
 
+ReplyKind = Literal["answer", "ask", "takeover", "silence"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """The reply that a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model
     wrote them. `preface` is what the model wrote beside the call that ended the run."""
 
-    kind: Literal["answer", "ask", "takeover", "silence"]
+    kind: ReplyKind
     text: str
     attachments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()

@@ -30,7 +30,7 @@ from core.domain.errors import AgentError, ConfigurationError, ToolError
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
-from core.loop.calls import ENDING_TOOLS, CallOutcome, execute_call
+from core.loop.calls import CallOutcome, execute_call
 from core.tasks import cancel, spawn, wait_for_first
 from core.tools.shell import ExecuteParams, session_of_call
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
@@ -195,11 +195,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
-    """Builds an MCP server with these tools, except those that talk to people in a thread, because there is no thread.
+    """Builds an MCP server with these tools, except those that require a thread, because there is none.
 
     Calls that need a person's approval are refused.
     """
-    offered = ToolSet({name: one for name, one in toolbox.tools.items() if name not in ENDING_TOOLS})
+    offered = toolbox.without(("thread", "chat"))
 
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None

@@ -30,7 +30,6 @@ from core.run.recorder import Charge, RunRecorder
 from core.stores import LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
-from core.tools.conversation_search import read_chat
 from core.tools.replies import must_reply
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
@@ -253,7 +252,7 @@ def build_run_context(
     stores, run, thread = deps.stores, loaded.run, loaded.thread
     thread_id = thread.thread_id
     budget = RunBudget(run, thread, config.model, deps, recorder)
-    toolbox = config.toolbox.only(lambda name: chat is not None or name != read_chat.name)
+    toolbox = config.toolbox if chat is not None else config.toolbox.without(["chat"])
     return RunContext(
         model=config.model,
         prompt=config.prompt,

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from collections.abc import Collection
 from functools import cache
 from types import ModuleType
 from typing import Any, cast
@@ -28,8 +29,8 @@ def module_tools(module: ModuleType) -> list[Tool[Any]]:
     return [cast(Tool[Any], value) for value in vars(module).values() if isinstance(value, Tool)]
 
 
-def tools_without_service(outside: WebServices) -> frozenset[str]:
-    """Returns the names of the tools whose external service is not configured."""
+def missing_services(outside: WebServices) -> set[Requirement]:
+    """Returns the external services that are not configured."""
     services: dict[Requirement, object] = {
         "search": outside.search,
         "page_reader": outside.pages,
@@ -37,30 +38,9 @@ def tools_without_service(outside: WebServices) -> frozenset[str]:
         "data_providers": outside.providers,
         "site_hosting": outside.sites,
     }
-    missing = {requirement for requirement, service in services.items() if service is None}
-    return frozenset(name for name, tool in all_tools().items() if not missing.isdisjoint(tool.requires))
+    return {requirement for requirement, service in services.items() if service is None}
 
 
-def build_tool_set(
-    *,
-    disabled: frozenset[str] = frozenset(),
-    has_sandbox: bool = True,
-    has_knowledge: bool = False,
-    has_browser: bool = True,
-    has_agents: bool = False,
-) -> ToolSet:
-    """Returns the tools that a run can use.
-
-    `disabled` lists the names of tools to leave out. The other parameters state whether the run has a sandbox, a
-    knowledge base, a browser and agents that admins may change; tools that require a missing feature are left out.
-    """
-    available: dict[Requirement, bool] = {
-        "sandbox": has_sandbox,
-        "browser": has_browser,
-        "knowledge": has_knowledge,
-        "agents": has_agents,
-    }
-    missing = {requirement for requirement, is_there in available.items() if not is_there}
-    return ToolSet(
-        {name: tool for name, tool in all_tools().items() if name not in disabled and missing.isdisjoint(tool.requires)}
-    )
+def build_tool_set(missing: Collection[Requirement] = ("knowledge", "agents")) -> ToolSet:
+    """Returns all tools, except those that require something that is missing."""
+    return ToolSet(all_tools()).without(missing)

@@ -34,7 +34,7 @@ search_conversation = Tool(
     title=lambda params: f"Looking back for {params.query}",
     example={"query": "Which colours did we agree on for the chart?"},
     is_idempotent=True,
-    requires=("knowledge",),
+    requires=("thread", "knowledge"),
 )
 
 
@@ -63,6 +63,7 @@ read_chat = Tool(
     title=lambda params: "Fetching a file" if params.file else "Reading the thread",
     example={"before": "1767355200.000100"},
     is_idempotent=True,
+    requires=("chat",),
 )
 
 
@@ -108,4 +109,5 @@ expand_message = Tool(
     title=lambda params: "Looking back in the conversation",
     example={"message_id": "019a3c1e-7d52-7a41-9f0e-2b6c8d4e5f60"},
     is_idempotent=True,
+    requires=("thread",),
 )

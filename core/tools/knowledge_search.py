@@ -67,5 +67,5 @@ ask_document = Tool(
     title=lambda params: f"Read {params.file_path}: {params.question}",
     example={"file_path": "uploads/report.pdf", "question": "What was the revenue?"},
     is_idempotent=True,
-    requires=("knowledge", "sandbox"),
+    requires=("knowledge", "sandbox", "model"),
 )

@@ -84,6 +84,7 @@ planning = Tool(
     params=PlanningParams,
     run=run_planning,
     subject="plans",
+    requires=("thread",),
     title=lambda params: f"Planning: {params.command.replace('_', ' ')}",
     example={
         "command": "create",

@@ -170,5 +170,5 @@ expose_port = Tool(
     title=lambda params: f"Making port {params.port} reachable",
     example={"port": 8000},
     is_idempotent=True,
-    requires=("sandbox",),
+    requires=("sandbox", "port_links"),
 )

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.arguments import parse_json
 from core.domain.errors import AgentError, ToolError
-from core.domain.threads import Reply, unique_texts
+from core.domain.messages import JsonObject
+from core.domain.threads import Reply, ReplyKind, unique_texts
 from core.ports import Files
-from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
+from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.paths import workspace_path
 
 
@@ -69,6 +70,40 @@ async def _problem(files: Files, path: str) -> str:
     return "" if is_file and entries[0].kind == "file" else f"{path} is not a file"
 
 
+def _reply_tool(
+    name: str,
+    kind: ReplyKind,
+    params: type[ParamsT],
+    *,
+    title: str,
+    output: str,
+    example: JsonObject,
+    requires: tuple[Requirement, ...] = ("thread",),
+) -> Tool[ParamsT]:
+    """Builds the tool that ends the run with its parameters as the reply."""
+
+    async def run(given: ParamsT, context: ToolContext) -> ToolOutput:
+        fields: dict[str, Any] = {"text": "", **given.model_dump()}
+        reply = Reply(kind=kind, **fields)
+        await check_attachments(reply.attachments, context)
+        if kind == "takeover" and (link := context.links.takeover_url()):
+            offer = f"\n\n[Open the browser]({link}) (for one person, within half an hour)"
+            reply = replace(reply, text=reply.text + offer)
+        return ToolOutput(output=output, reply=reply)
+
+    return Tool(
+        name=name,
+        effect="acts",
+        params=params,
+        run=run,
+        title=lambda _params: title,
+        example=example,
+        content_parameter="text" if "text" in params.model_fields else None,
+        is_idempotent=True,
+        requires=requires,
+    )
+
+
 class AskParams(BaseModel):
     """Ask people a question and wait for the answer. Nothing after it runs. Only for what you can neither find out nor
     decide."""
@@ -76,12 +111,6 @@ class AskParams(BaseModel):
     text: str = Field(min_length=1, description="The question in Markdown, with what people need to answer it.")
     attachments: StringList = Field(default=(), max_length=ATTACHMENTS_MAX, description="Files or URLs to show.")
     options: StringList = Field(default=(), max_length=500, description="Answers to offer, as buttons or in menus.")
-
-
-async def run_ask(params: AskParams, context: ToolContext) -> ToolOutput:
-    await check_attachments(params.attachments, context)
-    reply = Reply(kind="ask", text=params.text, attachments=params.attachments, options=params.options)
-    return ToolOutput(output="The question was asked. The answer comes as the next message.", reply=reply)
 
 
 class CompleteParams(BaseModel):
@@ -93,12 +122,6 @@ class CompleteParams(BaseModel):
     )
 
 
-async def run_complete(params: CompleteParams, context: ToolContext) -> ToolOutput:
-    await check_attachments(params.attachments, context)
-    reply = Reply(kind="answer", text=params.text, attachments=params.attachments)
-    return ToolOutput(output="The work is marked as complete.", reply=reply)
-
-
 class TakeoverParams(BaseModel):
     """Ask a person to do something in the browser that you cannot do, such as a CAPTCHA, a login or a payment, and
     wait."""
@@ -107,22 +130,39 @@ class TakeoverParams(BaseModel):
     attachments: StringList = Field(default=(), max_length=ATTACHMENTS_MAX)
 
 
-async def run_takeover(params: TakeoverParams, context: ToolContext) -> ToolOutput:
-    await check_attachments(params.attachments, context)
-    link = context.links.takeover_url()
-    offer = f"\n\n[Open the browser]({link}) (for one person, within half an hour)" if link else ""
-    reply = Reply(kind="takeover", text=params.text + offer, attachments=params.attachments)
-    return ToolOutput(output="A person was asked to take over. What they say comes next.", reply=reply)
-
-
 class NoReplyParams(BaseModel):
     """Say nothing, because the newest message was people talking to each other and not meant for you. Only for messages
     that do not mention you. The people see no trace of it."""
 
 
-async def run_no_reply(params: NoReplyParams, context: ToolContext) -> ToolOutput:
-    del params, context
-    return ToolOutput(output="Nothing is posted.", reply=Reply(kind="silence", text=""))
+no_reply = _reply_tool(
+    "no_reply", "silence", NoReplyParams, title="Staying silent", output="Nothing is posted.", example={}
+)
+ask = _reply_tool(
+    "ask",
+    "ask",
+    AskParams,
+    title="Asking a question",
+    output="The question was asked. The answer comes as the next message.",
+    example={"text": "Which quarter should the report cover?", "options": ["Q1", "Q2"]},
+)
+complete = _reply_tool(
+    "complete",
+    "answer",
+    CompleteParams,
+    title="Finishing",
+    output="The work is marked as complete.",
+    example={"text": "The report is done.", "attachments": "report.md"},
+)
+web_browser_takeover = _reply_tool(
+    "web_browser_takeover",
+    "takeover",
+    TakeoverParams,
+    title="Asking a person to take over the browser",
+    output="A person was asked to take over. What they say comes next.",
+    example={"text": "Please log in on the open page, then answer here."},
+    requires=("thread", "browser"),
+)
 
 
 async def _refuse_silence(params: NoReplyParams, context: ToolContext) -> ToolOutput:
@@ -136,45 +176,3 @@ def must_reply(toolbox: ToolSet) -> ToolSet:
     if no_reply.name not in toolbox.tools:
         return toolbox
     return ToolSet({**toolbox.tools, no_reply.name: replace(no_reply, run=_refuse_silence)})
-
-
-no_reply = Tool(
-    name="no_reply",
-    effect="acts",
-    params=NoReplyParams,
-    run=run_no_reply,
-    title=lambda params: "Staying silent",
-    example={},
-    is_idempotent=True,
-)
-ask = Tool(
-    name="ask",
-    effect="acts",
-    params=AskParams,
-    run=run_ask,
-    title=lambda params: "Asking a question",
-    example={"text": "Which quarter should the report cover?", "options": ["Q1", "Q2"]},
-    content_parameter="text",
-    is_idempotent=True,
-)
-complete = Tool(
-    name="complete",
-    effect="acts",
-    params=CompleteParams,
-    run=run_complete,
-    title=lambda params: "Finishing",
-    example={"text": "The report is done.", "attachments": "report.md"},
-    content_parameter="text",
-    is_idempotent=True,
-)
-web_browser_takeover = Tool(
-    name="web_browser_takeover",
-    effect="acts",
-    params=TakeoverParams,
-    run=run_takeover,
-    title=lambda params: "Asking a person to take over the browser",
-    example={"text": "Please log in on the open page, then answer here."},
-    content_parameter="text",
-    is_idempotent=True,
-    requires=("browser",),
-)

@@ -1,6 +1,6 @@
 """Defines the `Tool` class, the context that a tool runs in, and the validation of tool calls."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -29,7 +29,11 @@ to people."""
 TITLE_CHARACTERS_MAX = 120
 
 Requirement = Literal[
+    "thread",
+    "chat",
+    "model",
     "sandbox",
+    "port_links",
     "browser",
     "agents",
     "knowledge",
@@ -39,7 +43,10 @@ Requirement = Literal[
     "data_providers",
     "site_hosting",
 ]
-"""The features that a tool can require. A run offers a tool only if everything that it requires is available."""
+"""The features that a tool can require. A run offers a tool only if everything that it requires is available.
+
+`thread` is a conversation of the program, `chat` a chat thread, `model` one that tools may ask, and `port_links` public
+links to the sandbox's ports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +183,10 @@ class ToolSet:
         """Returns a tool set that contains only the tools whose names `has` accepts."""
         kept = {name: tool for name, tool in self.tools.items() if has(name)}
         return self if len(kept) == len(self.tools) else ToolSet(kept)
+
+    def without(self, missing: Collection[Requirement]) -> "ToolSet":
+        """Returns a tool set that contains only the tools that require nothing of what is missing."""
+        return self.only(lambda name: set(missing).isdisjoint(self.tools[name].requires))
 
     def with_tools(self, more: Iterable[Tool[Any]]) -> "ToolSet":
         """Returns a tool set that also contains `more`. If two tools have the same name, the existing tool is kept.

@@ -28,7 +28,8 @@ from core.llm.openai_answer import to_json
 from core.loop.loop import turns_left
 from core.ports import ModelRequest, ResponseText
 from core.prompt.system_prompt import RunPrompt, base_prompt
-from core.tools.catalogue import all_tools, build_tool_set, tools_without_service
+from core.tools.catalogue import all_tools, build_tool_set, missing_services
+from core.tools.tool import Requirement
 from core.web_access.services import WebServices
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from tests.integration.core.context.conversations import words
@@ -58,9 +59,8 @@ def tokens(text: str) -> int:
 def blank_request(*, has_browser: bool, has_services: bool = False) -> ModelRequest:
     """Returns the system prompt and the tools of the default agent."""
     agent = load_shipped_definitions(KnownNames(tools=frozenset(all_tools())))[DEFAULT_AGENT]
-    lacking = frozenset[str]() if has_services else tools_without_service(_keyless_services())
-    box = build_tool_set(disabled=lacking, has_knowledge=True, has_browser=has_browser, has_agents=True)
-    box = box.only(agent.tools.has)
+    missing = set[Requirement]() if has_services else missing_services(_keyless_services())
+    box = build_tool_set(missing if has_browser else {*missing, "browser"}).only(agent.tools.has)
     prompt = RunPrompt(system=base_prompt(sandbox=SANDBOX)).for_tools(box.tools, all_tools())
     schemas, _ = _DIALECT.request_parts(tuple(box.specs.values()))
     return ModelRequest(model="m", messages=({"role": "system", "content": prompt.system},), tools=schemas)

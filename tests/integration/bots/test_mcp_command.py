@@ -112,7 +112,7 @@ async def test_a_client_over_stdio_uses_the_agents_machine(folder: Path, guest_o
     names = {name.removeprefix("mcp_own_") for name in await guest.look()}
 
     assert {"execute_command", "create_file", "read_file", "search_knowledge"} <= names
-    assert not names & {"ask", "complete", "planning", "expand_message", "ask_document"}
+    assert not names & {"ask", "complete", "planning", "expand_message", "read_chat", "ask_document"}
     assert "expose_port" not in names  # nothing serves its links: only Modal gives ports addresses
     await works(guest)
     assert "knowledge base is empty" in await guest.output("mcp_own_search_knowledge", query="x")

@@ -78,5 +78,5 @@ def test_the_tools_are_offered_only_where_there_is_a_knowledge_base() -> None:
 
     assert names <= set(all_tools())
     assert not names & set(build_tool_set().tools)
-    assert names <= set(build_tool_set(has_knowledge=True).tools)
-    assert names & set(build_tool_set(has_knowledge=True, has_sandbox=False).tools) == {"search_knowledge"}
+    assert names <= set(build_tool_set([]).tools)
+    assert names & set(build_tool_set(["sandbox"]).tools) == {"search_knowledge"}

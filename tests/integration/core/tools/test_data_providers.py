@@ -13,7 +13,7 @@ from core.domain.errors import ToolError
 from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.catalogue import build_tool_set, missing_services
 from core.tools.tool import ToolContext, prepare_call
 from core.web_access.providers import Provider, RapidApi, provider_file
 from core.web_access.services import WebServices
@@ -170,10 +170,9 @@ async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: FakeWebServ
 
 def test_they_are_offered_with_a_key_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    both = {"get_data_provider_endpoints", "execute_data_provider_call"}
-    assert both <= tools_without_service(build_web_services(load_settings(plain, None)))
+    assert "data_providers" in missing_services(build_web_services(load_settings(plain, None)))
     keyed = build_web_services(load_settings({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
-    assert not both & tools_without_service(keyed)
+    assert "data_providers" not in missing_services(keyed)
 
 
 def test_an_unknown_provider_is_refused_with_those_there_are() -> None:

@@ -10,7 +10,7 @@ from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Sandbox
-from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.catalogue import build_tool_set, missing_services
 from core.tools.tool import prepare_call
 from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
@@ -178,11 +178,11 @@ def test_people_are_asked_first() -> None:
 
 
 def test_it_is_offered_with_token_and_account_only() -> None:
-    assert "deploy" in tools_without_service(build_web_services(load_settings(PLAIN, None)))
+    assert "site_hosting" in missing_services(build_web_services(load_settings(PLAIN, None)))
     half = {**PLAIN, "THREADHAND_CLOUDFLARE_API_TOKEN": "t"}
-    assert "deploy" in tools_without_service(build_web_services(load_settings(half, None)))
+    assert "site_hosting" in missing_services(build_web_services(load_settings(half, None)))
     both = {**half, "THREADHAND_CLOUDFLARE_ACCOUNT_ID": "a"}
-    assert "deploy" not in tools_without_service(build_web_services(load_settings(both, None)))
+    assert "site_hosting" not in missing_services(build_web_services(load_settings(both, None)))
 
 
 def test_a_name_without_letters_is_refused() -> None:

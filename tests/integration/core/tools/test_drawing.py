@@ -16,7 +16,7 @@ from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
-from core.tools.catalogue import build_tool_set, tools_without_service
+from core.tools.catalogue import build_tool_set, missing_services
 from core.tools.tool import ToolBudget, prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator, parse_usage
@@ -247,9 +247,9 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(bench: Be
 
 def test_it_is_offered_with_a_model_only() -> None:
     plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "image_edit_or_generate" in tools_without_service(build_web_services(load_settings(plain, None)))
+    assert "image_model" in missing_services(build_web_services(load_settings(plain, None)))
     drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
-    assert "image_edit_or_generate" not in tools_without_service(build_web_services(load_settings(drawing, None)))
+    assert "image_model" not in missing_services(build_web_services(load_settings(drawing, None)))
 
 
 @pytest.mark.parametrize(("price", "counted"), [("", 0.2), ("3", 0.2), ("0", 0.0)])

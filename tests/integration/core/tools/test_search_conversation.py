@@ -90,7 +90,7 @@ def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
     assert search_conversation.is_idempotent
     assert "search_conversation" in all_tools()
     assert "search_conversation" not in build_tool_set().tools
-    assert "search_conversation" in build_tool_set(has_knowledge=True, has_sandbox=False).tools
+    assert "search_conversation" in build_tool_set(["sandbox"]).tools
 
 
 async def test_a_long_message_of_dense_text_is_shown_whole_page_by_page() -> None:

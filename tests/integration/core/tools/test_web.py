@@ -15,7 +15,7 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import tools_without_service
+from core.tools.catalogue import missing_services
 from core.tools.tool import ToolContext, prepare_call
 from core.tools.web_research import split_url_list
 from core.web_access.services import WebServices
@@ -156,9 +156,9 @@ async def test_no_address_or_too_many_are_refused_before_anything_is_read(web: W
 
 
 def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
-    assert {"web_search", "scrape_webpage"} <= tools_without_service(WebServices())
+    assert {"search", "page_reader"} <= missing_services(WebServices())
     program = build_web_services(load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
-    assert not {"web_search", "scrape_webpage"} & tools_without_service(program)
+    assert not {"search", "page_reader"} & missing_services(program)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_tool_has_its_exact_parameters(name: str) -> None:
 def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
     tool = all_tools()[name]
     assert tool.example is not None
-    prepared = prepare_call(name, tool.example, build_tool_set(has_knowledge=True, has_agents=True))
+    prepared = prepare_call(name, tool.example, build_tool_set([]))
     assert 0 < len(prepared.title) <= TITLE_CHARACTERS_MAX
 
 
@@ -109,7 +109,7 @@ def test_a_tool_is_described_in_whole_sentences(name: str) -> None:
 def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
     example = all_tools()[name].example
     assert example is not None
-    parser = XmlDialect().parser(build_tool_set(has_agents=True).specs)
+    parser = XmlDialect().parser(build_tool_set(["knowledge"]).specs)
     text = format_call(name, example)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
     (complete,) = [one for one in parsed if isinstance(one, CallComplete)]
@@ -157,14 +157,8 @@ Replace one piece of a text file. old_str must be in the file exactly once, to t
     assert prompt == describe_tools([all_tools()["str_replace"].spec()])
 
 
-def test_a_disabled_tool_is_unknown_to_a_model() -> None:
-    box = build_tool_set(disabled=frozenset({"ask"}))
-    assert "ask" not in box.specs
-    assert "ask" in build_tool_set().specs
-
-
 def test_without_a_sandbox_its_tools_are_left_out() -> None:
-    left = set(build_tool_set(has_sandbox=False).tools)
+    left = set(build_tool_set(["sandbox"]).tools)
     assert {"ask", "complete", "web_browser_takeover", "no_reply"} <= left
     assert not left & {name for name in PARAMETERS if "file" in name or "command" in name}
     assert "str_replace" not in left
