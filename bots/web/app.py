@@ -51,6 +51,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
             web.get("/api/thread/{thread_id}", threads.show_thread),
             web.post("/api/thread/{thread_id}/messages", threads.add_message),
             web.get("/api/thread/{thread_id}/messages", threads.list_messages),
+            web.get("/api/thread/{thread_id}/messages/{message_id}/image", threads.send_image),
             web.get("/api/agent-run/{run_id}", runs.show_run),
             web.get("/api/agent-run/{run_id}/stream", runs.stream_run, allow_head=False),
             web.post("/api/agent-run/{run_id}/stop", runs.stop_run),

@@ -1,5 +1,6 @@
 """HTTP routes of threads and their messages."""
 
+import base64
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from core.context.untrusted_text import clean_line
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Person, ThreadSnapshot
-from core.domain.wire_format import message_object
+from core.domain.wire_format import IMAGE_FIELDS, message_object
 from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200
@@ -70,6 +71,18 @@ async def list_messages(request: web.Request) -> web.Response:
         snapshot.thread.thread_id, after_sequence=after, limit=limit
     )
     return web.json_response({"messages": [{**message_object(one), "sequence": one.sequence} for one in messages]})
+
+
+async def send_image(request: web.Request) -> web.Response:
+    """`GET /api/thread/{thread_id}/messages/{message_id}/image`: returns the image of a message."""
+    snapshot = await find_thread(request)
+    message_id = request_parsing.path_id(request, "message_id")
+    message = await request.app[DEPS].conversations.message(snapshot.thread.thread_id, message_id)
+    encoded = message and message.content.get(IMAGE_FIELDS.get(message.type, ""))
+    if message is None or not isinstance(encoded, str):
+        raise ApiError(404, "image_not_found", "The thread has no such message with an image.")
+    headers = {"Content-Type": str(message.content.get("mime_type", "image/jpeg")), "X-Content-Type-Options": "nosniff"}
+    return web.Response(body=base64.b64decode(encoded), headers=headers)
 
 
 async def add_message(request: web.Request) -> web.Response:

@@ -72,10 +72,17 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
             return (_stored(event, content, metadata),)
 
 
+IMAGE_FIELDS = {"browser_state": "screenshot", "image_context": "base64"}
+"""Which field of a message holds an image as base64. Subscribers get `image_url` in its place."""
+
+
 def message_object(message: Message, *, turn_id: str | None = None) -> JsonObject:
     """Returns the object for a whole message. An assistant message is marked complete and always has `tool_calls`,
     even if null, and never the model's reasoning."""
     content, metadata = message.content, message.metadata
+    if (image := IMAGE_FIELDS.get(message.type)) in content:
+        content = {key: value for key, value in content.items() if key != image}
+        content["image_url"] = f"/api/thread/{message.thread_id}/messages/{message.message_id}/image"
     if message.type == "assistant":
         shown = {key: value for key, value in content.items() if key != REASONING_KEY}
         content = {**shown, "tool_calls": content.get("tool_calls")}

@@ -1,8 +1,9 @@
 """The wire shape, field by field."""
 
 import json
+import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -29,8 +30,9 @@ from core.domain.events import (
     TurnFinished,
     TurnStarted,
 )
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message, MessageType
 from core.domain.wire_format import compact_json, message_object, status_message, suna_objects
+from tests.paths import REPOSITORY
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05+00:00"
@@ -251,3 +253,10 @@ def test_any_text_stays_on_one_line_and_comes_back_whole(text: str) -> None:
     assert "\n" not in line
     assert "\r" not in line
     assert json.loads(json.loads(line)["content"])["content"] == text
+
+
+def test_every_event_is_documented() -> None:
+    page = (REPOSITORY / "docs" / "developers" / "http-api.md").read_text("utf-8")
+    statuses = re.findall(r'"status_type": "([a-z_]+)"', (REPOSITORY / "core/domain/wire_format.py").read_text("utf-8"))
+    assert len(statuses) >= 12
+    assert [one for one in (*statuses, *get_args(MessageType)) if f"`{one}`" not in page] == []

@@ -1,5 +1,6 @@
 """Threads and messages over HTTP."""
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -248,6 +249,29 @@ async def test_a_message_has_the_streams_shape_and_its_sequence(stage: Stage) ->
     assert (two["message_id"], two["is_llm_message"]) == (messages[1].message_id, True)
     later = await stage.json("GET", f"{path}?after={one['sequence']}&limit=1")
     assert later["messages"] == [two]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "mime_type"),
+    [("browser_state", "screenshot", "image/jpeg"), ("image_context", "base64", "image/png")],
+)
+async def test_an_image_is_a_link(stage: Stage, kind: Any, field: str, mime_type: str) -> None:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    image = b"\xff\xd8\xff" * 1000
+    content = {field: base64.b64encode(image).decode(), "mime_type": mime_type}
+    shown, plain = (
+        Message(type=kind, content=one, is_llm_message=False, thread_id=lease.thread_id, run_id=lease.run_id)
+        for one in (content, {"mime_type": mime_type})
+    )
+    await SqlRunJournal(stage.database).write(lease, JournalEntry(messages=(shown, plain)))
+    path = f"/api/thread/{lease.thread_id}/messages"
+    listed = [json.loads(one["content"]) for one in (await stage.json("GET", path))["messages"]]
+    url = f"{path}/{shown.message_id}/image"
+    assert listed == [{"mime_type": mime_type, "image_url": url}, {"mime_type": mime_type}]
+    async with stage.http.get(url) as response:
+        assert (response.status, response.content_type, await response.read()) == (200, mime_type, image)
+    for missing in (plain.message_id, new_id()):
+        assert (await stage.json("GET", f"{path}/{missing}/image", status=404))["error"] == "image_not_found"
 
 
 async def test_a_chat_thread_can_be_read_but_not_written(stage: Stage) -> None:

@@ -40,6 +40,7 @@ def test_the_shipped_agents_fit_the_tools_that_there_are() -> None:
     assert (agents["planner"].flow, agents["planner"].team) == ("planning", ("research", "data-analysis", "coding"))
     assert {one.flow for name, one in agents.items() if name != "planner"} == {"none"}
     assert all(not one.model and not one.knowledge for one in agents.values())
+    assert {name for name in all_tools() if not any(one.tools.has(name) for one in agents.values())} == set()
     research = agents["research"]
     runs = ("execute_command", "python_execute", "expose_port", "str_replace_editor")
     assert not any(research.tools.has(name) for name in runs), "it runs no programs"
