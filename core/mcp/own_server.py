@@ -246,7 +246,7 @@ async def _run(call: ToolCall, prepared: PreparedCall, context: ToolContext, ses
 
     reporting = spawn(_report(session, activities, prepared.title), name="mcp progress")
     try:
-        return await execute_call(call, prepared, replace(context, emit=emit))
+        return await execute_call(call, prepared, replace(context, emit=emit, web_results={}))
     except asyncio.CancelledError:
         spawn(_end_command(prepared, context), name="mcp cancelled command")
         raise

@@ -102,7 +102,7 @@ class ToolContext:
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
-    todo.md through the calls of the run."""
+    todo.md through the calls of the run. `web_results` holds what the run has found and read on the web."""
 
     thread_id: str
     run_id: str
@@ -116,6 +116,7 @@ class ToolContext:
     metrics: RunMetrics = NO_METRICS
     budget: ToolBudget = ToolBudget()
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
+    web_results: dict[str, object] = field(default_factory=dict[str, object])
     todo: TodoTracker = field(default_factory=TodoTracker)
 
 
@@ -307,7 +308,7 @@ def _schema(params: type[BaseModel]) -> JsonObject:
 
 
 _DETAILS = frozenset(
-    ("title", "minimum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "additionalProperties")
+    ("title", "format", "minimum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "additionalProperties")
 )
 
 

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import date
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, Field, JsonValue, field_validator
 from yarl import URL
@@ -15,9 +18,11 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
-from core.web_access.pages import Page, PageReader
+from core.web_access.pages import Page
 from core.web_access.providers import Provider, provider_file
 from core.web_access.search import SearchResults
+
+ResultT = TypeVar("ResultT")
 
 
 async def fence_long_text(text: str, *, source: str, room: int, path: str, context: ToolContext) -> str:
@@ -36,6 +41,7 @@ async def fence_long_text(text: str, *, source: str, room: int, path: str, conte
     return f"{wrap_untrusted(shown, source=source)}\n{note}]"
 
 
+ALREADY_READ = "already read in this run, so this is the same result; the browser shows what has changed since"
 RESULTS_MAX = 20
 CONTENT_CHARACTERS_MAX = 1_000
 ANSWER_CHARACTERS_MAX = 4_000
@@ -46,25 +52,40 @@ URL_CHARACTERS_MAX = 2_000
 class WebSearchParams(BaseModel):
     """Search the web. Returns titles, addresses and excerpts. Read the pages before you rely on them."""
 
-    query: str = Field(
-        min_length=1,
-        max_length=QUERY_CHARACTERS_MAX,
-        description="Words for a search box; with the year if it matters.",
-    )
+    query: str = Field(min_length=1, max_length=QUERY_CHARACTERS_MAX, description="Words for a search box.")
     num_results: int = Field(default=20, ge=1, le=RESULTS_MAX)
+    after: date | None = Field(default=None, description="First day: 2026-01-31.")
+    before: date | None = None
 
 
 async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolOutput:
     search = context.outside.search
     if search is None:
         raise ToolError("There is no web search here. Go on without it.")
-    findings = await search.search(params.query, results_max=params.num_results)
-    return ToolOutput(output=_format_findings(findings))
+
+    async def ask() -> JsonObject:
+        found = await search.search(
+            params.query, results_max=params.num_results, after=params.after, before=params.before
+        )
+        return _format_findings(found)
+
+    found, note = await _read_once(params.model_dump_json(), ask, context)
+    return ToolOutput(output={"note": note, **found} if note else found)
 
 
-def _format_findings(findings: SearchResults) -> JsonValue:
+async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: ToolContext) -> tuple[ResultT, str]:
+    """Returns what the run has got for the key before, with a note that says so, or else reads it."""
+    results = cast(dict[str, ResultT], context.web_results)
+    if key in results:
+        return results[key], ALREADY_READ
+    results[key] = result = await read()
+    return result, ""
+
+
+def _format_findings(findings: SearchResults) -> JsonObject:
     answer = clean_text(findings.answer, ANSWER_CHARACTERS_MAX)
     return {
+        **({"dates": findings.note} if findings.note else {}),
         "query": findings.query,
         "answer": wrap_untrusted(answer, source="the search's own answer") if answer else "",
         "images": [url for one in findings.images if (url := clean_line(one, URL_CHARACTERS_MAX))],
@@ -133,23 +154,24 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     if reader is None:
         raise ToolError("Web pages cannot be read here. Go on without it.")
     asked = split_url_list(params.urls)
-    read = await asyncio.gather(*(_read(reader, address) for address in asked))
     room = RESULT_TOKENS_MAX // len(asked)
-    parts = [
-        one if isinstance(one, str) else await _format_page(one, room, number, context)
-        for number, one in enumerate(read, start=1)
-    ]
-    if all(isinstance(one, str) for one in read):
-        raise ToolError("\n".join(parts))
-    return ToolOutput(output="\n\n".join(parts))
 
+    async def read(address: str, number: int) -> tuple[str, bool]:
+        """Returns the page, or why it cannot be read, so that one failed page does not fail the others."""
 
-async def _read(reader: PageReader, address: str) -> Page | str:
-    """Returns the page, or the error message if it cannot be read, so that one failed page does not fail the others."""
-    try:
-        return await reader.read(address)
-    except ToolError as error:
-        return str(error)
+        async def load() -> str:
+            return await _format_page(await reader.read(address), room, number, context)
+
+        try:
+            page, note = await _read_once(f"{address} {room}", load, context)
+        except ToolError as error:
+            return str(error), False
+        return f"[{note}]\n{page}" if note else page, True
+
+    pages = await asyncio.gather(*map(read, asked, range(1, len(asked) + 1)))
+    if not any(is_read for _, is_read in pages):
+        raise ToolError("\n".join(text for text, _ in pages))
+    return ToolOutput(output="\n\n".join(text for text, _ in pages))
 
 
 async def _format_page(page: Page, room: int, number: int, context: ToolContext) -> str:

@@ -5,16 +5,19 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
 from core.web_access.client import Api, Request, request_json, send_request
 
 TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
+NO_DATES = "The search here takes no dates, so the results are of any time. Look at the date of each page."
 ShapeT = TypeVar("ShapeT", bound=BaseModel)
 
 
@@ -30,20 +33,26 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResults:
-    """The results of a search. `answer` and `images` are empty if the service gives none."""
+    """The results of a search. `answer` and `images` are empty if the service gives none. `note` tells the model what
+    the service could not do."""
 
     query: str
     answer: str
     images: tuple[str, ...]
     hits: tuple[SearchHit, ...]
     response_seconds: float
+    note: str = ""
 
 
 class Search(Protocol):
     """A search engine."""
 
-    async def search(self, query: str, *, results_max: int) -> SearchResults:
-        """Returns at most `results_max` results. Raises ToolError with a message for the model."""
+    async def search(
+        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
+    ) -> SearchResults:
+        """Returns at most `results_max` results, of the days from `after` to `before` if the service can tell.
+
+        Raises ToolError with a message for the model."""
         ...
 
 
@@ -74,19 +83,20 @@ class Tavily:
 
     api: Api
 
-    async def search(self, query: str, *, results_max: int) -> SearchResults:
+    async def search(
+        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
+    ) -> SearchResults:
         started = time.monotonic()
-        request = Request(
-            method="POST",
-            path="/search",
-            body={
-                "query": query,
-                "max_results": min(results_max, TAVILY_RESULTS_MAX),
-                "search_depth": "advanced",
-                "include_answer": True,
-                "include_images": True,
-            },
-        )
+        days = {"start_date": after, "end_date": before}
+        body: JsonObject = {
+            "query": query,
+            "max_results": min(results_max, TAVILY_RESULTS_MAX),
+            "search_depth": "advanced",
+            "include_answer": True,
+            "include_images": True,
+            **{name: day.isoformat() for name, day in days.items() if day},
+        }
+        request = Request(method="POST", path="/search", body=body)
         answer = parse_answer(await request_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
         return SearchResults(
@@ -132,7 +142,9 @@ class KeylessSearch:
 
     api: Api
 
-    async def search(self, query: str, *, results_max: int) -> SearchResults:
+    async def search(
+        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
+    ) -> SearchResults:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
         page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
@@ -147,7 +159,8 @@ class KeylessSearch:
             for place, one in enumerate(found[:results_max])
         )
         seconds = time.monotonic() - started
-        return SearchResults(query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds)
+        note = NO_DATES if after or before else ""
+        return SearchResults(query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds, note=note)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import html
 import json
+from datetime import date
 from urllib.parse import quote
 
 from aiohttp import web
@@ -34,7 +35,9 @@ async def tavily_search(request: web.Request) -> web.Response:
     if not isinstance(body.get("query"), str) or not 0 < body.get("max_results", 5) <= 20:
         return web.json_response({"detail": {"error": "Invalid request."}}, status=400)
     assert request.content_type == "application/json"
-    known = {"query", "max_results", "search_depth", "include_answer", "include_images"}
+    known = {"query", "max_results", "search_depth", "include_answer", "include_images", "start_date", "end_date"}
+    for day in {"start_date", "end_date"} & set(body):
+        date.fromisoformat(body[day])
     assert set(body) <= known
     return web.json_response({**ANSWER, "query": body["query"]})
 

@@ -60,6 +60,18 @@ def test_a_circle_of_several_steps_is_seen() -> None:
     assert ended_after(circle) == 6
 
 
+def test_a_plan_written_again_and_again_is_nothing_new() -> None:
+    def written(text: str, path: str = "todo.md") -> CallOutcome:
+        call = ToolCall(name="create_file", arguments={"file_path": path, "file_contents": text}, call_id="c")
+        return CallOutcome(call=call, outcome="completed", result={"success": True, "output": text, "error": None})
+
+    plans = [("", [written(str(one))]) for one in range(9)]
+    assert ended_after(plans) == 4
+    assert ended_after([turn for one in range(9) for turn in (plans[one], ("", [outcome(argument=str(one))]))]) is None
+    assert ended_after([("", [*turn[1], outcome(argument=str(one))]) for one, turn in enumerate(plans)]) is None
+    assert ended_after([("", [written(str(one), "book.md")]) for one in range(9)]) is None
+
+
 def test_another_result_is_something_new() -> None:
     assert ended_after([("", [outcome(output=str(one))]) for one in range(50)]) is None
 

@@ -34,6 +34,7 @@ class Web:
         self.sandboxes = MemorySandboxes()
         self.has_sandbox = True
         self.outside = WebServices()
+        self.results = dict[str, object]()
 
     def set_up(self, **more: str) -> None:
         settings = {
@@ -51,7 +52,7 @@ class Web:
                 raise SandboxUnavailable("There is no sandbox.")
             return await self.sandboxes.open("t", fence=1)
 
-        context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside)
+        context = ToolContext(thread_id="t", run_id="r", sandbox=opened, outside=self.outside, web_results=self.results)
         prepared = prepare_call(name, arguments, build_toolbox(self.outside, has_sandbox=True, has_browser=False))
         return await execute_call(ToolCall(call_id="c", name=name, arguments=arguments), prepared, context)
 
@@ -103,6 +104,25 @@ async def test_what_strangers_wrote_is_marked_as_data(web: Web) -> None:
     assert f'source="{web.site.url}/article">\n' in read
 
 
+async def test_the_same_search_or_page_is_not_asked_for_twice_in_a_run(web: Web) -> None:
+    page = f"{web.site.url}/article"
+    for name, arguments, service in (
+        ("web_search", {"query": "Oslo", "after": "2026-01-31"}, web.services),
+        ("scrape_webpage", {"urls": page}, web.site),
+    ):
+        first, again = [await web.output(name, **arguments) for _ in range(2)]
+        assert "already read in this run" not in str(first)
+        assert "already read in this run" in str(again)
+        assert again.endswith(first) if isinstance(first, str) else {**again, **first} == again
+        assert len(service.asked) == 1
+    web.site.trouble.append(refusal(403))
+    assert "does not let programs in" in await web.error("scrape_webpage", urls=f"{page}?new")
+    assert "thirty centimetres" in await web.output("scrape_webpage", urls=f"{page}?new")
+    other = await web.output("web_search", query="Oslo")
+    assert "note" not in other
+    assert "dates" not in other
+
+
 async def test_the_key_stays_here(web: Web) -> None:
     web.set_up(THREADHAND_TAVILY_API_KEY="tvly-wrong-0987654321")
     assert "0987654321" not in await web.error("web_search", query="Oslo")
@@ -140,7 +160,7 @@ async def test_what_is_too_long_is_kept_whole_in_the_workspace(web: Web) -> None
     assert b"The last word." in web.sandboxes.machines["t"].content[path]
     web.has_sandbox = False
     web.site.trouble.append(says(long.encode(), "text/html"))
-    assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article")).endswith("left out]")
+    assert (await web.output("scrape_webpage", urls=f"{web.site.url}/article?again")).endswith("left out]")
 
 
 async def test_firecrawl_reads_where_it_has_a_key(web: Web) -> None:

@@ -1,7 +1,9 @@
 """Searching with a key and without one, against services that answer as the real ones do."""
 
+import json
 import logging
 from collections.abc import AsyncIterator
+from datetime import date
 
 import pytest
 
@@ -54,6 +56,17 @@ async def test_the_search_without_a_key_reads_the_results_page(engine: FakeWebSe
     assert found.hits[0].score > found.hits[1].score > 0
     assert (found.answer, found.images) == ("", ())
     assert engine.asked[0].query == {"q": "Oslo?"}
+
+
+async def test_a_range_of_dates_is_asked_for_where_the_service_takes_one(engine: FakeWebService) -> None:
+    days = {"after": date(2026, 1, 31), "before": None}
+    assert (await tavily(engine).search("x", results_max=1, **days)).note == ""
+    body = json.loads(engine.asked[-1].body)
+    assert (body["start_date"], "end_date" in body) == ("2026-01-31", False)
+    await tavily(engine).search("x", results_max=1, before=date(2026, 2, 1))
+    assert json.loads(engine.asked[-1].body)["end_date"] == "2026-02-01"
+    assert "takes no dates" in (await keyless(engine).search("x", results_max=1, **days)).note
+    assert (await keyless(engine).search("x", results_max=1)).note == ""
 
 
 async def test_nothing_found_is_no_error(engine: FakeWebService) -> None:

@@ -33,7 +33,7 @@ PARAMETERS = {
     "list_files": "path=.",
     "search_knowledge": "query*",
     "search_conversation": "query*",
-    "web_search": "query* num_results=20",
+    "web_search": "query* num_results=20 after before",
     "scrape_webpage": "urls*",
     "see_image": "file_path*",
     "deploy": "name* directory_path*",
