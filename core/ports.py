@@ -119,7 +119,6 @@ class PageState:
     element_count: int
     pixels_above: int
     pixels_below: int
-    html: str = ""
     picture: bytes = b""
 
 

@@ -58,7 +58,8 @@ class RequestTail:
     def _images(self) -> list[JsonValue]:
         urls = [picture_url(one.content) for one in newest_pictures(self.pictures)]
         if self.browser is not None:
-            urls.append(_screenshot_url(self.browser.content))
+            shot = self.browser.content.get("screenshot")
+            urls.append(f"data:image/jpeg;base64,{shot}" if isinstance(shot, str) and shot else "")
         return [{"type": "image_url", "image_url": {"url": url}} for url in urls if url]
 
 
@@ -89,14 +90,6 @@ def _browser_text(content: JsonObject) -> str:
     ]
     text = "\n".join(facts)[:BROWSER_CHARACTERS_MAX]
     return wrap_untrusted(text, source="the browser as it is now")
-
-
-def _screenshot_url(content: JsonObject) -> str:
-    shot = content.get("screenshot_url") or content.get("screenshot")
-    if not isinstance(shot, str) or not shot:
-        return ""
-    is_address = shot.startswith(("https://", "http://", "data:"))
-    return shot if is_address else f"data:image/jpeg;base64,{shot}"
 
 
 def _line(value: JsonValue) -> str:

@@ -57,7 +57,13 @@ class RepetitionDetector:
         The text of a turn counts only if the turn has no calls.
         """
         words = _mark(" ".join(text.split()))
-        done = (_work_done(one) for one in outcomes)
+        # a plan is no work: all changes of todo.md are the same
+        done = (
+            TODO_PATH
+            if writes_todo(one.call.name, one.call.arguments)
+            else [one.call.name, one.call.arguments or one.call.raw, one.result]
+            for one in outcomes
+        )
         marks = frozenset(map(_mark, done)) or frozenset((words,))
         is_new = bool(marks.difference(*self._turns))
         self._turns.append(marks)
@@ -83,14 +89,6 @@ class EndlessText:
             period = recent.find(recent[:PASSAGE_CHARACTERS_MAX], 1)
             if 0 < period <= PASSAGE_CHARACTERS_MAX and recent[period:] == recent[:-period]:
                 raise AnswerRejected(ENDLESS, detail="it repeats one passage over and over")
-
-
-def _work_done(outcome: CallOutcome) -> object:
-    """Returns what tells whether a call is new. A plan is no work, so all changes of todo.md are the same."""
-    call = outcome.call
-    if writes_todo(call.name, call.arguments):
-        return TODO_PATH
-    return [call.name, call.arguments or call.raw, outcome.result]
 
 
 def _mark(value: object) -> bytes:

@@ -19,6 +19,7 @@ TAVILY_RESULTS_MAX = 20
 _IMAGES_MAX = 10
 NO_DATES = "The search here takes no dates, so the results are of any time. Look at the date of each page."
 ShapeT = TypeVar("ShapeT", bound=BaseModel)
+Day = date | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +48,7 @@ class SearchResults:
 class Search(Protocol):
     """A search engine."""
 
-    async def search(
-        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
-    ) -> SearchResults:
+    async def search(self, query: str, *, results_max: int, after: Day = None, before: Day = None) -> SearchResults:
         """Returns at most `results_max` results, of the days from `after` to `before` if the service can tell.
 
         Raises ToolError with a message for the model."""
@@ -83,9 +82,7 @@ class Tavily:
 
     api: Api
 
-    async def search(
-        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
-    ) -> SearchResults:
+    async def search(self, query: str, *, results_max: int, after: Day = None, before: Day = None) -> SearchResults:
         started = time.monotonic()
         days = {"start_date": after, "end_date": before}
         body: JsonObject = {
@@ -142,9 +139,7 @@ class KeylessSearch:
 
     api: Api
 
-    async def search(
-        self, query: str, *, results_max: int, after: date | None = None, before: date | None = None
-    ) -> SearchResults:
+    async def search(self, query: str, *, results_max: int, after: Day = None, before: Day = None) -> SearchResults:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
         page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]

@@ -118,7 +118,6 @@ def _state(state: JsonObject, picture: bytes) -> PageState:
         element_count=_count(state, "element_count"),
         pixels_above=_count(state, "pixels_above"),
         pixels_below=_count(state, "pixels_below"),
-        html=_text(state.get("html", ""), TEXT_CHARACTERS_MAX),
         picture=picture if picture.startswith(JPEG_START) else b"",
     )
 

@@ -1,7 +1,7 @@
 """Performs browser actions and turns the resulting page state into tool output."""
 
 import base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from core.context.untrusted_text import clean_line
@@ -20,20 +20,26 @@ URL_CHARACTERS_MAX = 1000
 def browser_tool(
     action: str,
     params: type[ParamsT],
-    title: Callable[[ParamsT], str],
-    *,
+    title: str | Callable[[ParamsT], str],
     example: JsonObject,
+    *,
+    run: Callable[[ParamsT, ToolContext], Awaitable[ToolOutput]] | None = None,
+    description: str = "",
     effect: Effect = "acts",
+    subject: str = "browser",
     is_idempotent: bool = False,
+    content_parameter: str | None = None,
     announcement: str = "",
     within_seconds: Callable[[ParamsT], float] = lambda _params: ACTION_SECONDS,
+    timeout_seconds: float = 900,
 ) -> Tool[ParamsT]:
     """Builds the tool that performs a browser action with its parameters and returns the resulting state of the page.
 
-    `announcement` is shown in the status message before the action, followed by the name of the element.
+    A `title` that is a text has names of parameters in braces. `announcement` is shown in the status message before the
+    action, followed by the name of the element.
     """
 
-    async def run(params: ParamsT, context: ToolContext) -> ToolOutput:
+    async def perform(params: ParamsT, context: ToolContext) -> ToolOutput:
         arguments = params.model_dump()
         if announcement:
             await announce_element(context, announcement, arguments["index"])
@@ -41,16 +47,23 @@ def browser_tool(
         seen = await perform_action(context, action, within_seconds=seconds, **arguments)
         return page_output(seen, context)
 
+    def fill_in(params: ParamsT) -> str:
+        values = {name: clean_line(str(value), 60) for name, value in params.model_dump().items()}
+        return title.format(**values) if isinstance(title, str) else title(params)
+
     return Tool(
         name=f"browser_{action}",
         effect=effect,
         params=params,
-        run=run,
-        subject="browser",
-        title=title,
+        run=run or perform,
+        subject=subject,
+        title=fill_in,
         example=example,
+        content_parameter=content_parameter,
         is_idempotent=is_idempotent,
+        timeout_seconds=timeout_seconds,
         requires=("sandbox", "browser"),
+        description=description,
     )
 
 
@@ -112,7 +125,6 @@ def _state_message(state: PageState, context: ToolContext) -> Message:
         "tabs": list(state.tabs),
         "scroll": {"pixels_above": state.pixels_above, "pixels_below": state.pixels_below},
         "elements": [clean_line(one, 1000) for one in state.elements],
-        "html": state.html,
     }
     if state.picture:
         content["screenshot"] = base64.b64encode(state.picture).decode("ascii")

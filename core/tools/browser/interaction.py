@@ -1,11 +1,9 @@
 """Browser tools for input: clicks, text, keys, dropdowns, dragging, dialogs, uploads and downloads."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from core.context.untrusted_text import clean_line
 from core.tools.browser.action import browser_tool
 from core.tools.workspace.paths import FilePathParams
 
@@ -16,9 +14,7 @@ Index = Annotated[int, Field(ge=0, description="The element's number.")]
 Coordinate = Annotated[int | None, Field(ge=0, le=10_000)]
 
 
-class ClickParams(BaseModel):
-    """Click an element of the page by its number."""
-
+class ElementParams(BaseModel):
     index: Index
 
 
@@ -40,12 +36,6 @@ class SendKeysParams(BaseModel):
     """Press keys, separated by spaces: Enter, Escape, Tab, ArrowDown, Control+a."""
 
     keys: str = Field(min_length=1, max_length=500)
-
-
-class DropdownParams(BaseModel):
-    """List the options of a dropdown."""
-
-    index: Index
 
 
 class SelectParams(BaseModel):
@@ -103,72 +93,62 @@ class DownloadParams(BaseModel):
 
 browser_click_element = browser_tool(
     "click_element",
-    ClickParams,
-    lambda params: f"Clicking [{params.index}]",
-    example={"index": 12},
+    ElementParams,
+    "Clicking [{index}]",
+    {"index": 12},
+    description="Click an element of the page by its number.",
     announcement="Clicking",
 )
 browser_click_coordinates = browser_tool(
-    "click_coordinates",
-    ClickCoordinatesParams,
-    lambda params: f"Clicking at ({params.x}, {params.y})",
-    example={"x": 640, "y": 400},
+    "click_coordinates", ClickCoordinatesParams, "Clicking at ({x}, {y})", {"x": 640, "y": 400}
 )
 browser_input_text = browser_tool(
     "input_text",
     InputTextParams,
-    lambda params: f"Typing into [{params.index}]",
-    example={"index": 3, "text": "weather in Oslo"},
+    "Typing into [{index}]",
+    {"index": 3, "text": "weather in Oslo"},
     announcement="Typing into",
 )
-browser_send_keys = browser_tool(
-    "send_keys", SendKeysParams, lambda params: f"Pressing {clean_line(params.keys, 40)}", example={"keys": "Enter"}
-)
+browser_send_keys = browser_tool("send_keys", SendKeysParams, "Pressing {keys}", {"keys": "Enter"})
 browser_get_dropdown_options = browser_tool(
     "get_dropdown_options",
-    DropdownParams,
-    lambda params: f"Looking at the options of [{params.index}]",
-    example={"index": 5},
+    ElementParams,
+    "Looking at the options of [{index}]",
+    {"index": 5},
+    description="List the options of a dropdown.",
     effect="reads",
     is_idempotent=True,
 )
 browser_select_dropdown_option = browser_tool(
     "select_dropdown_option",
     SelectParams,
-    lambda params: f"Selecting {clean_line(params.text, 60)}",
-    example={"index": 5, "text": "Norway"},
+    "Selecting {text}",
+    {"index": 5, "text": "Norway"},
     announcement="Selecting in",
 )
 browser_drag_drop = browser_tool(
-    "drag_drop",
-    DragDropParams,
-    lambda params: "Dragging and dropping",
-    example={"element_source": "4", "element_target": "9"},
+    "drag_drop", DragDropParams, "Dragging and dropping", {"element_source": "4", "element_target": "9"}
 )
 browser_answer_dialog = browser_tool(
     "answer_dialog",
     DialogParams,
     lambda params: f"{'Accepting' if params.accept else 'Dismissing'} the next dialog",
-    example={"accept": True, "text": ""},
+    {"accept": True, "text": ""},
 )
-browser_upload_file = replace(
-    browser_tool(
-        "upload_file",
-        UploadParams,
-        lambda params: f"Uploading {params.file_path}",
-        example={"index": 7, "file_path": "report.pdf"},
-        announcement="Uploading to",
-    ),
+browser_upload_file = browser_tool(
+    "upload_file",
+    UploadParams,
+    "Uploading {file_path}",
+    {"index": 7, "file_path": "report.pdf"},
     subject="",
+    announcement="Uploading to",
 )
-browser_download = replace(
-    browser_tool(
-        "download",
-        DownloadParams,
-        lambda params: "Downloading a file",
-        example={"index": 8},
-        within_seconds=lambda _params: DOWNLOAD_SECONDS,
-    ),
+browser_download = browser_tool(
+    "download",
+    DownloadParams,
+    "Downloading a file",
+    {"index": 8},
+    subject="",
+    within_seconds=lambda _params: DOWNLOAD_SECONDS,
     timeout_seconds=TOOL_SECONDS,
-    subject="",
 )

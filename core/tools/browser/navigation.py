@@ -1,7 +1,5 @@
 """Browser tools for navigation: opening pages, going back, waiting, tabs, scrolling, reading and screenshots."""
 
-from dataclasses import replace
-from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
@@ -17,7 +15,6 @@ SCROLL_PIXELS_MAX = 100_000
 READ_CHARACTERS_MAX = 20_000
 READ_TOKENS_MAX = 3_500
 """Leaves room for the rest of the result and for escaped line breaks: a longer result is cut in the middle."""
-PageId = Annotated[int, Field(ge=0, description="The tab's page_id.")]
 
 
 class NavigateParams(BaseModel):
@@ -38,30 +35,14 @@ class WaitParams(BaseModel):
     seconds: int = Field(default=3, ge=0, le=WAIT_SECONDS_MAX)
 
 
-class SwitchParams(BaseModel):
-    """Switch to another tab."""
-
-    page_id: PageId
-
-
-class CloseParams(BaseModel):
-    """Close a tab."""
-
-    page_id: PageId
+class TabParams(BaseModel):
+    page_id: int = Field(ge=0, description="The tab's page_id.")
 
 
 class ScrollParams(BaseModel):
     amount: int | None = Field(
         default=None, ge=1, le=SCROLL_PIXELS_MAX, description="Pixels; default: almost a screen."
     )
-
-
-class ScrollDownParams(ScrollParams):
-    """Scroll the page down."""
-
-
-class ScrollUpParams(ScrollParams):
-    """Scroll the page up."""
 
 
 class ScrollToTextParams(BaseModel):
@@ -112,64 +93,51 @@ def _place(url: str) -> str:
         return url
 
 
-browser_navigate_to = replace(
-    browser_tool(
-        "navigate_to",
-        NavigateParams,
-        lambda params: f"Opening {_place(params.url)}",
-        example={"url": "https://example.org/"},
-    ),
+browser_navigate_to = browser_tool(
+    "navigate_to",
+    NavigateParams,
+    lambda params: f"Opening {_place(params.url)}",
+    {"url": "https://example.org/"},
     content_parameter="url",
 )
-browser_go_back = browser_tool("go_back", BackParams, lambda params: "Going back a page", example={})
+browser_go_back = browser_tool("go_back", BackParams, "Going back a page", {})
 browser_wait = browser_tool(
     "wait",
     WaitParams,
-    lambda params: "Waiting for the page",
-    example={"seconds": 3},
+    "Waiting for the page",
+    {"seconds": 3},
     is_idempotent=True,
     within_seconds=lambda params: ACTION_SECONDS + params.seconds,
 )
 browser_switch_tab = browser_tool(
     "switch_tab",
-    SwitchParams,
-    lambda params: f"Switching to tab {params.page_id}",
-    example={"page_id": 1},
+    TabParams,
+    "Switching to tab {page_id}",
+    {"page_id": 1},
+    description="Switch to another tab.",
     is_idempotent=True,
 )
 browser_close_tab = browser_tool(
-    "close_tab", CloseParams, lambda params: f"Closing tab {params.page_id}", example={"page_id": 1}
+    "close_tab", TabParams, "Closing tab {page_id}", {"page_id": 1}, description="Close a tab."
 )
 browser_scroll_down = browser_tool(
-    "scroll_down", ScrollDownParams, lambda params: "Scrolling down", example={"amount": 600}
+    "scroll_down", ScrollParams, "Scrolling down", {"amount": 600}, description="Scroll the page down."
 )
-browser_scroll_up = browser_tool("scroll_up", ScrollUpParams, lambda params: "Scrolling up", example={"amount": 600})
+browser_scroll_up = browser_tool(
+    "scroll_up", ScrollParams, "Scrolling up", {"amount": 600}, description="Scroll the page up."
+)
 browser_scroll_to_text = browser_tool(
-    "scroll_to_text",
-    ScrollToTextParams,
-    lambda params: f"Looking for {clean_line(params.text, 60)}",
-    example={"text": "Opening hours"},
-    is_idempotent=True,
+    "scroll_to_text", ScrollToTextParams, "Looking for {text}", {"text": "Opening hours"}, is_idempotent=True
 )
-browser_read_page = replace(
-    browser_tool(
-        "read_page",
-        ReadPageParams,
-        lambda params: "Reading the page",
-        example={"start": 0},
-        effect="reads",
-        is_idempotent=True,
-    ),
-    run=run_read_page,
+browser_read_page = browser_tool(
+    "read_page", ReadPageParams, "Reading the page", {"start": 0}, run=run_read_page, effect="reads", is_idempotent=True
 )
-browser_screenshot = replace(
-    browser_tool(
-        "screenshot",
-        ScreenshotParams,
-        lambda params: f"Taking a picture of the page: {params.file_path}",
-        example={"file_path": "page.png"},
-        effect="writes",
-        is_idempotent=True,
-    ),
+browser_screenshot = browser_tool(
+    "screenshot",
+    ScreenshotParams,
+    "Taking a picture of the page: {file_path}",
+    {"file_path": "page.png"},
+    effect="writes",
     subject="",  # it uses the browser and a file
+    is_idempotent=True,
 )

@@ -158,12 +158,13 @@ async def close_tab(context: ActionContext) -> str:
     return f"Closed tab {tab.number}."
 
 
-async def scroll_down(context: ActionContext) -> str:
-    return await page.scroll(context.tab, _amount(context))
+async def scroll_down(context: ActionContext, direction: int = 1) -> str:
+    amount = HEIGHT - 80 if context.arguments.get("amount") is None else context.number("amount")
+    return await page.scroll(context.tab, direction * amount)
 
 
 async def scroll_up(context: ActionContext) -> str:
-    return await page.scroll(context.tab, -_amount(context))
+    return await scroll_down(context, -1)
 
 
 async def scroll_to_text(context: ActionContext) -> str:
@@ -234,8 +235,3 @@ ACTIONS: dict[str, Action] = {
         screenshot, upload_file, download, answer_dialog, look,
     )
 }  # fmt: skip
-
-
-def _amount(context: ActionContext) -> int:
-    value = context.arguments.get("amount")
-    return HEIGHT - 80 if value is None else context.number("amount")

@@ -243,11 +243,11 @@ def free_path(folder: str, wanted: str) -> str:
     """Returns an unused path in the folder for a file name chosen by a page."""
     kept = "".join(sign for sign in wanted if sign.isprintable() and sign not in '/\\:*?"<>|')
     name = kept.strip(" ._")[-120:] or "download"
-    stem, dot, ending = name.rpartition(".")
+    stem, dot, ending = name.rpartition(".") if "." in name else (name, "", "")
     for number in range(1, 1000):
-        tab_by_id = name if number == 1 else f"{stem or ending}-{number}{dot if stem else ''}{ending if stem else ''}"
-        if not os.path.lexists(f"{folder}/{tab_by_id}"):
-            return f"{folder}/{tab_by_id}"
+        path = f"{folder}/{name}" if number == 1 else f"{folder}/{stem}-{number}{dot}{ending}"
+        if not os.path.lexists(path):
+            return path
     raise OSError("too many files of that name")
 
 

@@ -20,17 +20,14 @@ PICTURE_SECONDS = 6.0
 LINES_CHARACTERS_MAX = 9000
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
-HTML_CHARACTERS_MAX = 20_000
-HTML = """(most) => document.querySelectorAll('*').length > 4000 ? ''
-  : (document.documentElement?.outerHTML || '').slice(0, most)"""
 PLAIN = ("type", "role", "value", "checked", "disabled", "options")
 ARIA = ("aria-expanded", "aria-checked", "aria-selected", "aria-disabled")
 
 
 async def read_page_state(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any], bytes]:
     """Returns the state and a JPEG, which is empty if no screenshot could be taken."""
-    listing, picture, title, html, tabs = await asyncio.gather(
-        tab.element_index.list(tab.page), _screenshot(tab), tab.title(), _page_html(tab), _tab_facts(chromium, tab)
+    listing, picture, title, tabs = await asyncio.gather(
+        tab.element_index.list(tab.page), _screenshot(tab), tab.title(), _tab_facts(chromium, tab)
     )
     tab.is_silent = listing.is_silent
     facts: dict[str, Any] = {
@@ -41,7 +38,6 @@ async def read_page_state(chromium: Chromium, tab: Tab) -> tuple[dict[str, Any],
         "pixels_below": listing.below,
         "element_count": len(listing.elements),
         "elements": _element_lines(listing),
-        "html": html,
     }
     return facts, picture
 
@@ -113,11 +109,3 @@ async def _screenshot(tab: Tab) -> bytes:
         return base64.b64decode(shot["data"])
     except (Error, TimeoutError, KeyError, binascii.Error):
         return b""
-
-
-async def _page_html(tab: Tab) -> str:
-    try:
-        found = await asyncio.wait_for(tab.page.evaluate(HTML, HTML_CHARACTERS_MAX), 2)
-    except (Error, TimeoutError):
-        return ""
-    return found if isinstance(found, str) else ""

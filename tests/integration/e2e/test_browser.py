@@ -132,7 +132,7 @@ async def states_stand_before_their_results(told: Talk) -> None:
     first, second = (json.loads(messages[n]["content"]) for n in used)
     assert (first["title"], second["title"]) == ("Door", "Ajar")
     assert first["elements"] == ['[0] <button> "Knock"']
-    assert first["screenshot"]
+    assert first["image_url"].endswith(f"/messages/{messages[used[0]]['message_id']}/image")
 
 
 async def only_the_newest_state_is_sent(told: Talk) -> None:

@@ -22,7 +22,6 @@ STATE = {
     "element_count": 1,
     "pixels_above": 0,
     "pixels_below": 10,
-    "html": "<p>",
 }
 
 

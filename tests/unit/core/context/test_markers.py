@@ -139,9 +139,7 @@ def shown_picture(path: str, size: tuple[int, int] = (8, 8)) -> Message:
 
 def test_the_tail_is_one_message_that_says_what_it_is() -> None:
     browser = message(
-        "browser_state",
-        {"url": "https://example.org", "title": "A page", "screenshot": "AAAA", "html": "<p>"},
-        is_llm=False,
+        "browser_state", {"url": "https://example.org", "title": "A page", "screenshot": "AAAA"}, is_llm=False
     )
     tail = RequestTail(browser=browser, pictures=[shown_picture("a.png"), shown_picture("b.png")])
     whole = tail.message(sees_images=True)

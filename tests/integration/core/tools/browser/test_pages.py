@@ -28,7 +28,6 @@ async def test_a_page_is_shown_with_its_elements_and_a_picture(stage: BrowserSta
         '<button> "Press"',
     ]
     assert base64.b64decode(str(stage.state["screenshot"])).startswith(b"\xff\xd8\xff")
-    assert "<h1>Start</h1>" in str(stage.state["html"])
 
 
 async def test_going_back_and_no_further(stage: BrowserStage) -> None:
@@ -84,7 +83,7 @@ async def test_a_page_cannot_lead_to_the_files_of_the_machine(stage: BrowserStag
     assert "files under /workspace" in said
     assert stage.state["url"] == "about:blank"
     await stage.call("browser_navigate_to", url=f"{SITE}/to-secret")
-    assert "root:" not in str(stage.state["html"])
+    assert "root:" not in str((await stage.call("browser_read_page")).result)
 
 
 async def test_a_navigation_that_takes_its_time_is_waited_for(stage: BrowserStage) -> None:
