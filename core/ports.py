@@ -158,16 +158,26 @@ class Browser(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandOutput:
-    """The state and output of the newest command of a shell session.
+    """The state and output of a command.
 
-    `exit_code` is None while the command runs. If the output is too long, `dropped_bytes` counts the bytes removed from
-    its middle, and `output_path` names the file inside the sandbox that holds the complete output."""
+    `session` is the name to check it by: that of its session, followed by a number if other commands of the session
+    (`also_running`) ran when it began. `exit_code` is None while it runs. With `has_jobs` it has ended and left
+    something running that may still print; with `is_found` it has printed the text that `check` waited for.
 
+    `output` is what a terminal shows at the end; with `is_redrawn` something that was printed is not in it, because it
+    was overwritten or erased. If the output is too long, `dropped_bytes` counts the bytes removed from its middle.
+    `output_path` names the file inside the sandbox with everything that was printed, or is None if there is none."""
+
+    session: str
     output: str
     exit_code: int | None
     folder: str
     dropped_bytes: int = 0
     output_path: str | None = None
+    has_jobs: bool = False
+    is_found: bool = False
+    is_redrawn: bool = False
+    also_running: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,19 +209,24 @@ class LLM(Protocol):
 
 
 class Shell(Protocol):
-    """Named shell sessions that keep their directory, environment and jobs. Methods raise SandboxUnavailable if the
-    sandbox is lost."""
+    """Named shell sessions. Each command runs in a fresh shell that starts from the folder, variables, functions and
+    aliases of its session and saves them when it ends. Methods raise SandboxUnavailable if the sandbox is lost."""
 
     async def execute(self, command: str, *, session: str, folder: str | None, timeout_seconds: float) -> CommandOutput:
         """Runs a command in a session, which is created on first use, and waits no longer than the timeout (0 does not
         wait).
 
-        After the timeout the command keeps running: `exit_code` is None, and `check` returns its later output. Raises
-        ToolError if the session is busy or the folder does not exist."""
+        After the timeout the command keeps running: `exit_code` is None, and `check` returns its later output. Commands
+        of one session may run at the same time; the last to end decides what the session keeps. Raises ToolError if
+        the folder does not exist."""
         ...
 
-    async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
-        """Returns the output so far of the session's newest command. Raises ToolError if the session does not exist."""
+    async def check(
+        self, session: str, *, timeout_seconds: float = 0, until: str = "", end_bytes: int | None = None
+    ) -> CommandOutput:
+        """Returns the output so far of the newest command of this name, or only its last `end_bytes`. Waits until the
+        command has ended or printed the text `until`, but no longer than the timeout. Raises ToolError if there is no
+        such command."""
         ...
 
     async def keep_running(self, session: str) -> None:
@@ -222,8 +237,9 @@ class Shell(Protocol):
         """Types text for the session's command; a newline submits it. Raises ToolError if no command runs."""
         ...
 
-    async def terminate(self, session: str) -> None:
-        """Kills the session and every process that it started. Raises ToolError if the session does not exist."""
+    async def terminate(self, session: str, *, keeps_state: bool = False) -> None:
+        """Kills every process that commands of this name have started, and forgets the session unless `keeps_state`.
+        Raises ToolError if there is none."""
         ...
 
     async def sessions(self) -> tuple[ShellSession, ...]: ...

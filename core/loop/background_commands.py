@@ -14,6 +14,7 @@ from core.tools.tool import ToolContext, ToolSet
 
 CHECK_SECONDS = 5.0
 OUTPUT_CHARACTERS_MAX = 1_000
+OUTPUT_BYTES = 8_000
 COMMAND_CHARACTERS_MAX = 100
 FOLLOWED_MAX = 20
 EARLIER = (
@@ -69,7 +70,7 @@ class BackgroundCommands:
         """Returns a sentence about a command that has ended, or an empty text while it runs."""
         try:
             async with asyncio.timeout(CHECK_SECONDS):
-                shown = await (await self._context.sandbox()).shell.check(session)
+                shown = await (await self._context.sandbox()).shell.check(session, end_bytes=OUTPUT_BYTES)
         except (AgentError, ToolError):
             self._tell_people(session, None)
             return GONE.format(command=_shown(command), session=clean_line(session, 64))

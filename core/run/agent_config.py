@@ -27,7 +27,7 @@ from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
 from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
-from core.stores import LoadedRun, UsageEntry
+from core.stores import Conversations, LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
 from core.tools.replies import must_reply
@@ -229,6 +229,10 @@ def budget_left_text(limit_usd: float, spent_usd: float) -> str:
     return f"The run may cost {limit_usd:.2f} US dollars. {left}"
 
 
+async def _has_unread(conversations: Conversations, thread_id: str) -> bool:
+    return bool(await conversations.unread_inputs(thread_id))
+
+
 async def _begin_turn(reserve: ReserveTurn, budget: RunBudget) -> TurnStart:
     """Implements `core.loop.run_context.BeginTurn`."""
     heard, reservation = await reserve(budget.next_call())
@@ -274,6 +278,7 @@ def build_run_context(
             metrics=deps.metrics,
             knowledge=config.knowledge,
             budget=ToolBudget(check=budget.check, spent=usage_recorder(recorder)),
+            has_unread=partial(_has_unread, stores.conversations, thread_id),
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,

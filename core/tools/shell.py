@@ -1,13 +1,11 @@
-"""Tools that run commands in the sandbox, in named shell sessions that keep their directory, environment and jobs."""
+"""Tools that run commands in the sandbox, in named sessions that keep their folder and variables."""
 
 import re
 import time
 import unicodedata
-from itertools import chain, count
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.domain.errors import ToolError
 from core.domain.events import ToolProgressed
 from core.domain.messages import JsonObject
 from core.ports import CommandOutput, Shell, ShellSession
@@ -23,23 +21,24 @@ BLOCKING_SECONDS_MAX = 600
 INPUT_CHARACTERS_MAX = 4000
 """A terminal does not accept a longer line of input."""
 LOOK_SECONDS = 5.0
-"""How often the output of a command is read while a call waits for it."""
-OUTPUT_END_CHARACTERS = 2_000
+"""How often the end of a command's output is read while a call waits for it."""
+HEAR_SECONDS = 1.0
+"""How often a call that waits for a command asks whether people have written."""
+OUTPUT_END_BYTES = 4_000
 INPUT_SECONDS = 1.0
 """How long to wait for a program's output after text was typed into it."""
 
 
 class ExecuteParams(BaseModel):
-    """Run a shell command in the sandbox and get its output and exit code. A command that takes longer than the timeout
-    goes on in the background of its session; you are told when it ends, and check_command_output shows how it goes.
-    Sessions keep their directory and environment; use one session per purpose."""
+    """Run a shell command in the sandbox and get its output and exit code. Each command runs in a fresh bash, which
+    starts with the folder, variables and functions of its session and saves them when it ends or exits. Options such
+    as set -e are not kept. A command that takes longer than the timeout goes on in the background; you are told when
+    it ends, and check_command_output waits for it."""
 
     command: str = Field(min_length=1, description="The command, as bash reads it.")
     folder: str | None = Field(default=None, description="Folder to change to first, relative to /workspace.")
     session_name: str | None = Field(
-        default=None,
-        max_length=64,
-        description="The session to run in, made on first use. Without it: one that is free.",
+        default=None, max_length=64, description="The session to run in, made on first use; `default` if not given."
     )
     blocking: bool = Field(default=False, description="Wait longer: 60 seconds where no timeout is given.")
     timeout: int | None = Field(
@@ -64,24 +63,15 @@ class ExecuteParams(BaseModel):
 async def run_execute(params: ExecuteParams, context: ToolContext) -> ToolOutput:
     shell = (await context.sandbox()).shell
     session = params.session_name or DEFAULT_SESSION
-    while True:
-        try:
-            shown = await execute_and_watch(shell, params.command, session, context, params.folder, params.wait_seconds)
-            break
-        except ToolError:
-            # the session may be busy; checking first would add a round trip to every command
-            busy = {session.name for session in await shell.sessions() if session.is_running}
-            others = (f"{DEFAULT_SESSION}-{number}" for number in count(2))
-            free = next(name for name in chain((DEFAULT_SESSION,), others) if name not in busy)
-            if params.session_name or free == session:
-                raise
-            session = free
+    shown = await execute_and_watch(shell, params.command, session, context, params.folder, params.wait_seconds)
     if shown.exit_code is None:
-        await shell.keep_running(session)
-        look = f"check_command_output(session_name={session!r}) shows how it goes."
-        hint = f"still running after {params.wait_seconds} s and going on in the background; {look}"
-        return ToolOutput(output=_report(shown, session, hint))
-    return ToolOutput(output=_report(shown, session, ""), is_success=shown.exit_code == 0)
+        await shell.keep_running(shown.session)
+        hint = (
+            f"still running after {params.wait_seconds} s and going on in the background; "
+            f"check_command_output(session_name={shown.session!r}, wait_seconds=...) waits for it."
+        )
+        return ToolOutput(output=_report(shown, hint))
+    return ToolOutput(output=_report(shown, ""), is_success=shown.exit_code == 0)
 
 
 async def execute_and_watch(
@@ -89,64 +79,93 @@ async def execute_and_watch(
 ) -> CommandOutput:
     """Runs a command and waits at most `wait_seconds` for it. Meanwhile passes on the last line of its output."""
     end = time.monotonic() + wait_seconds
-    shown = await shell.execute(
-        command, session=session, folder=folder, timeout_seconds=min(wait_seconds, LOOK_SECONDS)
-    )
-    while shown.exit_code is None and (left := end - time.monotonic()) > 0:
-        if context.emit is not None:
-            line = shown.output[-OUTPUT_END_CHARACTERS:].rstrip().rpartition("\n")[2]
-            context.emit(ToolProgressed(line=line))
-        shown = await shell.check(session, timeout_seconds=min(left, LOOK_SECONDS))
+    first_seconds = min(wait_seconds, LOOK_SECONDS)
+    shown = await shell.execute(command, session=session, folder=folder, timeout_seconds=first_seconds)
+    if shown.exit_code is None and wait_seconds > first_seconds:
+        shown = await _watch_command(shell, shown.session, context, end, LOOK_SECONDS)
     return shown
 
 
+async def _watch_command(
+    shell: Shell, session: str, context: ToolContext, end: float, look_seconds: float, until: str = ""
+) -> CommandOutput:
+    """Waits for a command until the monotonic time `end`, or until it has printed the text `until`. If `look_seconds`
+    is HEAR_SECONDS, also until people have written. Passes on the last line of the output."""
+    while (left := end - time.monotonic()) > 0:
+        glance = await shell.check(
+            session, timeout_seconds=min(left, look_seconds), until=until, end_bytes=OUTPUT_END_BYTES
+        )
+        if glance.exit_code is not None or glance.is_found or (until and until in glance.output):
+            break
+        if context.emit is not None:
+            context.emit(ToolProgressed(line=glance.output.rstrip().rpartition("\n")[2]))
+        if look_seconds == HEAR_SECONDS and await context.has_unread():
+            break
+    return await shell.check(session)
+
+
 async def session_of_call(shell: Shell, params: ExecuteParams) -> str:
-    """Returns the session in which a call's command runs, or an empty string if it does not run any more."""
+    """Returns the name under which a call's command runs, or an empty string if it does not run any more."""
     shown = params.command[:SHOWN_COMMAND_CHARACTERS]
-    same = [one for one in await shell.sessions() if one.is_running and one.command == shown]
+    session = params.session_name or DEFAULT_SESSION
+    same = [
+        one
+        for one in await shell.sessions()
+        if one.is_running and one.command == shown and one.name.partition("#")[0] == session.partition("#")[0]
+    ]
     found = min(same, key=lambda one: one.running_seconds, default=None)
-    return params.session_name or (found.name if found else "")
+    return found.name if found else ""
 
 
 class CheckParams(BaseModel):
-    """See the output so far of the newest command of a session, and its exit code if it has ended. With input a program
-    that waits for an answer is given one first."""
+    """See the output so far of the newest command of a session, and its exit code if it has ended. To wait for it, give
+    wait_seconds instead of looking again and again. With input a program that waits for an answer is given one first.
+    """
 
-    session_name: str = Field(description="The session.")
+    session_name: str = Field(description="The session, or the name that the result of the command gave.")
+    wait_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=BLOCKING_SECONDS_MAX,
+        description="Wait so long, but only until the command ends, prints `until`, or people write.",
+    )
+    until: str = Field(default="", max_length=1000, description="A text to wait for, such as `listening on`.")
     input: str | None = Field(
         default=None,
         max_length=INPUT_CHARACTERS_MAX,
         description="What to type for the running program. Enter is pressed after it, unless it ends in a control"
         " character such as \\u0004 (Ctrl-D).",
     )
-    kill_session: bool = Field(default=False, description="Kill the session afterwards.")
+    kill_session: bool = Field(default=False, description="Kill the command afterwards.")
 
 
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
-    sandbox = await context.sandbox()
+    shell = (await context.sandbox()).shell
     if params.input is not None:
         # presses Enter, unless the text ends in a control character
         is_control = params.input != "" and unicodedata.category(params.input[-1]) == "Cc"
-        await sandbox.shell.type_text(params.session_name, params.input if is_control else f"{params.input}\n")
-    seconds = 0 if params.input is None else INPUT_SECONDS
-    shown = await sandbox.shell.check(params.session_name, timeout_seconds=seconds)
+        await shell.type_text(params.session_name, params.input if is_control else f"{params.input}\n")
+    seconds = params.wait_seconds or (0 if params.input is None else INPUT_SECONDS)
+    end = time.monotonic() + seconds
+    shown = await _watch_command(shell, params.session_name, context, end, HEAR_SECONDS, params.until)
     hint = "still running" if shown.exit_code is None else ""
     if params.kill_session:
-        await sandbox.shell.terminate(params.session_name)
+        await shell.terminate(params.session_name, keeps_state=True)
         hint = "the session was killed"
-    return ToolOutput(output=_report(shown, params.session_name, hint))
+    return ToolOutput(output=_report(shown, hint))
 
 
 class TerminateParams(BaseModel):
-    """Kill a session with everything that it started."""
+    """Kill the command of a session, with everything that commands of this name have left running. The session keeps
+    its folder and variables."""
 
-    session_name: str = Field(description="The session.")
+    session_name: str = Field(description="The session, or the name that the result of the command gave.")
 
 
 async def run_terminate(params: TerminateParams, context: ToolContext) -> str:
     sandbox = await context.sandbox()
-    await sandbox.shell.terminate(params.session_name)
-    return f"The session {params.session_name} and all that it started were killed."
+    await sandbox.shell.terminate(params.session_name, keeps_state=True)
+    return f"The command of the session {params.session_name} and all that it started were killed."
 
 
 class ListCommandsParams(BaseModel):
@@ -169,7 +188,7 @@ async def run_list_commands(params: ListCommandsParams, context: ToolContext) ->
     )
 
 
-def _report(shown: CommandOutput, session: str, hint: str) -> str:
+def _report(shown: CommandOutput, hint: str) -> str:
     """Formats a command's output as plain text, which models read better than JSON with escaped line breaks.
 
     The exit code, the session and the folder are in the last line.
@@ -180,9 +199,18 @@ def _report(shown: CommandOutput, session: str, hint: str) -> str:
             f"; all of it is in {shown.output_path}, for commands such as grep and tail" if shown.output_path else ""
         )
         lines.append(f"[{shown.dropped_bytes} bytes are left out in the middle{where}]")
+    elif shown.is_redrawn and shown.output_path:
+        lines.append(f"[lines that were overwritten are in {shown.output_path}]")
+    if shown.has_jobs and shown.output_path:
+        lines.append(f"[what the command has left running prints to {shown.output_path}]")
+    elif shown.has_jobs:
+        lines.append("[the command has left something running]")
+    if shown.also_running:
+        others = ", ".join(shown.also_running)
+        lines.append(f"[of the same session these still run, each with a name for check_command_output: {others}]")
     ended = f"exit code {shown.exit_code}" if shown.exit_code is not None else ""
     state = "; ".join(part for part in (ended, hint) if part)
-    lines.append(f"[session {session}, in {shown.folder}: {state}]")
+    lines.append(f"[session {shown.session}, in {shown.folder}: {state}]")
     return "\n".join(line.removesuffix("\n") for line in lines)
 
 

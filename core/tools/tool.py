@@ -86,6 +86,11 @@ async def _has_no_budget() -> None:
     """The default for `check`."""
 
 
+async def _hears_nobody() -> bool:
+    """The default for `has_unread`."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolBudget:
     """The budget for a tool that calls a model itself. `check` comes before each call and raises BudgetExceeded if a
@@ -101,6 +106,7 @@ class ToolContext:
 
     `sandbox` starts the thread's sandbox on first use. `emit` publishes an event of the run, for example for the status
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
+    `has_unread` returns whether people have written something that the run will read before its next turn.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
     todo.md through the calls of the run. `web_results` holds what the run has found and read on the web."""
 
@@ -115,6 +121,7 @@ class ToolContext:
     outside: WebServices = field(default_factory=WebServices)
     metrics: RunMetrics = NO_METRICS
     budget: ToolBudget = ToolBudget()
+    has_unread: Callable[[], Awaitable[bool]] = _hears_nobody
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
     web_results: dict[str, object] = field(default_factory=dict[str, object])
     todo: TodoTracker = field(default_factory=TodoTracker)

@@ -1,7 +1,6 @@
 """The core's client of a thread's sandbox: shell, files, browser and ports over one connection."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Literal, TypeVar, cast, get_args
@@ -13,6 +12,7 @@ from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.client.browser import BrowserClient
 from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
+from sandbox.client.screen import is_redrawn, render_terminal
 from sandbox.inside.socket_relay import CONNECTED, EGRESS_PROXY_ADDRESS
 
 EXECUTE = Failpoint("sandbox.execute")
@@ -31,9 +31,6 @@ OUTPUT_CHARACTERS_MAX = 400_000
 
 ShapeT = TypeVar("ShapeT")
 FileKind = Literal["file", "folder", "link", "other"]
-
-ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class SandboxClient:
@@ -113,9 +110,16 @@ class ShellClient:
             )
         return parse_answer(self._connection, answer, _output)
 
-    async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
+    async def check(
+        self, session: str, *, timeout_seconds: float = 0, until: str = "", end_bytes: int | None = None
+    ) -> CommandOutput:
         answer = await self._connection.call(
-            "check", answer_seconds=timeout_seconds + ANSWER_SECONDS, session=session, timeout_seconds=timeout_seconds
+            "check",
+            answer_seconds=timeout_seconds + ANSWER_SECONDS,
+            session=session,
+            timeout_seconds=timeout_seconds,
+            until=until,
+            end_bytes=end_bytes,
         )
         return parse_answer(self._connection, answer, _output)
 
@@ -126,9 +130,9 @@ class ShellClient:
         with TYPE:
             await self._connection.call("input", session=session, text=text, fence=self._fence)
 
-    async def terminate(self, session: str) -> None:
+    async def terminate(self, session: str, *, keeps_state: bool = False) -> None:
         with TERMINATE:
-            await self._connection.call("terminate", session=session, fence=self._fence)
+            await self._connection.call("terminate", session=session, keeps_state=keeps_state, fence=self._fence)
 
     async def sessions(self) -> tuple[ShellSession, ...]:
         return parse_answer(self._connection, await self._connection.call("sessions"), _sessions)
@@ -223,25 +227,27 @@ def require_objects(body: JsonObject, name: str, count_max: int) -> list[JsonObj
     return cast("list[JsonObject]", values)
 
 
-def strip_terminal_codes(output: str) -> str:
-    """Removes escape sequences and all control characters except newline and tab."""
-    if "\r" in output:
-        output = output.replace("\r\n", "\n").replace("\r", "\n")
-    return CONTROLS.sub("", ESCAPES.sub("", output))
-
-
 def _output(body: JsonObject) -> CommandOutput:
     exit_code = body.get("exit_code")
     is_code = isinstance(exit_code, int) and not isinstance(exit_code, bool)
     if exit_code is not None and not (is_code and 0 <= cast("int", exit_code) <= 255):
         raise ValueError("exit_code is no exit code")
     path = None if body.get("output_path") is None else require_text(body, "output_path")
+    others = body.get("also_running")
+    if not isinstance(others, list) or len(others) > SESSIONS_MAX:
+        raise ValueError("also_running is no fitting list")
+    printed = require_text(body, "output", OUTPUT_CHARACTERS_MAX)
     return CommandOutput(
-        output=strip_terminal_codes(require_text(body, "output", OUTPUT_CHARACTERS_MAX)),
+        session=require_text(body, "session"),
+        output=render_terminal(printed),
+        is_redrawn=is_redrawn(printed),
         exit_code=cast("int | None", exit_code),
         folder=require_text(body, "folder"),
         dropped_bytes=require_size(body, "dropped_bytes"),
         output_path=path,
+        has_jobs=body.get("has_jobs") is True,
+        is_found=body.get("is_found") is True,
+        also_running=tuple(replace_surrogates(str(other)[:PATH_CHARACTERS_MAX]) for other in others),
     )
 
 

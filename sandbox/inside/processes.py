@@ -1,60 +1,95 @@
-"""Starts bash on a pty, and finds and kills the processes of a shell session."""
+"""Starts bash on a pty, and finds and kills the processes of commands."""
 
 from __future__ import annotations
 
 import os
-import time
 
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import CallError
-from sandbox.inside.terminal import prompt_command
 
-SESSION_VARIABLE = "THREADHAND_SHELL"  # in the environment of everything that a session starts
+MARK_VARIABLE = "THREADHAND_SHELL"  # in the environment of everything that a command starts
+LOCALE = ("LANG", "LC_")
 PASSES_MAX = 50
+KILLED = 128 + signal.SIGKILL
 
 
-def session_processes(shell_pid: int, mark: str) -> set[int]:
-    """Returns processes with the shell's session id or its mark in the environment, and their descendants."""
-    needle = f"{SESSION_VARIABLE}={mark}".encode()
-    everyone = _all_processes()
-    found = {
-        pid
-        for pid, (_, _, session) in everyone.items()
-        if session == shell_pid or pid == shell_pid or _has_session_variable(pid, needle)
-    }
-    return _with_descendants(found, everyone)
+def start_bash(folder: str, script: str, mark: str) -> tuple[int, int, int]:
+    """Starts a bash that runs the script. Returns its pid, the master side of its terminal, and the writing end of a
+    pipe that is its descriptor 3. Raises CallError."""
+    pipe: tuple[int, ...] = ()
+    try:
+        pipe = os.pipe()
+        pid, terminal = os.forkpty()
+    except OSError as error:
+        for end in pipe:
+            os.close(end)
+        raise CallError(
+            f"The sandbox can start no more processes ({error.strerror}); terminate some sessions."
+        ) from None
+    source, target = pipe
+    if pid == 0:
+        # loading the locale takes a third of the time of a short command
+        locale = {name: value for name, value in os.environ.items() if name.startswith(LOCALE)}  # noqa: TID251
+        become_bash(folder, source, script, {**locale, MARK_VARIABLE: mark})
+    os.close(source)
+    os.set_inheritable(terminal, False)
+    return pid, terminal, target
 
 
-def group_processes(group: int) -> set[int]:
-    """Returns the members of a process group and their descendants, even if these left the group."""
-    everyone = _all_processes()
-    found = {pid for pid, (_, its_group, _) in everyone.items() if its_group == group}
-    return _with_descendants(found, everyone)
+def become_bash(folder: str, source: int, script: str, environment: dict[str, str]) -> None:
+    """Runs in the child process and never returns."""
+    try:
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+            signal.signal(ignored, signal.SIG_DFL)  # Python's settings would be inherited
+        _prefer_oom_kill()
+        os.nice(5)
+        os.chdir(folder)
+        os.dup2(source, 3)
+        os.set_inheritable(3, True)
+        os.execve("/bin/bash", ["bash", "--noprofile", "--norc", "-c", script], environment)
+    finally:
+        os._exit(127)
 
 
-def _all_processes() -> dict[int, tuple[int, int, int]]:
-    """Returns parent, group and session of every living process except this one."""
-    found: dict[int, tuple[int, int, int]] = {}
+def _prefer_oom_kill() -> None:
+    """Lets the kernel kill a command before the program inside when memory runs out."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("500")
+    except OSError:
+        return
+
+
+def processes_of(commands: dict[int, str]) -> dict[int, int]:
+    """Returns the living processes of commands, given as the pids of their bash with their marks.
+
+    A process belongs to a command that has the pid of its session or the mark in its environment, or to the command of
+    its parent. The result maps each process to the pid of its command.
+    """
+    pids_by_mark = {mark.encode(): pid for pid, mark in commands.items()}
+    parents: dict[int, int] = {}
+    found: dict[int, int] = {}
     for name in os.listdir("/proc"):
-        facts = _facts(int(name)) if name.isdigit() else None
-        if facts is not None and int(name) != os.getpid():
-            found[int(name)] = facts
-    return found
-
-
-def _with_descendants(found: set[int], everyone: dict[int, tuple[int, int, int]]) -> set[int]:
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        pid = int(name)
+        parent, session = _parent_and_session(pid)
+        parents[pid] = parent
+        owner = session if session in commands else pids_by_mark.get(_mark_of(pid)) if session else None
+        if owner is not None:
+            found[pid] = owner
     grew = True
     while grew:
-        grown = {pid for pid, facts in everyone.items() if facts[0] in found} - found
+        grown = {pid: found[parent] for pid, parent in parents.items() if parent in found and pid not in found}
         found |= grown
         grew = bool(grown)
     return found
 
 
-def kill_session(shell_pid: int, mark: str) -> None:
+def kill_commands(commands: dict[int, str]) -> None:
     """Kills until no process is found. Stops all of them first, so that none can fork meanwhile."""
     for _ in range(PASSES_MAX):
-        pids = session_processes(shell_pid, mark)
+        pids = processes_of(commands)
         if not pids:
             return
         for how in (signal.SIGSTOP, signal.SIGKILL):
@@ -76,91 +111,42 @@ def send_group_signal(group: int, how: int) -> None:
         return
 
 
-def is_alive(pid: int) -> bool:
-    return _facts(pid) is not None
+def exit_code_of(pid: int) -> int | None:
+    """Returns the exit code of a child process as bash reports it, or None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except OSError:
+        return KILLED
+    if not ended:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
 
 
-def _facts(pid: int) -> tuple[int, int, int] | None:
-    """Returns parent, group and session, or None if the process is gone or a zombie."""
+def wait_for_exit(pid: int) -> int:
+    """Waits for a child process that was killed."""
+    try:
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except OSError:
+        return KILLED
+    return code if code >= 0 else 128 - code
+
+
+def _parent_and_session(pid: int) -> tuple[int, int]:
+    """Returns zeros if the process is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in b"ZX" else (int(fields[1]), int(fields[2]), int(fields[3]))
+        return 0, 0
+    return (0, 0) if fields[0] in b"ZX" else (int(fields[1]), int(fields[3]))
 
 
-def _has_session_variable(pid: int, needle: bytes) -> bool:
+def _mark_of(pid: int) -> bytes:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
-            return needle in file.read(256 * 1024).split(b"\0")
+            variables = file.read(256 * 1024).split(b"\0")
     except OSError:
-        return False
-
-
-def start_bash(folder: str, mark: str) -> tuple[int, int]:
-    """Returns the pid of a new bash and the master side of its terminal. Raises CallError."""
-    environment = {
-        **os.environ,  # noqa: TID251 - the sandbox's own, cleaned by the host
-        "TERM": "dumb",
-        "PS1": "",
-        "PS2": "",
-        "PAGER": "cat",
-        "GIT_PAGER": "cat",
-        "HISTFILE": "/dev/null",
-        SESSION_VARIABLE: mark,
-        "PROMPT_COMMAND": prompt_command(mark),
-    }
-    arguments = ["bash", "--noprofile", "--norc", "--noediting", "-i"]
-    try:
-        pid, terminal = os.forkpty()
-    except OSError as error:
-        raise CallError(
-            f"The sandbox can start no more processes ({error.strerror}); terminate some sessions."
-        ) from None
-    if pid == 0:
-        become_bash(folder, arguments, environment)
-    os.set_inheritable(terminal, False)
-    return pid, terminal
-
-
-def become_bash(folder: str, arguments: list[str], environment: dict[str, str]) -> None:
-    """Runs in the child process and never returns."""
-    try:
-        for ignored in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(ignored, signal.SIG_DFL)  # Python's settings would be inherited
-        _prefer_oom_kill()
-        os.nice(5)
-        os.chdir(folder)
-        os.execve("/bin/bash", arguments, environment)
-    finally:
-        os._exit(127)
-
-
-def _prefer_oom_kill() -> None:
-    """Lets the kernel kill a command before the program inside when memory runs out."""
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("500")
-    except OSError:
-        return
-
-
-def reap_shell(pid: int) -> int:
-    """Returns the exit code (as bash reports it) of a shell that closed its terminal; kills it if it still runs."""
-    deadline = time.monotonic() + 0.2
-    while time.monotonic() < deadline:
-        try:
-            done, status = os.waitpid(pid, os.WNOHANG)
-        except OSError:
-            return 137
-        if done:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
-        time.sleep(0.005)
-    send_signal(pid, signal.SIGKILL)
-    try:
-        os.waitpid(pid, 0)
-    except OSError:
-        return 137
-    return 137
+        return b""
+    prefix = MARK_VARIABLE.encode() + b"="
+    return next((one[len(prefix) :] for one in variables if one.startswith(prefix)), b"")

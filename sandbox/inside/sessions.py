@@ -1,15 +1,20 @@
-"""The named shell sessions and their operations: run, check, type, interrupt, terminate."""
+"""The named shell sessions and their operations: run, check, type, interrupt, terminate.
+
+A session is a folder and variables. Each of its commands has a name: the session's, or `session#2` and so on if other
+commands of the session still run.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from itertools import count
 
 from sandbox.inside import processes
 from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import Call, CallError
-from sandbox.inside.shell import Shell
+from sandbox.inside.shell import Command, SessionState, Shell
 from sandbox.inside.terminal import OutputFiles
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
@@ -19,7 +24,9 @@ if TYPE_CHECKING:
 
 SESSIONS_MAX = 64
 COMMAND_BYTES_MAX = 1024 * 1024
-INTERRUPT_STEP_SECONDS = 0.4
+INTERRUPT_SECONDS = 0.4
+FORGET_SECONDS = 1.0
+ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
 class ShellSessions:
@@ -30,39 +37,45 @@ class ShellSessions:
         self._root = root
         self._files = OutputFiles(state_folder)
         self._limit_seconds = limit_seconds
-        self._shells: dict[str, Shell] = {}
-        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._states: dict[str, SessionState] = {}
+        self._newest: dict[str, Command] = {}  # by name
+        self._living: list[Command] = []  # whose processes may live
+        self._spare: Shell | None = None
+        self._forgetting: Timer | None = None
         self.fence = 0
+        signal.signal(signal.SIGCHLD, lambda number, frame: loop.call_from_thread(self._end_exited))
 
     def execute(self, call: Call) -> None:
         request = call.request
         self.refuse_stale(call)
-        name, command = str(request["session"]), str(request["command"])
-        if len(command) > COMMAND_BYTES_MAX or "\0" in command:
+        session, text = str(request["session"]).partition("#")[0], str(request["command"])
+        if len(text) > COMMAND_BYTES_MAX or "\0" in text:
             raise CallError("The command is too long or contains NUL; put it in a file first.")
-        folder = self._folder(request.get("folder"))
-        shell = self._shell(name, folder)
-        shell.run(command, folder)
-        limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(shell, command))
-        self._when_ended(name, limit.cancel)
-        self._answer_when_ended(call, name, float(request["timeout_seconds"]))
+        state = self._state(session)
+        self._enter_folder(state, request.get("folder"))
+        command = self._start(session, state, text)
+        limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(command))
+        command.on_end.append(limit.cancel)
+        self._answer_when_ended(call, command, float(request["timeout_seconds"]))
 
     def check(self, call: Call) -> None:
-        name = self._known(call.request)
-        self._answer_when_ended(call, name, float(call.request.get("timeout_seconds", 0)))
+        """Answers when the command has ended, when it has printed the text `until`, or after the timeout."""
+        command = self._known(call.request)
+        until = str(call.request.get("until") or "").encode("utf-8", "surrogateescape")
+        self._answer_when_ended(call, command, float(call.request.get("timeout_seconds", 0)), until)
 
     def keep_running(self, call: Call) -> None:
-        """Marks the session's command as left in the background, so that a higher fence does not end it."""
+        """Marks a command as left in the background, so that a higher fence does not end it."""
         self.refuse_stale(call)
-        shell = self._shells.get(str(call.request["session"]))
-        if shell is not None:
-            shell.is_kept = True
+        command = self._newest.get(str(call.request["session"]))
+        if command is not None:
+            command.is_kept = True
         call.answer({})
 
     def type_text(self, call: Call) -> None:
         self.refuse_stale(call)
-        shell = self._shells[self._known(call.request)]
-        if not shell.is_running:
+        command = self._known(call.request)
+        if not command.is_running:
             raise CallError("No command is running in this session that could read input.")
         text = str(call.request["text"]).encode("utf-8", "surrogateescape")
 
@@ -72,13 +85,16 @@ class ShellSessions:
                 call.fail(CallError(f"The session took only {taken}; the rest was not typed."))
             call.answer({})
 
-        shell.type_text(text, done)
+        command.terminal.write(text, done)
 
     def terminate(self, call: Call) -> None:
+        """Kills the command with everything that the commands of its name have left running."""
         self.refuse_stale(call)
-        shell = self._shells.pop(self._known(call.request))
-        shell.kill()
-        self._changed(shell)
+        name = self._known(call.request).name
+        self._kill([command for command in self._living if command.name == name])
+        del self._newest[name]
+        if not call.request.get("keeps_state"):
+            self._states.pop(name, None)
         call.answer({})
 
     def list(self, call: Call) -> None:
@@ -87,12 +103,12 @@ class ShellSessions:
             {
                 "sessions": [
                     {
-                        "name": shell.name,
-                        "command": shell.command[:4000],
-                        "is_running": shell.is_running,
-                        "running_seconds": now - shell.started_at if shell.is_running else 0.0,
+                        "name": command.name,
+                        "command": command.text[:4000],
+                        "is_running": command.is_running,
+                        "running_seconds": now - command.started_at if command.is_running else 0.0,
                     }
-                    for shell in self._shells.values()
+                    for command in self._newest.values()
                 ]
             }
         )
@@ -118,14 +134,8 @@ class ShellSessions:
         self.interrupt_all(done, spares_kept=True)
 
     def interrupt_all(self, done: Callable[[], None], *, spares_kept: bool = False) -> None:
-        """Sends Ctrl-C, then SIGKILL to the foreground group, then kills the session.
-
-        Calls `done` when all have ended.
-        """
-        running = [shell for shell in self._shells.values() if shell.is_running and not (spares_kept and shell.is_kept)]
-        if not running:
-            done()
-            return
+        """Sends Ctrl-C to the running commands, then kills what is left of them. Calls `done` when all have ended."""
+        running = [command for command in self._living if command.is_running and not (spares_kept and command.is_kept)]
         left = len(running)
 
         def ended() -> None:
@@ -134,124 +144,149 @@ class ShellSessions:
             if left == 0:
                 done()
 
-        for shell in running:
-            self._when_ended(shell.name, ended)
-            self._interrupt(shell)
+        for command in running:
+            command.on_end.append(ended)
+            self._interrupt(command)
+        if not running:
+            done()
 
     def close(self) -> None:
-        for shell in self._shells.values():
-            shell.kill()
+        self._kill(self._living)
+        if self._spare is not None:
+            self._spare.discard()
 
-    def _interrupt(self, shell: Shell) -> None:
-        count = shell.count  # a later command in the same shell is not interrupted
+    def _state(self, session: str) -> SessionState:
+        """Returns the state of a session, which becomes the newest. Forgets the oldest of too many idle ones."""
+        state = self._states.pop(session, None)
+        if state is None:
+            state = SessionState(self._root, {**os.environ, **ENVIRONMENT})  # noqa: TID251 - the sandbox's own
+        self._states[session] = state
+        if len(self._states) > SESSIONS_MAX:
+            busy = {command.name.partition("#")[0] for command in self._living if command.is_running}
+            del self._states[next(name for name in self._states if name not in busy)]
+        return state
 
-        def step(action: Callable[[], object]) -> Callable[[], None]:
-            def act() -> None:
-                if shell.is_running and shell.count == count:
-                    action()
-
-            return act
-
-        doomed: set[int] = set()
-        interrupted: set[int] = set()
-
-        def interrupt(*, is_first: bool = False) -> None:
-            """Interrupts a group once: a second Ctrl-C would interrupt its clean-up after the first.
-
-            The shell itself is not interrupted at first: it may be about to start a command.
-            """
-            group = shell.foreground
-            if group not in interrupted and not (is_first and shell.is_shell_group(group)):
-                interrupted.add(group)
-                doomed.update(shell.command_processes())
-                shell.signal_command(signal.SIGINT)
-
-        self._when_ended(shell.name, lambda: kill_processes(doomed))  # including processes that left the group
-        step(shell.cancel_pending)()
-        step(lambda: interrupt(is_first=True))()
-        for part in (0.1, 0.3, 0.6):
-            self._loop.call_later(part * INTERRUPT_STEP_SECONDS, step(interrupt))
-        self._loop.call_later(INTERRUPT_STEP_SECONDS, step(lambda: shell.signal_command(signal.SIGKILL)))
-        self._loop.call_later(2 * INTERRUPT_STEP_SECONDS, step(shell.kill))
-
-    def _over_limit(self, shell: Shell, command: str) -> None:
-        if shell.is_running and shell.command == command:
-            shell.output.add(b"\n[stopped: the command exceeded the time limit]\n")
-            self._interrupt(shell)
-
-    def _shell(self, name: str, folder: str | None) -> Shell:
-        shell = self._shells.get(name)
-        if shell is not None and shell.is_running:
+    def _enter_folder(self, state: SessionState, folder: Any) -> None:
+        if folder is not None:
+            path = os.path.join(self._root, str(folder))
+            if not os.path.isdir(path):
+                raise CallError(f"There is no folder {folder}.")
+            state.folder = path
+        elif not (os.path.isdir(state.folder) and os.access(state.folder, os.X_OK)):
+            gone, state.folder = self._shown_folder(state.folder), self._root
             raise CallError(
-                f"The session {name!r} is still running {shell.command[:200]!r}. Check its output, "
-                "terminate it, or use another session."
+                f"The folder {gone} of this session is gone, so nothing was run. The next command starts in /workspace."
             )
-        if shell is not None and not shell.is_dead:
-            return shell
-        if shell is None and len(self._shells) >= SESSIONS_MAX:
-            raise CallError(f"There are {SESSIONS_MAX} sessions; terminate some first.")
-        mark = os.urandom(8).hex() if shell is None else shell.mark
-        fresh = Shell(
-            self._loop, self._files, name, folder or self._root, mark=mark, on_change=lambda: self._changed(fresh)
-        )
-        self._shells[name] = fresh
-        return fresh
 
-    def _folder(self, folder: Any) -> str | None:
-        if folder is None:
-            return None
-        path = os.path.join(self._root, str(folder))
-        if not os.path.isdir(path):
-            raise CallError(f"There is no folder {folder}.")
-        return path
+    def _start(self, session: str, state: SessionState, text: str) -> Command:
+        names = (session if number == 1 else f"{session}#{number}" for number in count(1))
+        name = next(one for one in names if one not in self._newest or not self._newest[one].is_running)
+        if sum(command.terminal.is_open for command in self._living) >= SESSIONS_MAX:
+            raise CallError(f"{SESSIONS_MAX} commands run already; terminate some first.")
+        shell, self._spare = self._spare, None
+        if shell is None or not shell.fits(state):
+            if shell is not None:
+                shell.discard()
+            shell = Shell(self._files, state, self._root)
+        command = Command(self._loop, self._files, shell, name=name, text=text)
+        self._living.append(command)
+        try:
+            shell.begin(text)
+        except CallError:
+            self._kill([command])
+            raise
+        earlier = self._newest.pop(name, None)
+        if earlier is not None:
+            earlier.output.release()
+        self._newest[name] = command
+        ended = [one for one, command in self._newest.items() if not command.is_running]
+        for one in ended[: max(0, len(self._newest) - SESSIONS_MAX)]:
+            del self._newest[one]
+        return command
 
-    def _known(self, request: dict[str, Any]) -> str:
+    def _interrupt(self, command: Command) -> None:
+        def kill() -> None:
+            self._kill([command])
+
+        command.on_end.insert(0, self._loop.call_later(INTERRUPT_SECONDS, kill).cancel)
+        command.on_end.insert(0, kill)  # also what left the group, before anybody is told
+        command.interrupt()
+
+    def _over_limit(self, command: Command) -> None:
+        command.output.add(b"\n[stopped: the command exceeded the time limit]\n")
+        self._interrupt(command)
+
+    def _kill(self, commands: list[Command]) -> None:
+        """Kills commands with everything that they started."""
+        processes.kill_commands({command.pid: command.mark for command in commands})
+        self._living = [command for command in self._living if command not in commands]
+        for command in commands:
+            command.end_killed()
+
+    def _end_exited(self) -> None:
+        for command in [command for command in self._living if command.is_running]:
+            command.end_if_exited()
+            if not command.is_running:
+                self._loop.call_later(0, lambda state=command.state: self._start_spare(state))
+        if self._forgetting is None:
+            self._forgetting = self._loop.call_later(FORGET_SECONDS, self._forget_ended)
+
+    def _start_spare(self, state: SessionState) -> None:
+        """Starts the shell of the session's next command ahead of time: that takes longer than most commands run."""
+        if self._spare is not None:
+            self._spare.discard()
+            self._spare = None
+        try:
+            self._spare = Shell(self._files, state, self._root)
+        except CallError:
+            return  # the next command tries again, and reports it
+
+    def _forget_ended(self) -> None:
+        """Forgets the commands that have left nothing running, because their pids may be used again."""
+        self._forgetting = None
+        living = set(processes.processes_of({command.pid: command.mark for command in self._living}).values())
+        self._living = [command for command in self._living if command.is_running or command.pid in living]
+
+    def _known(self, request: dict[str, Any]) -> Command:
         name = str(request["session"])
-        if name not in self._shells:
-            known = ", ".join(sorted(self._shells)) or "none"
+        if name not in self._newest:
+            known = ", ".join(sorted(self._newest)) or "none"
             raise CallError(f"There is no session {name!r}. Sessions: {known}.")
-        return name
+        return self._newest[name]
 
-    def _changed(self, shell: Shell) -> None:
-        for callback in self._waiting.pop(shell.name, []):
-            callback()
-
-    def _when_ended(self, name: str, callback: Callable[[], None]) -> None:
-        self._waiting.setdefault(name, []).append(callback)
-
-    def _answer_when_ended(self, call: Call, name: str, timeout_seconds: float) -> None:
-        shell = self._shells[name]
+    def _answer_when_ended(self, call: Call, command: Command, timeout_seconds: float, until: bytes = b"") -> None:
         timer: Timer | None = None
 
-        def answer() -> None:
+        def answer(*, is_found: bool = False) -> None:
             if timer is not None:
                 timer.cancel()
-            waiting = self._waiting.get(name, [])
-            if answer in waiting:
-                waiting.remove(answer)  # the timeout has passed, but the command still runs
-            call.answer(_answer(shell, self._root))
+            if answer in command.on_end:
+                command.on_end.remove(answer)  # the command still runs
+            call.answer({**self._answer(command, call.request.get("end_bytes")), "is_found": is_found})
 
-        if not shell.is_running or timeout_seconds <= 0:
-            answer()
+        is_found = bool(until) and command.output.seek(until, lambda: answer(is_found=True))
+        if is_found or not command.is_running or timeout_seconds <= 0:
+            answer(is_found=is_found)
             return
         timer = self._loop.call_later(timeout_seconds, answer)
-        self._when_ended(name, answer)
+        command.on_end.append(answer)
 
+    def _answer(self, command: Command, end_bytes: int | None) -> dict[str, Any]:
+        text, dropped, path = command.output.read(end_bytes)
+        session = command.name.partition("#")[0]
+        others = (other for other in self._newest.values() if other.name.partition("#")[0] == session)
+        return {
+            "session": command.name,
+            "output": text,
+            "exit_code": command.exit_code,
+            "folder": self._shown_folder(command.folder),
+            "dropped_bytes": dropped,
+            "output_path": path,
+            "has_jobs": command.has_jobs,
+            "also_running": [other.name for other in others if other.is_running and other is not command],
+        }
 
-def kill_processes(pids: set[int]) -> None:
-    for pid in pids:
-        processes.send_signal(pid, signal.SIGKILL)
-
-
-def _answer(shell: Shell, root: str) -> dict[str, Any]:
-    text, dropped, path = shell.output.read()
-    folder = shell.folder
-    if folder == root or folder.startswith(root + "/"):
-        folder = "/workspace" + folder[len(root) :]
-    return {
-        "output": text,
-        "exit_code": shell.exit_code,
-        "folder": os.fsencode(folder).decode("utf-8", "replace"),
-        "dropped_bytes": dropped,
-        "output_path": path,
-    }
+    def _shown_folder(self, folder: str) -> str:
+        if folder == self._root or folder.startswith(self._root + "/"):
+            folder = "/workspace" + folder[len(self._root) :]
+        return os.fsencode(folder).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""One shell session: bash on a pty. Commands are sourced from files, and a prompt marker tells that one has ended.
+"""One command: a fresh bash on its own pty, which starts from the state of a session and saves it at its end.
 
-The marker is part of the output stream, so it follows everything that the command printed. The typed line sets the
-number of the command and the marker contains it, so that a prompt shown before the line was read ends no command.
+bash learns what to run from a pipe, so it can be started before there is a command. Whatever the command does to its
+shell ends with it: options such as `set -e`, redirections by `exec`, traps and jobs are not part of the state.
 """
 
 from __future__ import annotations
@@ -13,14 +13,7 @@ from sandbox.inside import processes
 from sandbox.inside.event_loop import EventLoop
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import CallError
-from sandbox.inside.terminal import (
-    NUMBER_VARIABLE,
-    CapturedOutput,
-    OutputFiles,
-    PromptMarker,
-    PromptMarkerParser,
-    Terminal,
-)
+from sandbox.inside.terminal import CapturedOutput, OutputFiles, Terminal, remove
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
@@ -30,296 +23,241 @@ READ_BYTES_A_TURN = 256 * 1024
 FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then slowed down
 SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
 CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # this output is discarded
-SETTLE_SECONDS = 0.03
-INTERRUPTED = 128 + signal.SIGINT
-ENDED = "\n[the shell of this session has ended; the next command starts a fresh one]\n"
+DRAINED_PIECES = 16  # read at once when a command ends
+STATE_BYTES_MAX = 1024 * 1024
+NOT_SAVED = "\n[the session keeps its folder and variables from before: those of this command exceed 1 MB]\n"
+
+# The state is loaded before aliases are expanded, because the bodies of saved functions contain the expansion already.
+# bash gives HOME, PATH and others a value of its own, which the state must be able to lack. Job control (-m) puts each
+# background job into a process group of its own; the kernel would end it with the terminal's group otherwise. A trap
+# of the command replaces ours, so the state is also saved at the end of the command.
+PRELUDE = """\
+threadhand_save() {{
+  builtin set +euxv
+  builtin trap - DEBUG ERR RETURN
+  builtin unset -f threadhand_save
+  builtin unset -v BASH_ALIASES BASH_CMDS BASH_COMMAND BASH_EXECUTION_STRING LINENO RANDOM
+  [[ -d {files} ]] || mkdir -- {files}
+  {{
+    builtin declare -p && builtin umask -p && builtin alias -p && builtin declare -f && builtin declare -F &&
+      builtin printf '%s\\n' '#folder' && builtin pwd
+  }} >|{path}.saved
+  builtin return "${{1-0}}"
+}}
+builtin unset -v HOME PATH TERM OLDPWD LANG "${{!LC_@}}"
+. {path}.state >/dev/null 2>&1
+builtin export {variable}={mark}
+builtin set -m
+builtin trap '{{ builtin declare -F threadhand_save >&2 && threadhand_save; }} 2>/dev/null' EXIT
+. /proc/self/fd/3
+"""
+SCRIPT = """\
+exec 3<&-
+builtin cd -- {folder} || exit 1
+builtin shopt -s expand_aliases
+{last_exit}
+{{ . {path}.sh; {{ threadhand_save "$?"; }} 2>/dev/null; }}
+"""
+FOLDER_LINE = b"#folder\n"
+
+
+class SessionState:
+    """What a session keeps between its commands. `text` is bash code that restores variables, functions, aliases and
+    the umask."""
+
+    __slots__ = ("exit_code", "folder", "text")
+
+    def __init__(self, folder: str, environment: dict[str, str]) -> None:
+        exported = {name: value for name, value in environment.items() if name.isidentifier()}
+        exports = (f"declare -x {name}={shell_quote(value)}\n" for name, value in exported.items())
+        self.text = os.fsencode("".join(exports))
+        self.folder = folder
+        self.exit_code = 0
 
 
 class Shell:
-    """`exit_code` is None while the newest command runs; `count` is its number.
+    """A bash that has loaded the state of a session and waits for a command. `terminal` is the master side of its pty,
+    and `mark` is in the environment of everything that it starts."""
 
-    `on_change` is called when it has ended.
-    """
+    __slots__ = ("_script", "_text", "mark", "path", "pid", "state", "terminal")
 
-    def __init__(
-        self, loop: EventLoop, files: OutputFiles, name: str, folder: str, *, mark: str, on_change: Callable[[], None]
-    ) -> None:
+    def __init__(self, files: OutputFiles, state: SessionState, root: str) -> None:
+        """Raises CallError."""
+        self.state, self._text = state, state.text
+        self.mark = os.urandom(8).hex()
+        self.path = f"{files.folder}/{self.mark}"
+        prelude = PRELUDE.format(path=self.path, files=files.folder, variable=processes.MARK_VARIABLE, mark=self.mark)
+        try:
+            os.makedirs(files.folder, mode=0o700, exist_ok=True)
+            write_file(f"{self.path}.state", state.text)
+        except OSError as error:
+            raise refused(error) from None
+        self.pid, self.terminal, self._script = processes.start_bash(root, prelude, self.mark)
+
+    def fits(self, state: SessionState) -> bool:
+        """Whether bash still waits and has loaded the newest state of this session."""
+        return self.state is state and self._text is state.text and processes.exit_code_of(self.pid) is None
+
+    def begin(self, text: str) -> None:
+        """Lets bash run a command. Raises CallError."""
+        code = self.state.exit_code
+        script = SCRIPT.format(
+            folder=shell_quote(self.state.folder), path=self.path, last_exit=f"(exit {code})" if code else ""
+        )
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            write_file(f"{self.path}.sh", text.encode("utf-8", "surrogateescape") + b"\n")
+            os.write(self._script, os.fsencode(script))
+        except OSError as error:
+            raise refused(error) from None
+        finally:
+            os.close(self._script)
+
+    def discard(self) -> None:
+        """Ends a bash that has not begun."""
+        os.close(self._script)
+        os.close(self.terminal)
+        processes.send_signal(self.pid, signal.SIGKILL)
+        processes.wait_for_exit(self.pid)
+        self.delete_files()
+
+    def delete_files(self) -> None:
+        for ending in ("sh", "state", "saved"):
+            remove(f"{self.path}.{ending}")
+
+
+def refused(error: OSError) -> CallError:
+    return CallError(f"The sandbox cannot take the command: {error.strerror}.")
+
+
+class Command:
+    """`exit_code` is None while it runs. `on_end` are called once it has ended."""
+
+    def __init__(self, loop: EventLoop, files: OutputFiles, shell: Shell, *, name: str, text: str) -> None:
         self._loop = loop
-        self._files = files
-        self._on_change = on_change
-        self.name = name
-        self.mark = mark
-        self.command = ""
+        self._shell = shell
+        self.pid, self.mark = shell.pid, shell.mark
+        self.name, self.text = name, text
         self.is_kept = False
         self.started_at = time.monotonic()
         self.exit_code: int | None = None
-        self.output = CapturedOutput(files, "")
-        self.is_dead = False
-        self._is_ready = False
-        self._is_waiting = False  # for the shell to be ready
-        self._early: list[tuple[bytes, Callable[[int], None]]] = []
-        self.count = 0
-        self._folder = folder
-        self._script = CommandFile(f"{files.folder}/{mark}.sh")
-        self._marks = PromptMarkerParser(mark)
-        self._last = PromptMarker(0)
-        self._is_cancelled = False
-        self._is_interrupted = False
-        self.pid, descriptor = processes.start_bash(folder, mark)
-        self._terminal = Terminal(loop, descriptor)
-        loop.on_readable(descriptor, self._read)
-        self._watch = self._watch_exit()
+        self.on_end: list[Callable[[], None]] = []
+        self._folder = shell.state.folder
+        safe = "".join(letter if letter.isalnum() else "_" for letter in name[:40])
+        self.output = CapturedOutput(files, f"{safe}-{shell.mark[:6]}.txt")
+        self.terminal = Terminal(loop, shell.terminal)
+        loop.on_readable(shell.terminal, self._read)
+
+    @property
+    def state(self) -> SessionState:
+        return self._shell.state
 
     @property
     def is_running(self) -> bool:
         return self.exit_code is None
 
     @property
-    def folder(self) -> str:
-        try:
-            self._folder = os.readlink(f"/proc/{self.pid}/cwd")
-        except OSError:
-            pass  # the shell has ended: the last known folder
-        return self._folder
-
-    def run(self, command: str, folder: str | None) -> None:
-        """Starts the command; the caller must have checked that none is running."""
-        self.count += 1
-        enter = "" if folder is None else f"cd -- {shell_quote(folder)} || return 1\n"
-        self._script.write(enter + command)
-        self.output.close()
-        self.output = CapturedOutput(self._files, f"{self.name_for_files()}-{self.count}.txt")
-        self.command, self.is_kept, self.exit_code = command, False, None
-        self.started_at = time.monotonic()
-        self._is_waiting, self._is_cancelled, self._is_interrupted = True, False, False
-        if self._is_ready:
-            self._type_command()
-
-    def cancel_pending(self) -> None:
-        """Prevents the command from starting if it has not yet; it then ends with the exit code of an interrupt."""
-        if self._is_waiting:
-            self._is_waiting = False
-            self._finish(INTERRUPTED)
-            return
-        self._script.replace(f"return {INTERRUPTED}")
-        self._is_cancelled = True
-
-    def type_text(self, text: bytes, done: Callable[[int], None]) -> None:
-        """Types input for the command, once it has started. See `Terminal.write`."""
-        if self._is_waiting:
-            self._early.append((text, done))
-        else:
-            self._terminal.write(text, done)
+    def has_jobs(self) -> bool:
+        """Whether something that the command left running may still print."""
+        return not self.is_running and self.terminal.is_open
 
     @property
-    def foreground(self) -> int:
-        return self._terminal.foreground
+    def folder(self) -> str:
+        try:
+            return os.readlink(f"/proc/{self.pid}/cwd") if self.is_running else self._folder
+        except OSError:
+            return self._folder
 
-    def signal_command(self, how: int) -> None:
-        """Signals the foreground group; if that is the shell itself, only an interrupt is sent."""
-        group = self.foreground
-        self._drop_inputs()
-        self._terminal.discard_input()  # as Ctrl-C does in a terminal
-        if self.is_shell_group(group):
-            self._is_interrupted = True
-        if group and (group != self.pid or how == signal.SIGINT):
-            processes.send_group_signal(group, how)
-            processes.send_group_signal(group, signal.SIGCONT)
+    def interrupt(self) -> None:
+        """Sends Ctrl-C to the foreground group, whatever the modes of the terminal are."""
+        for group in {self.terminal.foreground or self.pid, self.pid}:  # bash runs the traps of the command
+            for how in (signal.SIGINT, signal.SIGCONT):
+                processes.send_group_signal(group, how)
 
-    def is_shell_group(self, group: int) -> bool:
-        """Whether the group is this shell, or a nested shell that reads our input."""
-        return group == self.pid or str(group).encode() == self._last.pid
+    def end_if_exited(self) -> None:
+        """Called when any child process has ended."""
+        exit_code = processes.exit_code_of(self.pid) if self.is_running else None
+        if exit_code is not None:
+            self._end(exit_code)
 
-    def command_processes(self) -> set[int]:
-        """Returns the processes of the running command, or an empty set if it runs in the shell itself."""
-        group = self.foreground
-        return set() if group == 0 or self.is_shell_group(group) else processes.group_processes(group)
+    def end_killed(self) -> None:
+        """Called when all processes of the command were killed."""
+        if self.is_running:
+            self._end(processes.wait_for_exit(self.pid))
+        self._close()
 
-    def kill(self) -> None:
-        """Kills the session and everything it started."""
-        processes.kill_session(self.pid, self.mark)
-        if not self.is_dead:
-            self._drain()
-            self._end()
+    def _close(self) -> None:
+        self.terminal.close()
+        self.output.close()
 
-    def name_for_files(self) -> str:
-        safe = "".join(letter if letter.isalnum() else "_" for letter in self.name[:40])
-        return f"{safe}-{self.mark[:6]}"
+    def _end(self, exit_code: int) -> None:
+        self._take_state()
+        piece = b"-"
+        for _ in range(DRAINED_PIECES):
+            piece = self.terminal.read()
+            if not piece:
+                break
+            self.output.add(piece)
+        self.terminal.drop_inputs()
+        self.exit_code = self._shell.state.exit_code = exit_code
+        if piece == b"":
+            self._close()
+        callbacks, self.on_end = self.on_end, []
+        for callback in callbacks:
+            callback()
+        self._shell.delete_files()
 
-    def _type_command(self) -> None:
-        self._is_waiting = False
-        code = self._last.exit_code
-        # keeps $? for the command, which an assignment alone would set to 0
-        kept = f"$(exit {code}) ||" if code else ";"
-        line = f" {NUMBER_VARIABLE}={self.count}{kept} . {self._script.path}\n"
-        self._terminal.reset_modes()
-        self._terminal.discard_input()
-        self._terminal.write(line.encode(), lambda left: None)
-        early, self._early = self._early, []
-        for text, done in early:
-            self._terminal.write(text, done)
+    def _take_state(self) -> None:
+        """Takes over the state that bash has saved. Without one, as after SIGKILL or `exec`, the session keeps what it
+        had."""
+        saved = read_file(f"{self._shell.path}.saved")
+        text, mark, folder = saved.rpartition(FOLDER_LINE)
+        if len(saved) > STATE_BYTES_MAX:
+            self.output.add(NOT_SAVED.encode())
+        elif mark and folder.endswith(b"\n"):
+            self._shell.state.text = text
+            self._shell.state.folder = self._folder = os.fsdecode(folder[:-1])
 
     def _read(self) -> None:
         taken = 0
         while taken < READ_BYTES_A_TURN:
-            piece = self._terminal.read()
+            piece = self.terminal.read()
             if piece is None:
                 return
             if not piece:
-                self._end()
+                # the bash may still run: it has given its terminal away
+                self._loop.on_readable(self.terminal.descriptor, None)
+                if not self.is_running:
+                    self._close()
                 return
             taken += len(piece)
-            self._feed_output(piece)
-            if self.is_dead:
-                return
+            self.output.add(piece)
         if self.output.total_bytes > FAST_BYTES:
-            self._pause(taken)
-
-    def _pause(self, taken: int) -> None:
-        rate = CAPPED_BYTES_PER_SECOND if self.output.exceeds_file_limit else SLOW_BYTES_PER_SECOND
-        self._loop.on_readable(self._terminal.descriptor, None)
-        self._loop.call_later(taken / rate, self._resume)
+            rate = CAPPED_BYTES_PER_SECOND if self.output.exceeds_file_limit else SLOW_BYTES_PER_SECOND
+            self._loop.on_readable(self.terminal.descriptor, None)
+            self._loop.call_later(taken / rate, self._resume)
 
     def _resume(self) -> None:
-        if not self.is_dead:
-            self._loop.on_readable(self._terminal.descriptor, self._read)
-
-    def _feed_output(self, piece: bytes) -> None:
-        for part in self._marks.feed(piece):
-            if isinstance(part, PromptMarker):
-                self._on_prompt(part)
-            elif part:
-                self.output.add(part)
-
-    def _on_prompt(self, mark: PromptMarker) -> None:
-        if not self._is_ready:
-            self._is_ready, self._last = True, mark
-            self.output = CapturedOutput(self._files, self.output.name)  # drops what bash prints at its start
-            if self._is_waiting:
-                self._type_command()
-        elif self.is_running and not self._is_waiting:
-            # a command may have unset the variable: a marker without a number ends the command
-            is_believed = not (mark.number or self._is_cancelled)
-            if mark.is_newer_than(self._last) or is_believed:
-                self._last = mark
-                if self._is_interrupted:
-                    self._settle_later(self.count, mark.exit_code)
-                else:
-                    self._finish(mark.exit_code)
-            elif self._is_cancelled and mark.number != str(self.count).encode():
-                self._type_command()
-
-    def _settle_later(self, count: int, exit_code: int) -> None:
-        """Waits until an interrupted bash is idle: it may show its prompt while a program is still starting."""
-
-        def settle() -> None:
-            if not self.is_running or self.count != count:
-                return
-            group = self.foreground
-            if group == 0 or self.is_shell_group(group):
-                self._finish(exit_code)
-                return
-            for pid in processes.group_processes(group):
-                processes.send_signal(pid, signal.SIGKILL)
-            self._settle_later(count, exit_code)
-
-        self._loop.call_later(SETTLE_SECONDS, settle)
-
-    def _finish(self, exit_code: int) -> None:
-        self.exit_code = exit_code
-        self._drop_inputs()
-        self._on_change()
-
-    def _drop_inputs(self) -> None:
-        """What no command has read is not typed for the next."""
-        self._terminal.drop_inputs()
-        early, self._early = self._early, []
-        for text, done in early:
-            done(len(text))
-
-    def _watch_exit(self) -> int | None:
-        """Watches the process, because a background job may keep the terminal open after the shell has ended."""
-        try:
-            watch = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._loop.call_later(0.25, self._poll_process)
-            return None
-        self._loop.on_readable(watch, self._on_process_exit)
-        return watch
-
-    def _poll_process(self) -> None:
-        if self.is_dead:
-            return
-        if processes.is_alive(self.pid):
-            self._loop.call_later(0.25, self._poll_process)
-        else:
-            self._on_process_exit()
-
-    def _on_process_exit(self) -> None:
-        self._drain()
-        self._end()
-
-    def _drain(self) -> None:
-        """Reads the remaining output of a session that has ended."""
-        for _ in range(16):
-            piece = self._terminal.read()
-            if not piece:
-                return
-            self._feed_output(piece)
-
-    def _end(self) -> None:
-        if self.is_dead:
-            return
-        self.is_dead = True
-        self._drop_inputs()
-        self._loop.on_readable(self._terminal.descriptor, None)
-        self._terminal.close()
-        if self._watch is not None:
-            self._loop.on_readable(self._watch, None)
-            os.close(self._watch)
-        status = processes.reap_shell(self.pid)
-        processes.send_group_signal(self.pid, signal.SIGHUP)
-        self.output.add(self._marks.flush())
-        if self.exit_code is None:
-            self.output.add(ENDED.encode())
-            self.exit_code = status
-        self._on_change()
+        if self.terminal.is_open:
+            self._loop.on_readable(self.terminal.descriptor, self._read)
 
 
 def shell_quote(text: str) -> str:
     return "'" + text.replace("'", "'\"'\"'") + "'"
 
 
-class CommandFile:
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def write(self, lines: str) -> None:
-        """Writes the file while no shell reads it. Removes the old file first to free its space. Raises CallError."""
-        self._remove()
-        try:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            _write(self.path, lines)
-        except OSError as error:
-            raise CallError(f"The sandbox cannot take the command: {error.strerror}.") from None
-
-    def replace(self, lines: str) -> None:
-        """Replaces the file atomically, because a shell may be reading it. Removes it if the disk is full."""
-        fresh = self.path + ".new"
-        try:
-            _write(fresh, lines)
-            os.replace(fresh, self.path)
-        except OSError:
-            self._remove()
-
-    def _remove(self) -> None:
-        try:
-            os.unlink(self.path)
-        except OSError:
-            return
-
-
-def _write(path: str, lines: str) -> None:
+def write_file(path: str, content: bytes) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(lines.encode("utf-8", "surrogateescape") + b"\n")
+        file.write(content)
+
+
+def read_file(path: str) -> bytes:
+    """Returns at most STATE_BYTES_MAX + 1 bytes of a file, or nothing if there is no regular file."""
+    try:
+        # a command may have put anything there, even a pipe that never ends
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(STATE_BYTES_MAX + 1) or b""
+    except OSError:
+        return b""

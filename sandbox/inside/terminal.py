@@ -1,4 +1,4 @@
-"""The terminal of a shell session: its pty, the prompt markers in its stream, and the captured output."""
+"""The terminal of a command: its pty and the captured output."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from sandbox.inside.fast_stdlib import deque
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    Sought = tuple[bytes, Callable[[], None]]
 
     from sandbox.inside.event_loop import EventLoop, Timer
 
 INPUT_SECONDS_MAX = 5.0
-TIOCGPTPEER = 0x5441  # not in the module termios; ioctl_tty(2)
 
 
 class Terminal:
-    """The master side of a pty.
-
-    Errors after the end of the shell are ignored: the watcher of its process reports it.
-    """
+    """The master side of a pty. Errors after the end of its programs are ignored."""
 
     def __init__(self, loop: EventLoop, descriptor: int) -> None:
         self._loop = loop
         self._inputs: deque[_Input] = deque()
         self.descriptor = descriptor
+        self.is_open = True
         os.set_blocking(descriptor, False)
-        self.reset_modes()
+        self._set_modes()
 
     @property
     def foreground(self) -> int:
@@ -40,8 +39,8 @@ class Terminal:
         except OSError:
             return 0
 
-    def reset_modes(self) -> None:
-        """Disables echo and newline translation, whatever the last command did to the terminal."""
+    def _set_modes(self) -> None:
+        """Disables echo and newline translation."""
         try:
             modes = termios.tcgetattr(self.descriptor)
             modes[0] = (modes[0] | termios.ICRNL) & ~termios.IXON
@@ -52,19 +51,6 @@ class Terminal:
             fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
         except (OSError, termios.error):
             return
-
-    def discard_input(self) -> None:
-        """Discards input that was typed but not read, by flushing the slave side."""
-        try:
-            peer = fcntl.ioctl(self.descriptor, TIOCGPTPEER, os.O_RDWR | os.O_NOCTTY)
-        except OSError:
-            return
-        try:
-            termios.tcflush(peer, termios.TCIFLUSH)
-        except (OSError, termios.error):
-            return
-        finally:
-            os.close(peer)
 
     def write(self, text: bytes, done: Callable[[int], None]) -> None:
         """Types the text after earlier texts, as fast as programs read it. Calls `done` with the number of bytes that
@@ -90,7 +76,7 @@ class Terminal:
                 self._loop.on_writable(self.descriptor, self._type)
                 return
             except OSError:
-                pass  # the session has ended
+                pass  # no program is left that could read
             self._end_input(first)
 
     def _end_input(self, ended: _Input) -> None:
@@ -109,9 +95,12 @@ class Terminal:
             return b""
 
     def close(self) -> None:
-        self.drop_inputs()
-        self._loop.on_writable(self.descriptor, None)
-        os.close(self.descriptor)
+        if self.is_open:
+            self.is_open = False
+            self.drop_inputs()
+            self._loop.on_readable(self.descriptor, None)
+            self._loop.on_writable(self.descriptor, None)
+            os.close(self.descriptor)
 
 
 class _Input:
@@ -122,103 +111,32 @@ class _Input:
         self.timer: Timer | None = None
 
 
-MARK_BYTES_MAX = 64
-NUMBER_VARIABLE = "THREADHAND_LINE"  # a shell variable, not exported
-
-
-class PromptMarker:
-    """A marker printed by the prompt, with the last exit code, the number of the last command, and the pid of the
-    shell.
-
-    `number` is empty in a shell that has not run any of our commands."""
-
-    __slots__ = ("exit_code", "number", "pid")
-
-    def __init__(self, exit_code: int, number: bytes = b"", pid: bytes = b"") -> None:
-        self.exit_code, self.number, self.pid = exit_code, number, pid
-
-    def is_newer_than(self, last: PromptMarker) -> bool:
-        """Whether the shell has run a command since `last`, or is another shell."""
-        return (self.number, self.pid) != (last.number, last.pid)
-
-
-def prompt_command(nonce: str) -> str:
-    """Returns the value of PROMPT_COMMAND. It prints to /dev/tty, so that `exec >file` does not break it."""
-    return rf"""printf '\033]697;{nonce};%s;%s;%s\a' $? "${{{NUMBER_VARIABLE}-}}" $$ >/dev/tty"""
-
-
-class PromptMarkerParser:
-    """Separates prompt markers (OSC sequences with a nonce) from output; holds back what may be an incomplete
-    marker."""
-
-    def __init__(self, nonce: str) -> None:
-        self._start = f"\033]697;{nonce};".encode()
-        self._held = b""
-
-    def feed(self, piece: bytes) -> Iterator[bytes | PromptMarker]:
-        text = self._held + piece
-        self._held = b""
-        while (start := text.find(b"\033")) >= 0:
-            found = text.find(self._start, start)
-            if found < 0:
-                keep = overlap_bytes(text, self._start)
-                yield text[: len(text) - keep]
-                self._held = text[len(text) - keep :]
-                return
-            end = text.find(b"\a", found, found + MARK_BYTES_MAX)
-            if end < 0 and len(text) - found < MARK_BYTES_MAX:
-                yield text[:found]
-                self._held = text[found:]
-                return
-            mark = _parsed(text[found + len(self._start) : end]) if end >= 0 else None
-            cut = end + 1 if mark else found + 1  # looks like a marker, but is not one
-            yield text[:found] if mark else text[:cut]
-            if mark:
-                yield mark
-            text = text[cut:]
-        yield text
-
-    def flush(self) -> bytes:
-        """Returns what was held back, at the end of the stream."""
-        held, self._held = self._held, b""
-        return held
-
-
-def _parsed(body: bytes) -> PromptMarker | None:
-    parts = body.split(b";")
-    if len(parts) != 3 or not (parts[0].isdigit() and parts[2].isdigit()):
-        return None
-    return PromptMarker(int(parts[0]), parts[1], parts[2])
-
-
-def overlap_bytes(text: bytes, start: bytes) -> int:
-    """Returns how many of the last bytes may be the beginning of a marker."""
-    for length in range(min(len(text), len(start) - 1), 0, -1):
-        if text.endswith(start[:length]):
-            return length
-    return 0
-
-
 HEAD_BYTES = 96 * 1024
 TAIL_BYTES = 160 * 1024
 FILE_BYTES_MAX = 64 * 1024 * 1024
 FILES_BYTES_MAX = 160 * 1024 * 1024
+FILES_MAX = 200
 
 
 class OutputFiles:
-    """The folder with complete outputs. Deletes the oldest files when they are too large together."""
+    """The folder with complete outputs. Deletes the oldest files when they are too many, or too large together."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self._kept: deque[CapturedOutput] = deque()
 
     def add(self, output: CapturedOutput) -> None:
-        while self._kept and sum(kept.file_bytes for kept in self._kept) > (FILES_BYTES_MAX - FILE_BYTES_MAX):
+        while self._kept and (len(self._kept) >= FILES_MAX or self._total_bytes() > FILES_BYTES_MAX - FILE_BYTES_MAX):
             self._kept.popleft().delete_file()
         self._kept.append(output)
 
+    def _total_bytes(self) -> int:
+        return sum(kept.file_bytes for kept in self._kept)
+
 
 class CapturedOutput:
+    """The output of a command: its first and last bytes, and all of it in a file."""
+
     def __init__(self, files: OutputFiles, name: str) -> None:
         self._files = files
         self.name = name
@@ -226,33 +144,52 @@ class CapturedOutput:
         self._head = bytearray()
         self._tail = bytearray()
         self._file: int | None = None
-        self._had_file = False
         self.file_bytes = 0
         self.total_bytes = 0
+        self.sought: Sought | None = None
+
+    def seek(self, text: bytes, on_found: Callable[[], None]) -> bool:
+        """Returns whether the text was printed already. Otherwise calls `on_found` once it is, unless another text is
+        sought by then."""
+        self.sought = None if text in self._end(self.total_bytes) else (text, on_found)
+        return self.sought is None
+
+    def _end(self, length: int) -> bytes:
+        """Returns the last bytes that are kept."""
+        tail = bytes(self._tail[-length:]) if length else b""
+        return tail if len(tail) >= length else bytes(self._head[len(tail) - length :]) + tail
 
     def add(self, piece: bytes) -> None:
+        if piece and not self.total_bytes:
+            self._start_file()
         self.total_bytes += len(piece)
         if self._file is not None:
             self._write(piece)
+        found = None
+        if self.sought is not None and self.sought[0] in self._end(len(self.sought[0]) - 1) + piece:
+            found, self.sought = self.sought[1], None
         room = HEAD_BYTES - len(self._head)
         self._head += piece[:room]
         self._tail += piece[room:] if room > 0 else piece
-        if not self._had_file and len(self._tail) > TAIL_BYTES:
-            self._start_file()
         if len(self._tail) > 2 * TAIL_BYTES:
             del self._tail[:-TAIL_BYTES]
+        if found is not None:
+            found()
 
     @property
     def exceeds_file_limit(self) -> bool:
         return self.total_bytes > FILE_BYTES_MAX
 
-    def read(self) -> tuple[str, int, str | None]:
-        """Returns the kept text, how many bytes are missing in its middle, and the path of the file with them."""
+    def read(self, end_bytes: int | None = None) -> tuple[str, int, str | None]:
+        """Returns the kept text, how many bytes are missing in its middle, and the path of the file. With `end_bytes`
+        only so many of its last bytes count."""
+        if end_bytes is not None:
+            return decode(self._end(end_bytes)), 0, None
         tail = self._tail[-TAIL_BYTES:]
         dropped = self.total_bytes - len(self._head) - len(tail)
-        if not dropped:
-            return decode(self._head + tail), 0, None
         path = self._path if self.file_bytes else None
+        if not dropped:
+            return decode(self._head + tail), 0, path
         where = f"; the first {self.file_bytes} bytes are in {path}" if self.exceeds_file_limit else ""
         note = f"\n[... {dropped} bytes left out here{where} ...]\n"
         return decode(self._head) + note + decode(tail), dropped, path
@@ -268,8 +205,12 @@ class CapturedOutput:
             os.close(self._file)
             self._file = None
 
+    def release(self) -> None:
+        """Keeps only the file."""
+        self._head.clear()
+        self._tail.clear()
+
     def _start_file(self) -> None:
-        self._had_file = True
         self._files.add(self)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -277,7 +218,6 @@ class CapturedOutput:
             self._file = os.open(self._path, flags, 0o600)
         except OSError:
             return  # only head and tail are kept
-        self._write(bytes(self._head + self._tail))
 
     def _write(self, piece: bytes) -> None:
         assert self._file is not None

@@ -55,7 +55,7 @@ async def thread_id(provider: SandboxProvider) -> AsyncIterator[str]:
 async def test_a_command_tells_its_output_exit_code_and_folder(sandbox: Sandbox) -> None:
     done = await run(sandbox, "echo hello")
     assert (done.output, done.exit_code, done.folder) == ("hello\n", 0, "/workspace")
-    assert (done.dropped_bytes, done.output_path) == (0, None)
+    assert (done.session, done.dropped_bytes, done.has_jobs, done.also_running) == ("main", 0, False, ())
     assert (await run(sandbox, "false")).exit_code == 1
 
 
@@ -68,11 +68,11 @@ async def test_a_command_over_its_time_goes_on_and_can_be_followed(sandbox: Sand
     assert (await sandbox.shell.check("main")).exit_code is None
 
 
-async def test_a_busy_session_takes_no_second_command(sandbox: Sandbox) -> None:
+async def test_a_busy_session_takes_a_second_command_under_another_name(sandbox: Sandbox) -> None:
     await run(sandbox, "echo started; sleep 1000", seconds=0)
-    with pytest.raises(ToolError, match="still running"):
-        await run(sandbox, "true")
-    assert (await run(sandbox, "true", session="other")).exit_code == 0
+    second = await run(sandbox, "true")
+    assert (second.session, second.also_running, second.exit_code) == ("main#2", ("main",), 0)
+    assert (await sandbox.shell.check("main")).exit_code is None
 
 
 async def test_an_interrupt_ends_every_command_and_keeps_the_sessions(sandbox: Sandbox) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 
 from core.domain.errors import FileChanged, FileMissing, LeaseLost, SandboxUnavailable, ToolError
 from core.ports import NO_FILE, Browser, CommandOutput, FileEntry, PortStream, ShellSession, file_version
@@ -84,9 +85,10 @@ class MemorySandbox:
     ) -> CommandOutput:
         self._check_alive()
         self._refuse_stale(fence)
+        base = session.partition("#")[0]
+        names = (base if number == 1 else f"{base}#{number}" for number in count(1))
+        session = next(one for one in names if one not in self._sessions or self._sessions[one].exit_code is not None)
         known = self._sessions.setdefault(session, _Session(Terminal("/workspace", self.content)))
-        if known.exit_code is None:
-            raise ToolError(f"The session {session!r} is still running {known.command!r}.")
         if folder is not None:
             if workspace_relative_path(folder).strip("/") not in self.folders:
                 raise ToolError(f"There is no folder {folder}.")
@@ -100,13 +102,27 @@ class MemorySandbox:
         known.task = asyncio.ensure_future(known.run(script))
         return await self.check(session, timeout_seconds=timeout_seconds)
 
-    async def check(self, session: str, *, timeout_seconds: float = 0) -> CommandOutput:
+    async def check(
+        self, session: str, *, timeout_seconds: float = 0, until: str = "", end_bytes: int | None = None
+    ) -> CommandOutput:
         known = self._known(session)
         if known.task is not None and not known.task.done() and timeout_seconds > 0:
             await asyncio.wait([known.task], timeout=timeout_seconds)
         self._check_alive()
         output = "".join(known.terminal.printed)
-        return CommandOutput(output=output, exit_code=known.exit_code, folder=known.terminal.folder)
+        base = session.partition("#")[0]
+        return CommandOutput(
+            session=session,
+            output=output if end_bytes is None else output[-end_bytes:],
+            exit_code=known.exit_code,
+            folder=known.terminal.folder,
+            is_found=bool(until) and until in output,
+            also_running=tuple(
+                name
+                for name, other in self._sessions.items()
+                if name.partition("#")[0] == base and name != session and other.exit_code is None
+            ),
+        )
 
     async def keep_running(self, session: str, *, fence: int) -> None:
         self._check_alive()
@@ -130,7 +146,7 @@ class MemorySandbox:
         if self._known(session).exit_code is not None:
             raise ToolError("No command is running in this session that could read input.")
 
-    async def terminate(self, session: str, *, fence: int) -> None:
+    async def terminate(self, session: str, *, keeps_state: bool = False, fence: int) -> None:
         self._refuse_stale(fence)
         await self._known(session).end()
         del self._sessions[session]
@@ -255,8 +271,8 @@ class _Shell:
     async def type_text(self, session: str, text: str) -> None:
         await self._sandbox.type_text(session, text, fence=self._fence)
 
-    async def terminate(self, session: str) -> None:
-        await self._sandbox.terminate(session, fence=self._fence)
+    async def terminate(self, session: str, *, keeps_state: bool = False) -> None:
+        await self._sandbox.terminate(session, keeps_state=keeps_state, fence=self._fence)
 
 
 class _Files:

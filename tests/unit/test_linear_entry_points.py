@@ -42,7 +42,7 @@ from core.knowledge.terms import index_terms, query_terms
 from core.llm.thinking import ThinkingReader
 from core.ports import TextDelta, ToolCallDelta
 from core.tools.workspace.files import ReplaceParams, replace_once
-from sandbox.client.sandbox_client import CONTROLS, ESCAPES
+from sandbox.client.screen import render_terminal
 from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.llm_xml_reading import TOOLS
@@ -194,7 +194,7 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "todo.md": parse_checklist,
     "headings": split_at_headings,
     "search terms": lambda text: (index_terms(text), query_terms(text)),
-    "terminal output": lambda text: CONTROLS.sub("", ESCAPES.sub("", text)),
+    "terminal output": render_terminal,
     "egress requests": _egress,
     "a line of a stranger": lambda text: clean_line(text, LENGTH),
     "a model's thinking": _thinking,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 
 from sandbox.inside import processes
@@ -60,9 +59,7 @@ class BrowserLauncher:
         process = self._process
         if process is None:
             return
-        group = processes.group_processes(process.pid)
-        for pid in {process.pid, *group}:
-            processes.send_signal(pid, signal.SIGKILL)
+        processes.kill_commands({process.pid: "browser"})  # it leads a session, as the bash of a command does
         process.wait()
         self._reset()
 

@@ -1,5 +1,6 @@
 """How long a jail takes to start, and a command in it to come back."""
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from tests.bench.program import passable_folder
 STARTS = 20
 COMMANDS = 200
 SETTLING = 20
+PAUSE_SECONDS = 0.05
 
 
 @asynccontextmanager
@@ -45,11 +47,13 @@ async def start_ms() -> float:
 
 
 async def command_ms() -> float:
-    """`true` in a session that is there already, from the call to its exit code."""
+    """`true` in a session that is there already, from the call to its exit code. A model takes longer than
+    PAUSE_SECONDS for its next call, and the sandbox starts the next shell meanwhile."""
     walls: list[float] = []
     async with jails() as provider:
         shell = (await provider.open("commands", fence=1)).shell
         for _ in range(SETTLING + COMMANDS):
+            await asyncio.sleep(PAUSE_SECONDS)
             started = time.perf_counter()
             result = await shell.execute("true", session="default", folder=None, timeout_seconds=10)
             walls.append((time.perf_counter() - started) * 1000)

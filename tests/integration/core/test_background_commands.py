@@ -94,3 +94,20 @@ async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
     assert (await reader.shell.check("server")).exit_code is None
     assert (await reader.shell.check("long")).exit_code in (130, 137)
     assert "The run was interrupted while this ran" in tails(world)[-2]
+
+
+async def test_a_message_ends_the_wait_for_a_command_and_is_read_next(
+    world: World, provider: UnsafeProcessProvider
+) -> None:
+    check = calls(("check_command_output", '{"session_name": "build", "wait_seconds": 600}'))
+    world.model.turns = [shell("exec sleep 1000", "build"), check, text("I see")]
+    run_id = await world.say("build it")
+    running = asyncio.ensure_future(execute(run_id, world.deps))
+    async with asyncio.timeout(60):
+        while len(world.model.requests) < 2:
+            await asyncio.sleep(0.02)
+        await world.say("how is it going?", message_ref="2")
+        await running
+    last = tails(world)[-1]
+    assert "[session build, in /workspace: still running]" in last
+    assert "how is it going?" in last

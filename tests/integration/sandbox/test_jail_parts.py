@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.errors import ToolError
-from sandbox.client.sandbox_client import strip_terminal_codes, workspace_relative_path
+from sandbox.client.sandbox_client import workspace_relative_path
+from sandbox.client.screen import render_terminal
 from sandbox.inside import terminal as kept
 from sandbox.inside.files import describe_os_error, open_parent_folder, printable_name, stored_name
 from sandbox.inside.host_connection import CallError
@@ -262,7 +263,7 @@ def test_other_absolute_paths_are_refused(path: str) -> None:
 
 @given(st.text(max_size=200))
 def test_readable_output_has_no_control_characters(text: str) -> None:
-    assert not {letter for letter in strip_terminal_codes(text) if letter < " " and letter not in "\n\t"}
+    assert not {letter for letter in render_terminal(text) if letter < " " and letter not in "\n\t"}
 
 
 def test_words_are_quoted_and_the_filter_knows_this_machine() -> None:

@@ -225,7 +225,7 @@ async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
     started = asyncio.Event()
     ended: list[str] = []
 
-    async def terminate(session: str) -> None:
+    async def terminate(session: str, *, keeps_state: bool = False) -> None:
         ended.append(session)
 
     async def opened() -> Sandbox:
@@ -250,7 +250,8 @@ async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
 async def test_of_two_commands_only_the_cancelled_one_is_killed() -> None:
     running = [
         ShellSession(name="default", command="build", is_running=True, running_seconds=9),
-        ShellSession(name="default-2", command="test", is_running=True, running_seconds=1),
+        ShellSession(name="default#2", command="test", is_running=True, running_seconds=1),
+        ShellSession(name="main", command="x", is_running=True, running_seconds=1),
         ShellSession(name="old", command="deploy", is_running=False, running_seconds=0),
     ]
     sandbox = await MemorySandboxes().open("thread", fence=1)
@@ -264,7 +265,7 @@ async def test_of_two_commands_only_the_cancelled_one_is_killed() -> None:
         await session_of_call(shell, ExecuteParams(command=command, session_name=name))
         for command, name in (("test", None), ("build", None), ("deploy", None), ("x", "main"))
     ]
-    assert found == ["default-2", "default", "", "main"]
+    assert found == ["default#2", "default", "", "main"]
 
 
 class OwnProcess:

@@ -71,7 +71,7 @@ async def test_a_command_that_takes_too_long_goes_on_in_the_background(bench: Be
     assert time.monotonic() - begun < 30
     assert shown == (
         "[session server, in /workspace: still running after 0 s and going on in the background;"
-        " check_command_output(session_name='server') shows how it goes.]"
+        " check_command_output(session_name='server', wait_seconds=...) waits for it.]"
     )
 
 
@@ -120,11 +120,13 @@ async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
     assert await bench.output("list_files") == "[the folder is empty]"
 
 
-async def test_a_busy_session_says_what_to_do(bench: Bench) -> None:
+async def test_a_busy_session_takes_another_command_in_the_same_folder_and_says_what_runs(bench: Bench) -> None:
+    await run(bench, "mkdir a; cd a; A=1")
     await bench.output("execute_command", command="sleep 60", session_name="main", timeout=0)
-    error = await bench.error("execute_command", command="echo x", session_name="main")
-    assert "still running 'sleep 60'" in error
-    assert "terminate it, or use another session" in error
+    assert await run(bench, "echo $A") == (
+        "1\n[of the same session these still run, each with a name for check_command_output: main]\n"
+        "[session main#2, in /workspace/a: exit code 0]"
+    )
 
 
 async def test_commands_without_a_session_never_stand_in_each_others_way(bench: Bench) -> None:
@@ -134,7 +136,6 @@ async def test_commands_without_a_session_never_stand_in_each_others_way(bench: 
     shown = sorted(str(one.result["output"]) for one in outcomes)
     assert [one.outcome for one in outcomes] == ["completed"] * 4
     assert [one[0] for one in shown] == ["0", "1", "2", "3"]
-    assert len({one.split("[session ")[1] for one in shown}) == 4
 
 
 async def test_without_a_session_the_default_one_is_kept(bench: Bench) -> None:
@@ -185,10 +186,52 @@ async def test_terminating_kills_what_the_session_started(bench: Bench) -> None:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     shown = await bench.output("terminate_command", session_name="main")
-    assert shown == "The session main and all that it started were killed."
+    assert shown == "The command of the session main and all that it started were killed."
     while not (await run(bench, count, "eye")).startswith("0"):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
+
+
+async def test_a_killed_command_leaves_its_session_as_it_was(bench: Bench) -> None:
+    await run(bench, "mkdir a; cd a; A=1")
+    await bench.output("execute_command", command="A=2; sleep 60", session_name="main", timeout=0)
+    await bench.output("terminate_command", session_name="main")
+    assert await run(bench, "echo $A") == "1\n[session main, in /workspace/a: exit code 0]"
+
+
+async def test_progress_bars_cost_one_line(bench: Bench) -> None:
+    shown = await run(bench, "for i in $(seq 2000); do printf '\\r%d of 2000' $i; done; echo")
+    first, note, last = shown.split("\n")
+    assert (first, last) == ("2000 of 2000", "[session main, in /workspace: exit code 0]")
+    path = note.removeprefix("[lines that were overwritten are in ").removesuffix("]")
+    assert (await run(bench, f"tr '\\r' '\\n' <{path} | wc -l")).startswith("2001\n")
+
+
+async def test_what_a_command_left_running_is_told_with_its_output(bench: Bench) -> None:
+    first, last = (await run(bench, "sleep 60 &")).split("\n")
+    assert last == "[session main, in /workspace: exit code 0]"
+    assert first == "[the command has left something running]"
+    assert "[what the command has left running prints to /tmp/" in await run(bench, "echo on; sleep 60 &")
+
+
+async def test_a_check_waits_for_the_end_of_the_command(bench: Bench) -> None:
+    await bench.output("execute_command", command="echo go; read x; sleep 1.5; echo $x", session_name="main", timeout=0)
+    waiting = asyncio.ensure_future(bench.output("check_command_output", session_name="main", wait_seconds=600))
+    await asyncio.sleep(0.1)
+    await bench.output("check_command_output", session_name="main", input="done")
+    assert await waiting == "go\ndone\n[session main, in /workspace: exit code 0]"
+    arguments = {"session_name": "main", "wait_seconds": 600, "until": "never printed"}
+    assert (await bench.output("check_command_output", **arguments)).endswith("exit code 0]")
+
+
+@pytest.mark.parametrize("printed", ["ready", "\\033[32mrea\\033[0mdy", "rea'; sleep 0.3; printf 'dy"])
+async def test_a_check_waits_for_a_text(bench: Bench, printed: str) -> None:
+    command = f"read x; printf '{printed}\\n'; sleep 1000"
+    await bench.output("execute_command", command=command, session_name="main", timeout=0)
+    arguments = {"session_name": "main", "wait_seconds": 600, "until": "ready"}
+    shown = await bench.output("check_command_output", **arguments, input="")
+    assert shown == "ready\n[session main, in /workspace: still running]"
+    assert await bench.output("check_command_output", **arguments) == shown
 
 
 @pytest.mark.parametrize("tool", ["check_command_output", "terminate_command"])
