@@ -234,10 +234,13 @@ NOT_THE_END = (
 
 def needs_look(outcome: CallOutcome) -> bool:
     """Whether the model must see the result before it can say that the work is done."""
-    session = command_in_background(outcome.call.name, outcome.call.arguments, outcome.result)
     exit_code = exit_code_of(outcome.call.name, outcome.result)
-    is_running = session is not None and session.is_running
-    return outcome.outcome != "completed" or is_running or exit_code not in (None, 0)
+    return outcome.outcome != "completed" or leaves_command_running(outcome) or exit_code not in (None, 0)
+
+
+def leaves_command_running(outcome: CallOutcome) -> bool:
+    session = command_in_background(outcome.call.name, outcome.call.arguments, outcome.result)
+    return session is not None and session.is_running
 
 
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:

@@ -9,13 +9,9 @@ from core.context.todo_file import TODO_PATH, writes_todo
 from core.domain.errors import AnswerRejected
 from core.domain.messages import Message
 from core.llm.error_mapping import ENDLESS
-from core.loop.calls import CallOutcome
+from core.loop.calls import CallOutcome, leaves_command_running
 
 REPEATS_BEFORE_WARNING = 2
-POLLS_MAX = 20
-"""How often a run may poll without a change. Waiting for a build is not yet a repetition."""
-
-POLLING_TOOLS = frozenset({"check_command_output"})
 TURNS_REMEMBERED = 4
 """The longest cycle of turns that is detected. A repeat of an older turn is allowed, because its result may no
 longer be in the model's context."""
@@ -54,7 +50,7 @@ class RepetitionDetector:
     def is_stuck_after(self, text: str, outcomes: Sequence[CallOutcome]) -> bool:
         """Records a turn. Returns whether the run still repeats itself after the warning.
 
-        The text of a turn counts only if the turn has no calls.
+        The text of a turn counts only if the turn has no calls. Waiting for a command that still runs is no repetition.
         """
         words = _mark(" ".join(text.split()))
         # a plan is no work: all changes of todo.md are the same
@@ -65,11 +61,10 @@ class RepetitionDetector:
             for one in outcomes
         )
         marks = frozenset(map(_mark, done)) or frozenset((words,))
-        is_new = bool(marks.difference(*self._turns))
+        is_new = bool(marks.difference(*self._turns)) or any(map(leaves_command_running, outcomes))
         self._turns.append(marks)
         self._repeats = 0 if is_new else self._repeats + 1
-        is_polling = bool(outcomes) and all(one.call.name in POLLING_TOOLS for one in outcomes)
-        return self._repeats > (POLLS_MAX if is_polling else REPEATS_BEFORE_WARNING)
+        return self._repeats > REPEATS_BEFORE_WARNING
 
 
 class EndlessText:

@@ -1,5 +1,7 @@
 """A run that goes in circles is warned once and then ended, whatever its words."""
 
+import pytest
+
 from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome
@@ -91,8 +93,13 @@ def test_reading_again_what_was_read_long_ago_is_allowed() -> None:
     assert ended_after([*once, *once]) is None
 
 
-def test_waiting_for_a_command_is_given_more_patience_but_not_for_ever() -> None:
-    assert ended_after([("", [outcome("check_command_output")])] * 100) == 22
+@pytest.mark.parametrize("between", [[], [outcome("execute_command", "sleep 1", "[session b, in /: exit code 0]")]])
+def test_waiting_for_a_command_that_runs_is_no_circle(between: list[CallOutcome]) -> None:
+    running = outcome("check_command_output", output="[session a, in /workspace: still running]")
+    ended = outcome("check_command_output", output="[session a, in /workspace: exit code 0]")
+    turns = [("", [one]) for one in [*between, running] * 40]
+    assert ended_after(turns) is None
+    assert ended_after([*turns, *([("", [ended])] * 5)]) == len(turns) + 4
 
 
 def test_a_persons_words_clear_the_count() -> None:
