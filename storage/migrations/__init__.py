@@ -34,7 +34,7 @@ def migrate_connection(connection: Connection) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
     config = _config()
     config.attributes["connection"] = connection
-    refuse_newer(_revision(connection))
+    refuse_unknown(_revision(connection))
     command.upgrade(config, "head")
 
 
@@ -50,7 +50,7 @@ def move_connection(connection: Connection, revision: str) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
     config, current = _config(), _revision(connection)
     config.attributes["connection"] = connection
-    refuse_newer(current)
+    refuse_unknown(current)
     if revision not in (known := _known_revisions()):
         raise ConfigurationError(f"There is no revision {revision}; this version knows {known[0]} to {known[-1]}.")
     if current is None or current <= revision:
@@ -63,11 +63,16 @@ def move_connection(connection: Connection, revision: str) -> None:
     command.downgrade(config, revision)
 
 
-def refuse_newer(revision: str | None) -> None:
+def refuse_unknown(revision: str | None) -> None:
     """Raises ConfigurationError if this version of the program does not know the revision."""
     if revision is None or revision == HEAD:
         return
-    if revision not in _known_revisions():
+    known = _known_revisions()
+    if revision < known[0]:
+        raise ConfigurationError(
+            f"The database is older than the first release (revision {revision}), and this version cannot upgrade it."
+        )
+    if revision not in known:
         raise ConfigurationError(
             f"The database was made by a newer version of Threadhand (revision {revision}); update the program, or go"
             f" back with `threadhand migrate --to {HEAD}` of the newer version."

@@ -12,7 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.failpoints import Failpoint
-from storage.migrations import migrate_connection, move_connection, needs_migration, refuse_newer
+from storage.migrations import migrate_connection, move_connection, needs_migration, refuse_unknown
 from storage.sql.statements import CompiledStatement
 
 ResultT = TypeVar("ResultT")
@@ -180,13 +180,13 @@ def _make_folder(folder: Path) -> None:
 
 
 def _connect(url: URL) -> Database:
-    """Imports only the driver that the URL needs. Raises ConfigurationError for a file of a newer version without
-    touching it."""
+    """Imports only the driver that the URL needs. Raises ConfigurationError for a file of a version that this
+    one does not know, without touching it."""
     if url.get_backend_name() == "sqlite":
         from storage.sql.sqlite import SqliteDatabase
         from storage.sql.sqlite_file import check_file
 
-        refuse_newer(check_file(str(url.database)))
+        refuse_unknown(check_file(str(url.database)))
         # Conversations are private to this user; SQLite gives its journal files the mode of the database file.
         # If the file cannot be created, opening it reports why.
         with suppress(OSError):

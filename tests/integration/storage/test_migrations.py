@@ -84,13 +84,20 @@ async def test_programs_that_start_at_once_migrate_once(new_url: str) -> None:
             await database.close()
 
 
-async def test_a_database_of_a_newer_version_is_refused_and_left_alone(new_url: str) -> None:
+@pytest.mark.parametrize(
+    ("revision", "reason"),
+    [
+        ("9999", r"newer version of Threadhand \(revision 9999\)"),
+        ("0020", r"older than the first release \(revision 0020\)"),
+    ],
+)
+async def test_a_database_of_an_unknown_version_is_refused(new_url: str, revision: str, reason: str) -> None:
     database = await open_database(new_url)
-    newer = text("UPDATE alembic_version SET version_num = '9999'")
-    await database.write(TEST, lambda c: c.execute(newer).close())
+    unknown = text("UPDATE alembic_version SET version_num = :revision")
+    await database.write(TEST, lambda c: c.execute(unknown, {"revision": revision}).close())
     await database.close()
 
-    with pytest.raises(ConfigurationError, match=r"newer version of Threadhand \(revision 9999\)"):
+    with pytest.raises(ConfigurationError, match=reason):
         await open_database(new_url)
 
 

@@ -15,8 +15,6 @@ from storage.sql.database import migrate, open_database
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores, asking, deciding, stores_over, told
 from tests.integration.storage.test_migrations_with_rows import Rows, connected, revisions, rows
 
-KNOWS_APPROVALS = "0003"
-"""In older schemas a run that waits for an approval cannot be told from one that has asked a question."""
 DEPLOY = CallToApprove(index=0, tool="deploy", headline="Deploy the site", arguments={"name": "x"})
 
 
@@ -41,7 +39,7 @@ class LiveWork:
         await stores.finish(self.undelivered, replace(COMPLETED, deliveries=(answer,)))
         await stores.silence("w1")
 
-    async def finish(self, *, with_approval: bool) -> None:
+    async def finish(self) -> None:
         """Does what is left of all of it, as a new worker and a new bot do."""
         stores = self.stores
         await stores.claims.heartbeat("w2")
@@ -63,14 +61,13 @@ class LiveWork:
         assert rendering is not None
         (answer,) = await stores.deliveries.plan(rendering, [])
         assert (answer.state, answer.body["text"]) == ("pending", "The answer.")
-        if with_approval:
-            asked = await stores.asks.ask_of_run(self.waiting.run_id)
-            assert asked is not None
-            assert (asked.kind, asked.state) == ("approval", "open")
-            click = Accept(ask_id=asked.ask_id)
-            receipt = await self._said("waiting", APPROVE_ONCE, kind="answer", decision=click)
-            assert receipt.run_id == self.waiting.run_id
-            assert await stores.claims.claim(self.waiting.run_id, "w2") is not None
+        asked = await stores.asks.ask_of_run(self.waiting.run_id)
+        assert asked is not None
+        assert (asked.kind, asked.state) == ("approval", "open")
+        click = Accept(ask_id=asked.ask_id)
+        receipt = await self._said("waiting", APPROVE_ONCE, kind="answer", decision=click)
+        assert receipt.run_id == self.waiting.run_id
+        assert await stores.claims.claim(self.waiting.run_id, "w2") is not None
 
     async def _said(
         self, thread: str, words: str = "hello", *, kind: InputKind = "message", decision: Decision | None = None
@@ -116,7 +113,7 @@ async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, 
     try:
         assert_kept(there, await database.read(rows))
         work.stores = stores_over(database)
-        await work.finish(with_approval=revision >= KNOWS_APPROVALS)
+        await work.finish()
     finally:
         await database.close()
     assert await revision_of(new_url) == HEAD
@@ -145,6 +142,6 @@ async def test_a_database_in_use_does_not_go_back(new_url: str) -> None:
 async def test_only_a_known_revision_is_gone_to(tmp_path: Path, revision: str) -> None:
     url = f"sqlite:///{tmp_path}/known.db"
     await migrate(url)
-    with pytest.raises(ConfigurationError, match="this version knows 0001 to"):
+    with pytest.raises(ConfigurationError, match="this version knows 0021 to"):
         await migrate(url, revision=revision)
     assert await revision_of(url) == HEAD
