@@ -32,7 +32,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.tasks import cancel, spawn, wait_for_first
-from core.tools.shell import ExecuteParams, session_of_call
+from core.tools.shell import CheckParams, ExecuteParams, session_of_call
 from core.tools.tool import PreparedCall, ToolContext, ToolSet, prepare_call
 
 log = logging.getLogger(__name__)
@@ -268,15 +268,16 @@ async def _report(session: ServerSession, activities: asyncio.Queue[str], title:
 
 
 async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
-    """Kills the shell session in which a cancelled command runs. Other tools end by themselves."""
+    """Kills the cancelled command. Other tools end by themselves, and so does a wait for a command."""
     place, _, name = prepared.subject.partition("/")
-    if place == "shell" and name and prepared.tool.effect == "acts":
+    is_wait = isinstance(prepared.params, CheckParams)
+    if place == "shell" and name and prepared.tool.effect == "acts" and not is_wait:
         with suppress(ToolError, AgentError):
             shell = (await context.sandbox()).shell
             if isinstance(prepared.params, ExecuteParams):  # it may have found its session busy
                 name = await session_of_call(shell, prepared.params)
             if name:
-                await shell.terminate(name)
+                await shell.terminate(name, keeps_state=True)
 
 
 def _listed(offered: ToolSet) -> list[types.Tool]:

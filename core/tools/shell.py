@@ -82,24 +82,26 @@ async def execute_and_watch(
     first_seconds = min(wait_seconds, LOOK_SECONDS)
     shown = await shell.execute(command, session=session, folder=folder, timeout_seconds=first_seconds)
     if shown.exit_code is None and wait_seconds > first_seconds:
-        shown = await _watch_command(shell, shown.session, context, end, LOOK_SECONDS)
+        shown = await _watch_command(shell, shown.session, context, end)
     return shown
 
 
 async def _watch_command(
-    shell: Shell, session: str, context: ToolContext, end: float, look_seconds: float, until: str = ""
+    shell: Shell, session: str, context: ToolContext, end: float, *, until: str = "", hears_people: bool = False
 ) -> CommandOutput:
-    """Waits for a command until the monotonic time `end`, or until it has printed the text `until`. If `look_seconds`
-    is HEAR_SECONDS, also until people have written. Passes on the last line of the output."""
+    """Waits for a command until the monotonic time `end`, or until it has printed the text `until`, or with
+    `hears_people` until people have written. Passes on the last line of the output."""
+    look_seconds = HEAR_SECONDS if hears_people else LOOK_SECONDS
     while (left := end - time.monotonic()) > 0:
         glance = await shell.check(
             session, timeout_seconds=min(left, look_seconds), until=until, end_bytes=OUTPUT_END_BYTES
         )
+        # colours may have hidden the text from the sandbox
         if glance.exit_code is not None or glance.is_found or (until and until in glance.output):
             break
         if context.emit is not None:
             context.emit(ToolProgressed(line=glance.output.rstrip().rpartition("\n")[2]))
-        if look_seconds == HEAR_SECONDS and await context.has_unread():
+        if hears_people and await context.has_unread():
             break
     return await shell.check(session)
 
@@ -147,7 +149,7 @@ async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
         await shell.type_text(params.session_name, params.input if is_control else f"{params.input}\n")
     seconds = params.wait_seconds or (0 if params.input is None else INPUT_SECONDS)
     end = time.monotonic() + seconds
-    shown = await _watch_command(shell, params.session_name, context, end, HEAR_SECONDS, params.until)
+    shown = await _watch_command(shell, params.session_name, context, end, until=params.until, hears_people=True)
     hint = "still running" if shown.exit_code is None else ""
     if params.kill_session:
         await shell.terminate(params.session_name, keeps_state=True)

@@ -25,7 +25,7 @@ SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
 CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # this output is discarded
 DRAINED_PIECES = 16  # read at once when a command ends
 STATE_BYTES_MAX = 1024 * 1024
-NOT_SAVED = "\n[the session keeps its folder and variables from before: those of this command exceed 1 MB]\n"
+NOT_SAVED = b"\n[the folder and variables of the session are those from before this command]\n"
 
 # The state is loaded before aliases are expanded, because the bodies of saved functions contain the expansion already.
 # bash gives HOME, PATH and others a value of its own, which the state must be able to lack. Job control (-m) puts each
@@ -45,6 +45,7 @@ threadhand_save() {{
   builtin return "${{1-0}}"
 }}
 builtin unset -v HOME PATH TERM OLDPWD LANG "${{!LC_@}}"
+[[ -r {path}.state ]] || exit 1
 . {path}.state >/dev/null 2>&1
 builtin export {variable}={mark}
 builtin set -m
@@ -191,13 +192,13 @@ class Command:
         self.output.close()
 
     def _end(self, exit_code: int) -> None:
-        self._take_state()
         piece = b"-"
         for _ in range(DRAINED_PIECES):
             piece = self.terminal.read()
             if not piece:
                 break
             self.output.add(piece)
+        self._take_state()
         self.terminal.drop_inputs()
         self.exit_code = self._shell.state.exit_code = exit_code
         if piece == b"":
@@ -208,15 +209,14 @@ class Command:
         self._shell.delete_files()
 
     def _take_state(self) -> None:
-        """Takes over the state that bash has saved. Without one, as after SIGKILL or `exec`, the session keeps what it
-        had."""
-        saved = read_file(f"{self._shell.path}.saved")
-        text, mark, folder = saved.rpartition(FOLDER_LINE)
-        if len(saved) > STATE_BYTES_MAX:
-            self.output.add(NOT_SAVED.encode())
-        elif mark and folder.endswith(b"\n"):
+        """Takes over the state that bash has saved. After SIGKILL or `exec`, or if the state is too large or the disk
+        full, the session keeps what it had."""
+        text, mark, folder = read_file(f"{self._shell.path}.saved").rpartition(FOLDER_LINE)
+        if mark and folder.endswith(b"\n"):
             self._shell.state.text = text
             self._shell.state.folder = self._folder = os.fsdecode(folder[:-1])
+        else:
+            self.output.add(NOT_SAVED)
 
     def _read(self) -> None:
         taken = 0
@@ -253,11 +253,12 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def read_file(path: str) -> bytes:
-    """Returns at most STATE_BYTES_MAX + 1 bytes of a file, or nothing if there is no regular file."""
+    """Returns the content of a regular file of at most STATE_BYTES_MAX bytes, otherwise nothing."""
     try:
         # a command may have put anything there, even a pipe that never ends
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
-            return file.read(STATE_BYTES_MAX + 1) or b""
+            content = file.read(STATE_BYTES_MAX + 1) or b""
     except OSError:
         return b""
+    return content if len(content) <= STATE_BYTES_MAX else b""

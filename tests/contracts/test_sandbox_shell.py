@@ -14,6 +14,9 @@ from tests.integration.sandbox.providers import ENDED, content, pieces, run
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+NOT_SAVED = "\n[the folder and variables of the session are those from before this command]\n"
+
+
 def some_seconds() -> str:
     """A long sleep that no other test has, so that its process can be told from theirs."""
     return str(100_000 + secrets.randbelow(900_000))
@@ -57,7 +60,7 @@ async def until_none(sandbox: Sandbox, word: str) -> None:
         ("echo '$HOME `id`' \"a!!b\"", "$HOME `id` a!!b\n", 0),
         ("echo a \\", "a\n", 0),
         ("trap 'echo bye' EXIT; exit 6", "bye\n", 6),
-        ("exec true", "", 0),
+        ("exec true", NOT_SAVED, 0),
         ("read -t 0.01 x; [ $? -gt 128 ] && tty >/dev/null && : </dev/tty && echo terminal", "terminal\n", 0),
         ("! true", "", 1),
     ],
