@@ -32,7 +32,7 @@ ASSUMED = "assumed, because the model is unknown"
 _UNKNOWN = ContextLimit(window=41_000, reserved=10_000, source=ASSUMED)
 _FAMILIES = {
     "gpt-3\\.5": (16_385, 4_096),
-    "gpt-4(-0613|-0314)?$": (8_192, 2_048),
+    "gpt-4$": (8_192, 2_048),
     "sonnet|claude": (200_000, 64_000),
     "gpt": (128_000, 28_000),
     "gemini": (1_000_000, 300_000),
