@@ -30,16 +30,13 @@ INPUT_SECONDS = 1.0
 
 
 class ExecuteParams(BaseModel):
-    """Run a shell command in the sandbox and get its output and exit code. Each command runs in a fresh bash, which
-    starts with the folder, variables and functions of its session and saves them when it ends or exits. Options such
-    as set -e are not kept. A command that takes longer than the timeout goes on in the background; you are told when
-    it ends, and check_command_output waits for it."""
+    """Run a shell command in the sandbox and get its output and exit code. Sessions keep folder, variables and
+    functions, but not options such as set -e. After the timeout a command goes on in the background, and
+    you are told when it ends."""
 
     command: str = Field(min_length=1, description="The command, as bash reads it.")
     folder: str | None = Field(default=None, description="Folder to change to first, relative to /workspace.")
-    session_name: str | None = Field(
-        default=None, max_length=64, description="The session to run in, made on first use; `default` if not given."
-    )
+    session_name: str | None = Field(default=None, max_length=64, description="The session, made on first use.")
     blocking: bool = Field(default=False, description="Wait longer: 60 seconds where no timeout is given.")
     timeout: int | None = Field(
         default=None,
@@ -120,25 +117,21 @@ async def session_of_call(shell: Shell, params: ExecuteParams) -> str:
 
 
 class CheckParams(BaseModel):
-    """See the output so far of the newest command of a session, and its exit code if it has ended. To wait for it, give
-    wait_seconds instead of looking again and again. With input a program that waits for an answer is given one first.
-    """
+    """See the output so far of a session's newest command, and its exit code if it has ended. Use wait_seconds instead
+    of polling."""
 
-    session_name: str = Field(description="The session, or the name that the result of the command gave.")
+    session_name: str = Field(description="The session.")
     wait_seconds: int = Field(
-        default=0,
-        ge=0,
-        le=BLOCKING_SECONDS_MAX,
-        description="Wait so long, but only until the command ends, prints `until`, or people write.",
+        default=0, ge=0, le=BLOCKING_SECONDS_MAX, description="Wait for its end, for `until`, or for people to write."
     )
-    until: str = Field(default="", max_length=1000, description="A text to wait for, such as `listening on`.")
+    until: str = Field(default="", max_length=1000, description="A text to wait for.")
     input: str | None = Field(
         default=None,
         max_length=INPUT_CHARACTERS_MAX,
-        description="What to type for the running program. Enter is pressed after it, unless it ends in a control"
+        description="What to type first for the running program. Enter is pressed after it, unless it ends in a control"
         " character such as \\u0004 (Ctrl-D).",
     )
-    kill_session: bool = Field(default=False, description="Kill the command afterwards.")
+    kill_session: bool = Field(default=False, description="Kill it afterwards.")
 
 
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
@@ -158,10 +151,9 @@ async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
 
 
 class TerminateParams(BaseModel):
-    """Kill the command of a session, with everything that commands of this name have left running. The session keeps
-    its folder and variables."""
+    """Kill a session's command and all it started."""
 
-    session_name: str = Field(description="The session, or the name that the result of the command gave.")
+    session_name: str = Field(description="The session.")
 
 
 async def run_terminate(params: TerminateParams, context: ToolContext) -> str:

@@ -59,7 +59,7 @@ async def until_none(sandbox: Sandbox, word: str) -> None:
         ("set -x; exit 5", "+++ exit 5\n", 5),
         ("echo '$HOME `id`' \"a!!b\"", "$HOME `id` a!!b\n", 0),
         ("echo a \\", "a\n", 0),
-        ("trap 'echo bye' EXIT; exit 6", "bye\n", 6),
+        ("trap 'echo bye' EXIT; exit 6", f"bye\n{NOT_SAVED}", 6),
         ("exec true", NOT_SAVED, 0),
         ("read -t 0.01 x; [ $? -gt 128 ] && tty >/dev/null && : </dev/tty && echo terminal", "terminal\n", 0),
         ("! true", "", 1),

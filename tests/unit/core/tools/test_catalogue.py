@@ -22,7 +22,7 @@ PARAMETERS = {
     "no_reply": "",
     "expand_message": "message_id* page=1",
     "execute_command": "command* folder session_name blocking timeout",
-    "check_command_output": "session_name* input kill_session",
+    "check_command_output": "session_name* wait_seconds=0 until input kill_session",
     "terminate_command": "session_name*",
     "list_commands": "",
     "create_file": "file_path* file_contents* permissions=644",
