@@ -31,18 +31,18 @@ INPUT_SECONDS = 1.0
 
 class ExecuteParams(BaseModel):
     """Run a shell command in the sandbox and get its output and exit code. Sessions keep folder, variables and
-    functions, but not options such as set -e. After the timeout a command goes on in the background, and
-    you are told when it ends."""
+    functions, but not options such as set -e. After the timeout a command goes on in the background, and you are told
+    when it ends."""
 
-    command: str = Field(min_length=1, description="The command, as bash reads it.")
+    command: str = Field(min_length=1)
     folder: str | None = Field(default=None, description="Folder to change to first, relative to /workspace.")
     session_name: str | None = Field(default=None, max_length=64, description="The session, made on first use.")
-    blocking: bool = Field(default=False, description="Wait longer: 60 seconds where no timeout is given.")
+    blocking: bool = Field(default=False, description="Wait 60 seconds if there is no timeout.")
     timeout: int | None = Field(
         default=None,
         ge=0,
         le=BLOCKING_SECONDS_MAX,
-        description="Seconds to wait for the end, 10 if not given. 0 for servers and other programs that do not end.",
+        description="Seconds to wait for the end, 10 if not given. 0 for servers.",
     )
 
     @property
