@@ -93,6 +93,7 @@ def test_every_bad_value_gets_one_sentence() -> None:
         ("BUDGET_RUN_USD", "much", "it must be a number"),
         ("BUDGET_RUN_USD", "inf", "it must be a finite number"),
         ("APPROVAL_HOURS", "0", "it must be greater than 0"),
+        ("TIME_ZONE", "Mars/One", "there is no time zone Mars/One; write one like Europe/Helsinki"),
     ],
 )
 def test_a_reason_is_in_plain_words(name: str, value: str, reason: str) -> None:
