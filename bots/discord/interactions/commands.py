@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from importlib import resources
-from typing import Literal, cast
+from inspect import Parameter, Signature
+from typing import Literal, NamedTuple, cast
 
 import discord
 import yaml
@@ -13,62 +14,11 @@ from discord import app_commands
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.rest.client import RestClient
 from bots.inbound.actions import CommandName
+from bots.inbound.commands.admin import ENTRIES_SHOWN, ENTRIES_SHOWN_MAX
 from core.domain.errors import SurfaceRefused
-
-PERSON_NAME_MAX = 64
-AUDIT_ENTRIES_MAX = 30
-AGENT_VERSION_MAX = 999_999
-AdminCommand = app_commands.Command[app_commands.Group, ..., None]
-
-
-def build_admin_commands(interactions: InteractionHandler) -> tuple[AdminCommand, ...]:
-    """Builds the commands `budget`, `pair`, `unpair`, `who`, `audit` and `mcp`."""
-
-    @app_commands.describe(code="The code that the person was given")
-    async def pair(interaction: AnyInteraction, code: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
-        await interactions.on_command(interaction, "pair", argument=code)
-
-    @app_commands.describe(name="The name or the id of the person")
-    async def unpair(interaction: AnyInteraction, name: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
-        await interactions.on_command(interaction, "unpair", argument=name)
-
-    async def who(interaction: AnyInteraction) -> None:
-        await interactions.on_command(interaction, "who")
-
-    @app_commands.describe(count="How many entries")
-    async def audit(interaction: AnyInteraction, count: app_commands.Range[int, 1, AUDIT_ENTRIES_MAX] = 10) -> None:
-        await interactions.on_command(interaction, "audit", argument=str(count))
-
-    @app_commands.describe(server="The name of the tool server")
-    async def mcp(interaction: AnyInteraction, server: app_commands.Range[str, 1, PERSON_NAME_MAX]) -> None:
-        await interactions.on_command(interaction, "mcp", argument=f"connect {server}")
-
-    @app_commands.describe(
-        scope="What the limit is for; leave it empty to see all limits",
-        limit="US dollars (5), tokens (2000000 tokens), none, or default",
-    )
-    async def budget(
-        interaction: AnyInteraction,
-        scope: Literal["run", "person", "app", "channel", "workspace"] | None = None,
-        limit: app_commands.Range[str, 1, PERSON_NAME_MAX] | None = None,
-    ) -> None:
-        argument = f"{scope or ''} {limit or ''}".strip()
-        await interactions.on_command(interaction, "budget", argument=argument)
-
-    return (
-        app_commands.Command(name="budget", description="What runs may cost here; admins change it", callback=budget),
-        app_commands.Command(name="pair", description="Admins: let someone write to the agent", callback=pair),
-        app_commands.Command(name="unpair", description="Admins: take that back", callback=unpair),
-        app_commands.Command(name="who", description="Admins: who may talk to the agent", callback=who),
-        app_commands.Command(name="audit", description="Admins: who did what here", callback=audit),
-        app_commands.Command(name="mcp", description="Admins: agree to the use of a tool server", callback=mcp),
-    )
-
 
 log = logging.getLogger(__name__)
 
-PROMPT_MAX = 6000
-NAME_MAX = 200
 ATTACHMENTS_MAX = 10
 LOCALES = (
     discord.Locale.german,
@@ -79,14 +29,150 @@ LOCALES = (
     discord.Locale.chinese,
 )
 """The languages of translations.yaml, in its order."""
-Choices = list[app_commands.Choice[str]]
-SIMPLE_COMMANDS: dict[CommandName, str] = {
-    "stop": "Stop what the agent is doing in this thread",
-    "status": "What the agent is doing in this thread",
-    "usage": "Tokens and cost of this thread",
-    "new": "Start over: the next message here begins a new conversation",
-    "help": "What the agent can do and how to ask for it",
-}
+NAME = app_commands.Range[str, 1, 64]
+LINE = app_commands.Range[str, 1, 200]
+PROMPT = app_commands.Range[str, 1, 6000]
+VERSION = app_commands.Range[int, 1, 999_999]
+_REQUIRED = Parameter.empty
+SlashCommand = app_commands.Command[app_commands.Group, ..., None]
+
+
+class Option(NamedTuple):
+    """An option of a slash command. `kind` is an annotation as discord.py reads it. With `suggests`, values are offered
+    while the person types."""
+
+    name: str
+    description: str
+    kind: object = str
+    default: object = _REQUIRED
+    suggests: bool = False
+
+
+class Row(NamedTuple):
+    """A slash command. Its words in chat are `prefix` and the options that differ from their defaults, in order."""
+
+    name: CommandName | Literal["run"]
+    description: str
+    options: tuple[Option, ...] = ()
+    prefix: str = ""
+
+
+RUN = Row(
+    "run",
+    "Give the agent a task",
+    (
+        Option("prompt", "What the agent should do", PROMPT),
+        Option("agent", "Which agent does it", default=None, suggests=True),
+        Option("attachment", "A file to work with", discord.Attachment, None),
+        *(
+            Option(f"attachment{number}", "Another file", discord.Attachment, None)
+            for number in range(2, ATTACHMENTS_MAX + 1)
+        ),
+    ),
+)
+AGENT_COMMANDS = (
+    RUN,
+    Row(
+        "use",
+        "Choose the agent for this thread",
+        (Option("name", "The agent for this thread; leave it empty to list the agents", default=None, suggests=True),),
+    ),
+    Row(
+        "knowledge",
+        "Files that the agent knows here",
+        (
+            Option("action", "What to do", Literal["add", "list", "remove"]),
+            Option("file", "The file to add", discord.Attachment, None),
+            Option("name", "The name of the file to remove", LINE, None, suggests=True),
+        ),
+    ),
+    Row(
+        "plan",
+        "The plan that the agent works on here",
+        (
+            Option("action", "What to do", Literal["show", "add", "remove", "skip", "stop"]),
+            Option("step", "The text of the step to add, or the number of an existing step", LINE, None),
+        ),
+    ),
+    Row(
+        "follow",
+        "Which messages here the agent takes up",
+        (
+            Option(
+                "mode",
+                "Read one person, everybody, only mentions, or nothing until the next mention",
+                Literal["default", "follow", "mention", "quiet"],
+            ),
+            Option("place", "This thread, or the whole channel (admins)", Literal["thread", "channel"], "thread"),
+        ),
+    ),
+    Row(
+        "agents",
+        "The versions of an agent, what changed, and the way back",
+        (
+            Option(
+                "action",
+                "What to do; rollback and reset are for admins",
+                Literal["versions", "compare", "rollback", "reset"],
+            ),
+            Option("name", "The agent", NAME, suggests=True),
+            Option("version", "The number of a version", VERSION, None),
+            Option("other", "The number of the version to compare it with", VERSION, None),
+        ),
+    ),
+    Row(
+        "budget",
+        "What runs may cost here; admins change it",
+        (
+            Option(
+                "scope",
+                "What the limit is for; leave it empty to see all limits",
+                Literal["run", "person", "app", "channel", "workspace"],
+                None,
+            ),
+            Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default", NAME, None),
+        ),
+    ),
+    Row(
+        "pair", "Admins: let someone write to the agent", (Option("code", "The code that the person was given", NAME),)
+    ),
+    Row("unpair", "Admins: take that back", (Option("name", "The name or the id of the person", NAME),)),
+    Row("who", "Admins: who may talk to the agent"),
+    Row(
+        "audit",
+        "Admins: who did what here",
+        (Option("count", "How many entries", app_commands.Range[int, 1, ENTRIES_SHOWN_MAX], ENTRIES_SHOWN),),
+    ),
+    Row(
+        "mcp",
+        "Admins: agree to the use of a tool server",
+        (Option("server", "The name of the tool server", NAME),),
+        prefix="connect",
+    ),
+)
+"""The commands of the group `/agent`."""
+COMMANDS = (
+    Row("stop", "Stop what the agent is doing in this thread"),
+    Row("status", "What the agent is doing in this thread"),
+    Row("usage", "Tokens and cost of this thread"),
+    Row("new", "Start over: the next message here begins a new conversation"),
+    Row("help", "What the agent can do and how to ask for it"),
+    Row(
+        "files",
+        "The files in this thread's workspace",
+        (Option("path", "A file to post here, or a folder to list", LINE, None, suggests=True),),
+    ),
+    Row(
+        "forget",
+        "Delete this conversation and its workspace",
+        (
+            Option(
+                "what", "This conversation, or what is stored about you", Literal["conversation", "me"], "conversation"
+            ),
+            Option("sure", "Delete it now, for good", bool, default=False),
+        ),
+    ),
+)
 
 
 class CommandTree(app_commands.CommandTree[discord.Client]):
@@ -115,180 +201,52 @@ def build_command_tree(client: discord.Client, interactions: InteractionHandler)
         fallback_to_global=True,
     )
     agent = app_commands.Group(name="agent", description="Work with the agent")
-    agent.add_command(_run(interactions))
-    agent.add_command(_use(interactions))
-    agent.add_command(_knowledge(interactions))
-    agent.add_command(_plan(interactions))
-    agent.add_command(_follow(interactions))
-    agent.add_command(_agents(interactions))
-    for command in build_admin_commands(interactions):
-        agent.add_command(command)
+    for row in AGENT_COMMANDS:
+        agent.add_command(_build_command(interactions, row))
     tree.add_command(agent)
-    for name, description in SIMPLE_COMMANDS.items():
-        tree.add_command(_plain(interactions, name, description))
-    tree.add_command(_files(interactions))
-    tree.add_command(_forget(interactions))
-    tree.add_command(_ask_about(interactions))
+    for row in COMMANDS:
+        tree.add_command(_build_command(interactions, row))
+    tree.add_command(app_commands.ContextMenu(name="Ask Threadhand", callback=interactions.open_request_form))
     return tree
 
 
-def _ask_about(interactions: InteractionHandler) -> app_commands.ContextMenu:
-    """Returns the entry in the menu of every message."""
+def _build_command(interactions: InteractionHandler, row: Row) -> SlashCommand:
+    async def call(interaction: AnyInteraction, **given: object) -> None:
+        files = [value for value in given.values() if isinstance(value, discord.Attachment)]
+        if row.name == "run":
+            await interactions.on_run_command(
+                interaction, str(given["prompt"]), files, cast("str | None", given["agent"])
+            )
+            return
+        values = [given[option.name] for option in row.options if given[option.name] != option.default]
+        words = ["yes" if value is True else str(value) for value in values if value not in files]
+        argument = " ".join([row.prefix, *words]).strip()
+        await interactions.on_command(interaction, row.name, argument=argument, files=files)
 
-    async def ask_about(interaction: AnyInteraction, message: discord.Message) -> None:
-        await interactions.open_request_form(interaction, message)
-
-    return app_commands.ContextMenu(name="Ask Threadhand", callback=ask_about)
-
-
-def _run(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    files = [f"attachment{number}" for number in range(2, ATTACHMENTS_MAX + 1)]
-
-    @app_commands.autocomplete(agent=_suggesting(interactions, "use"))
-    @app_commands.describe(
-        prompt="What the agent should do",
-        agent="Which agent does it",
-        attachment="A file to work with",
-        **dict.fromkeys(files, "Another file"),
+    # discord.py reads the options from the signature
+    call.__signature__ = Signature(
+        [
+            Parameter("interaction", Parameter.POSITIONAL_OR_KEYWORD),
+            *(
+                Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=option.kind)
+                for option in row.options
+            ),
+        ]
     )
-    async def run(
-        interaction: AnyInteraction,
-        prompt: app_commands.Range[str, 1, PROMPT_MAX],
-        agent: str | None = None,
-        attachment: discord.Attachment | None = None,
-        attachment2: discord.Attachment | None = None,
-        attachment3: discord.Attachment | None = None,
-        attachment4: discord.Attachment | None = None,
-        attachment5: discord.Attachment | None = None,
-        attachment6: discord.Attachment | None = None,
-        attachment7: discord.Attachment | None = None,
-        attachment8: discord.Attachment | None = None,
-        attachment9: discord.Attachment | None = None,
-        attachment10: discord.Attachment | None = None,
-    ) -> None:
-        first = (attachment, attachment2, attachment3, attachment4, attachment5)
-        last = (attachment6, attachment7, attachment8, attachment9, attachment10)
-        given = [one for one in (*first, *last) if one is not None]
-        await interactions.on_run_command(interaction, prompt, given, agent)
-
-    return app_commands.Command(name="run", description="Give the agent a task", callback=run)
-
-
-def _use(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.autocomplete(name=_suggesting(interactions, "use"))
-    @app_commands.describe(name="The agent for this thread; leave it empty to list the agents")
-    async def use(interaction: AnyInteraction, name: str | None = None) -> None:
-        await interactions.on_command(interaction, "use", argument=name or "")
-
-    return app_commands.Command(name="use", description="Choose the agent for this thread", callback=use)
-
-
-def _forget(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(what="This conversation, or what is stored about you", sure="Delete it now, for good")
-    async def forget(
-        interaction: AnyInteraction, what: Literal["conversation", "me"] = "conversation", sure: bool = False
-    ) -> None:
-        argument = f"{'me' if what == 'me' else ''} {'yes' if sure else ''}".strip()
-        await interactions.on_command(interaction, "forget", argument=argument)
-
+    suggestions = {option.name: _suggest(interactions, row.name) for option in row.options if option.suggests}
+    described = app_commands.describe(**{option.name: option.description for option in row.options})(call)
     return app_commands.Command(
-        name="forget", description="Delete this conversation and its workspace", callback=forget
+        name=row.name, description=row.description, callback=app_commands.autocomplete(**suggestions)(described)
     )
 
 
-def _suggesting(
-    interactions: InteractionHandler, name: CommandName
-) -> Callable[[AnyInteraction, str], Coroutine[object, object, Choices]]:
-    """Returns a callback that offers the values which fit what was typed in the option of the command `name`."""
-
-    async def suggest(interaction: AnyInteraction, typed: str) -> Choices:
-        return await interactions.suggest(interaction, name, typed)
+def _suggest(
+    interactions: InteractionHandler, name: CommandName | Literal["run"]
+) -> Callable[[AnyInteraction, str], Coroutine[object, object, list[app_commands.Choice[str]]]]:
+    async def suggest(interaction: AnyInteraction, typed: str) -> list[app_commands.Choice[str]]:
+        return await interactions.suggest(interaction, "use" if name == "run" else name, typed)
 
     return suggest
-
-
-def _files(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.autocomplete(path=_suggesting(interactions, "files"))
-    @app_commands.describe(path="A file to post here, or a folder to list")
-    async def files(interaction: AnyInteraction, path: app_commands.Range[str, 1, NAME_MAX] | None = None) -> None:
-        await interactions.on_command(interaction, "files", argument=path or "")
-
-    return app_commands.Command(name="files", description="The files in this thread's workspace", callback=files)
-
-
-def _knowledge(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.autocomplete(name=_suggesting(interactions, "knowledge"))
-    @app_commands.describe(action="What to do", file="The file to add", name="The name of the file to remove")
-    async def knowledge(
-        interaction: AnyInteraction,
-        action: Literal["add", "list", "remove"],
-        file: discord.Attachment | None = None,
-        name: app_commands.Range[str, 1, NAME_MAX] | None = None,
-    ) -> None:
-        argument = f"{action} {name or ''}".strip()
-        await interactions.on_command(interaction, "knowledge", argument=argument, file=file)
-
-    return app_commands.Command(name="knowledge", description="Files that the agent knows here", callback=knowledge)
-
-
-def _agents(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.autocomplete(name=_suggesting(interactions, "agents"))
-    @app_commands.describe(
-        action="What to do; rollback and reset are for admins",
-        name="The agent",
-        version="The number of a version",
-        other="The number of the version to compare it with",
-    )
-    async def agents(
-        interaction: AnyInteraction,
-        action: Literal["versions", "compare", "rollback", "reset"],
-        name: app_commands.Range[str, 1, PERSON_NAME_MAX],
-        version: app_commands.Range[int, 1, AGENT_VERSION_MAX] | None = None,
-        other: app_commands.Range[int, 1, AGENT_VERSION_MAX] | None = None,
-    ) -> None:
-        argument = f"{action} {name} {version or ''} {other or ''}".strip()
-        await interactions.on_command(interaction, "agents", argument=argument)
-
-    return app_commands.Command(
-        name="agents", description="The versions of an agent, what changed, and the way back", callback=agents
-    )
-
-
-def _plan(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(action="What to do", step="The text of the step to add, or the number of an existing step")
-    async def plan(
-        interaction: AnyInteraction,
-        action: Literal["show", "add", "remove", "skip", "stop"],
-        step: app_commands.Range[str, 1, NAME_MAX] | None = None,
-    ) -> None:
-        await interactions.on_command(interaction, "plan", argument=f"{action} {step or ''}".strip())
-
-    return app_commands.Command(name="plan", description="The plan that the agent works on here", callback=plan)
-
-
-def _follow(interactions: InteractionHandler) -> "app_commands.Command[app_commands.Group, ..., None]":
-    @app_commands.describe(
-        mode="Read one person, everybody, only mentions, or nothing until the next mention",
-        place="This thread, or the whole channel (admins)",
-    )
-    async def follow(
-        interaction: AnyInteraction,
-        mode: Literal["default", "follow", "mention", "quiet"],
-        place: Literal["thread", "channel"] = "thread",
-    ) -> None:
-        argument = f"{mode} channel" if place == "channel" else mode
-        await interactions.on_command(interaction, "follow", argument=argument)
-
-    return app_commands.Command(name="follow", description="Which messages here the agent takes up", callback=follow)
-
-
-def _plain(
-    interactions: InteractionHandler, name: CommandName, description: str
-) -> "app_commands.Command[app_commands.Group, ..., None]":
-    async def call(interaction: AnyInteraction) -> None:
-        await interactions.on_command(interaction, name)
-
-    return app_commands.Command(name=name, description=description, callback=call)
 
 
 @cache

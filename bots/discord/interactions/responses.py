@@ -151,7 +151,7 @@ class InteractionHandler:
         name: CommandName,
         *,
         argument: str = "",
-        file: discord.Attachment | None = None,
+        files: Sequence[discord.Attachment] = (),
     ) -> None:
         """Handles all slash commands except `/agent run`. In a channel, the reply says that there is no thread."""
         location = locate_channel(interaction.channel, interaction.guild_id)
@@ -159,8 +159,7 @@ class InteractionHandler:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         called = _build_command(interaction, location, name, argument)
-        files = (parse_attachment(file),) if file else ()
-        await respond(interaction, self._receive(replace(called, files=files)))
+        await respond(interaction, self._receive(replace(called, files=tuple(map(parse_attachment, files)))))
 
     async def suggest(
         self, interaction: AnyInteraction, name: CommandName, typed: str
