@@ -2,8 +2,8 @@
 
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,8 +11,6 @@ import aiohttp
 from yarl import URL
 
 from bots.bootstrap.messaging import Messaging
-from bots.delivery.content import Content
-from bots.delivery.poster import AnswerStreams, DeliverySurface
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import CombinedMetrics, open_tracing
@@ -20,7 +18,7 @@ from bots.settings import Settings
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address, Usage
 from core.observability import RunMetrics, SandboxOccupancy
-from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, OutgoingFile, Precondition, Reaction
+from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest
 from core.run.worker import Worker
 from core.stores import Conversations
 from core.tasks import cancel, spawn
@@ -86,84 +84,6 @@ class InstrumentedModel:
             if last.usage is not None:
                 self._observe(request, last.usage)
             yield last
-
-
-class InstrumentedSurface:
-    """Wraps a chat surface and times its posts, edits, uploads, lookups and reactions."""
-
-    def __init__(self, platform: str, surface: DeliverySurface, metrics: RunMetrics) -> None:
-        self._platform = platform
-        self._surface = surface
-        self._metrics = metrics
-
-    @property
-    def answer_limit(self) -> int:
-        return self._surface.answer_limit
-
-    def file_limit(self, address: Address) -> int:
-        return self._surface.file_limit(address)
-
-    @property
-    def files_per_message(self) -> int:
-        return self._surface.files_per_message
-
-    @property
-    def edit_interval_seconds(self) -> float:
-        return self._surface.edit_interval_seconds
-
-    @property
-    def closed_reasons(self) -> Mapping[str, str]:
-        return self._surface.closed_reasons
-
-    async def streams(self, address: Address) -> AnswerStreams | None:
-        return await self._surface.streams(address)
-
-    async def delete(self, address: Address, message_ref: str) -> None:
-        await self._surface.delete(address, message_ref)
-
-    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
-        await self._surface.tell_privately(address, person_id, text)
-
-    def fallback_addresses(self, address: Address, person_id: str) -> AsyncIterator[Address]:
-        return self._surface.fallback_addresses(address, person_id)
-
-    async def post(
-        self,
-        address: Address,
-        content: Content,
-        *,
-        files: Sequence[OutgoingFile] = (),
-        delivery_id: str,
-        precondition: Precondition,
-    ) -> str:
-        action = "upload" if files else "post"
-        with self._metrics.timed("delivery", platform=self._platform, action=action):
-            return await self._surface.post(
-                address, content, files=files, delivery_id=delivery_id, precondition=precondition
-            )
-
-    async def edit(self, address: Address, message_ref: str, content: Content, *, precondition: Precondition) -> None:
-        with self._metrics.timed("delivery", platform=self._platform, action="edit"):
-            await self._surface.edit(address, message_ref, content, precondition=precondition)
-
-    async def upload(
-        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition
-    ) -> str:
-        with self._metrics.timed("delivery", platform=self._platform, action="upload"):
-            return await self._surface.upload(address, file, delivery_id=delivery_id, precondition=precondition)
-
-    async def find(self, address: Address, delivery_id: str) -> str | None:
-        with self._metrics.timed("delivery", platform=self._platform, action="find"):
-            return await self._surface.find(address, delivery_id)
-
-    async def react(
-        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
-    ) -> None:
-        with self._metrics.timed("delivery", platform=self._platform, action="react"):
-            await self._surface.react(address, message_ref, reaction, precondition=precondition)
-
-    def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
-        return self._surface.typing(address)
 
 
 def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.TraceConfig:

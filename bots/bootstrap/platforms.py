@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from yarl import URL
 
 from bots.bootstrap.inbound import build_access_policy
-from bots.bootstrap.observability import InstrumentedSurface, ObservabilityDeps, build_http_trace
+from bots.bootstrap.observability import ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
 from bots.delivery.content import Notice
 from bots.delivery.poster import DeliverySurface
@@ -150,7 +150,7 @@ def add_slack(
             startup_findings=platforms.startup_findings,
         ),
     )
-    platforms.surfaces["slack"] = InstrumentedSurface("slack", app.surface, observability.run_metrics)
+    platforms.surfaces["slack"] = app.surface
     platforms.file_sources["slack"] = app.files
     platforms.thread_talks["slack"] = app.thread_history
 
@@ -182,7 +182,7 @@ def add_discord(
         shards=parse_shards(settings.discord_shards) if settings.discord_shards else None,
     )
     app.client.rest.call_limiter.limiter = observability.limiter
-    platforms.surfaces["discord"] = InstrumentedSurface("discord", app.surface, observability.run_metrics)
+    platforms.surfaces["discord"] = app.surface
     platforms.file_sources["discord"] = app.files
     platforms.thread_talks["discord"] = app.thread_history
 

@@ -441,6 +441,7 @@ class _ProgramBuilder:
             link_for=self._links.file,
             stop_run=lambda run_id: self._reception.stop(run_id),  # it is made after the deliveries
             status_after_seconds=self._settings.status_after_seconds,
+            metrics=self._observability.run_metrics,
         )
 
     def _web_ports(self) -> WebDeps:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from bots.delivery.content import AnswerPart, Content, Notice
 from bots.delivery.rate_limiter import PATIENT_SECONDS, waiting_at_most
@@ -24,6 +24,7 @@ from core.domain.errors import (
     ToolError,
 )
 from core.domain.threads import Address
+from core.observability import NO_METRICS, RunMetrics
 from core.ports import ChatPresence, ChatSurface, EventBus, OutgoingFile, Precondition, Reaction, SandboxProvider
 from core.stores import Asks, Conversations, Deliveries, Delivery, DeliveryDraft, DeliveryLease
 from core.tasks import boot_seconds
@@ -31,6 +32,8 @@ from core.tasks import boot_seconds
 log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
+Action = Literal["post", "edit", "upload", "find", "react"]
+"""What the metrics call a request to the platform."""
 TRIES_MAX = 6
 PAUSE_SECONDS = 1.0
 PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -136,6 +139,7 @@ class DeliveryDeps:
     link_for: Callable[[str, str], str | None]
     stop_run: Callable[[str], Awaitable[object]]
     status_after_seconds: float
+    metrics: RunMetrics = NO_METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ class Poster:
     deliveries: Deliveries
     held_since: float = 0.0
     sure_seconds: float = SURE_SECONDS
+    metrics: RunMetrics = NO_METRICS
     _records: dict[str, Delivery] = field(default_factory=dict[str, Delivery], init=False)
 
     def newest(self, delivery: Delivery) -> Delivery:
@@ -198,6 +203,7 @@ class Poster:
                 # fails if this process was paused and another process has taken over the run
                 await self._record(record)
             await self._send(
+                "edit",
                 lambda: self.surface.edit(self.address, message_ref, content, precondition=self._check_lease),
                 is_patient=is_final,
             )
@@ -256,7 +262,7 @@ class Poster:
         """
         sent = [await self._record(replace(self.newest(one.delivery), state="attempting")) for one in files]
         try:
-            await self._post(record, self._sender(record, content, files), is_final=True)
+            await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
         except (SurfaceRefused, AgentError, ToolError) as refused:
             log.warning(
                 "the files of run %s do not go with its answer: %s",
@@ -289,7 +295,9 @@ class Poster:
         """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
         record = self.newest(stream)
         await self._send(
-            lambda: streams.append(self.address, record, markdown, precondition=self._check_lease), is_patient=False
+            "edit",
+            lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
+            is_patient=False,
         )
 
     async def finish_stream(
@@ -308,7 +316,9 @@ class Poster:
             streams = await self.surface.streams(self.address)
             if record.message_ref is not None and streams is not None:
                 found = record
-                await self._send(lambda: streams.finish(self.address, found, part, precondition=self._check_lease))
+                await self._send(
+                    "edit", lambda: streams.finish(self.address, found, part, precondition=self._check_lease)
+                )
                 if answer is not None:
                     posted = replace(self.newest(answer), message_ref=found.message_ref)
                     await self._record(replace(posted, state="delivered"))
@@ -335,6 +345,7 @@ class Poster:
                         self.address, file(), delivery_id=record.delivery_id, precondition=self._check_lease
                     ),
                     is_final=True,
+                    action="upload",
                 )
                 return None
         except SurfaceRefused as refused:
@@ -368,6 +379,7 @@ class Poster:
 
         try:
             await self._send(
+                "react",
                 lambda: self.surface.react(self.address, message_ref, reaction, precondition=self._check_lease),
                 is_patient=is_patient,
             )
@@ -385,7 +397,7 @@ class Poster:
         """
         if record.state != "attempting" or record.message_ref is not None:
             return record
-        found = await self._send(lambda: self.surface.find(self.address, record.delivery_id))
+        found = await self._send("find", lambda: self.surface.find(self.address, record.delivery_id))
         if found is None:
             return record
         return await self._record(replace(record, message_ref=found))
@@ -396,6 +408,7 @@ class Poster:
         send: Callable[[], Awaitable[str]],
         *,
         is_final: bool,
+        action: Action = "post",
         send_last: Callable[[], Awaitable[str]] | None = None,
         pauses_seconds: Sequence[float] = (),
     ) -> None:
@@ -409,7 +422,7 @@ class Poster:
         for pause in every if is_final else every[:1]:
             send = send if pause else send_last or send
             try:
-                sent = await self._send(send, is_patient=is_final, is_repeatable=False)
+                sent = await self._send(action, send, is_patient=is_final, is_repeatable=False)
             except SurfaceRateLimited:
                 await self._record(replace(attempting, state="pending"))  # it was not sent
                 raise
@@ -426,9 +439,14 @@ class Poster:
         raise SurfaceUnclear("the platform does not answer")
 
     async def _send(
-        self, send: Callable[[], Awaitable[ResultT]], *, is_patient: bool = True, is_repeatable: bool = True
+        self,
+        action: Action,
+        send: Callable[[], Awaitable[ResultT]],
+        *,
+        is_patient: bool = True,
+        is_repeatable: bool = True,
     ) -> ResultT:
-        """Calls `send` after a lease check. Raises LeaseLost if another process now delivers this run.
+        """Calls `send` after a lease check, and measures the call. Raises LeaseLost if another process has the run.
 
         If `is_patient` is true, waits out rate limits without losing its place, and calls again if the outcome is
         unknown and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after a short wait:
@@ -439,7 +457,8 @@ class Poster:
             try:
                 with waiting_at_most(PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS):
                     await self._check_lease()
-                    return await send()
+                    with self.metrics.timed("delivery", platform=self.address.platform, action=action):
+                        return await send()
             except SurfaceRateLimited as limited:
                 if not is_patient:
                     raise

@@ -171,7 +171,7 @@ class _Show:
         began = boot_seconds()
         rendering = await deps.deliveries.claim(self.run_id, deps.worker_id)
         if rendering is not None:
-            await self._show(run, Poster(address, surface, rendering, deps.deliveries, began))
+            await self._show(run, Poster(address, surface, rendering, deps.deliveries, began, metrics=deps.metrics))
 
     async def _show(self, run: Run, poster: Poster) -> None:
         self._change(
