@@ -168,7 +168,7 @@ async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(world: 
         again = await told(tight, "add", second)
 
     assert answer.splitlines() == [
-        "- I know `cat.txt` now (about 14 tokens).",
+        "- I know `cat.txt` now (about 15 tokens).",
         "- `dog.txt` was not added: Your budget for today is used up: 90 of 90 tokens. A new one starts at 00:00 UTC."
         " Whoever runs this bot can raise it with the setting `THREADHAND_BUDGET_USER_DAY_TOKENS`,"
         " or name admins in `THREADHAND_ADMINS`, who can change it in chat.",
