@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SESSIONS_MAX = 64
 COMMAND_BYTES_MAX = 1024 * 1024
+FOLDER_CHARACTERS_MAX = 1000  # shown; the host ends the connection if a path is longer than paths can be
 INTERRUPT_SECONDS = 0.4
 FORGET_SECONDS = 1.0
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
@@ -289,4 +290,4 @@ class ShellSessions:
     def _shown_folder(self, folder: str) -> str:
         if folder == self._root or folder.startswith(self._root + "/"):
             folder = "/workspace" + folder[len(self._root) :]
-        return os.fsencode(folder).decode("utf-8", "replace")
+        return os.fsencode(folder[:FOLDER_CHARACTERS_MAX]).decode("utf-8", "replace")

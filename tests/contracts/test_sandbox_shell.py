@@ -142,6 +142,15 @@ async def test_a_session_without_its_folder_runs_nothing_and_then_starts_in_the_
     assert (done.output, done.folder) == ("1\n", "/workspace")
 
 
+async def test_a_folder_too_deep_to_be_entered_again_does_no_harm(sandbox: Sandbox) -> None:
+    name = "d" * 200
+    deep = await run(sandbox, f"for n in {{1..30}}; do mkdir {name}; cd {name}; done; A=1; cd .; echo ${{#PWD}}")
+    assert (deep.exit_code, int(deep.output) > 4096) == (0, True)
+    with pytest.raises(ToolError, match="is gone"):
+        await run(sandbox, "touch ran")
+    assert (await run(sandbox, "ls; echo $A")).output == f"{name}\n1\n"
+
+
 async def test_commands_of_one_session_run_beside_each_other_and_the_last_to_end_is_kept(sandbox: Sandbox) -> None:
     await run(sandbox, "mkdir a; cd a; A=1")
     first = await run(sandbox, "read word; A=$word", seconds=0)
