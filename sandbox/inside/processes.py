@@ -111,20 +111,16 @@ def send_group_signal(group: int, how: int) -> None:
         return
 
 
-def exit_code_of(pid: int) -> int | None:
-    """Returns the exit code of a child process as bash reports it, or None while it runs."""
+def has_exited(pid: int) -> bool:
+    """Returns whether a child process has ended. `wait_for_exit` must still be called for it."""
     try:
-        ended, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except OSError:
-        return KILLED
-    if not ended:
-        return None
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
+        return True
 
 
 def wait_for_exit(pid: int) -> int:
-    """Waits for a child process that was killed."""
+    """Waits for a child process that has ended or was killed, and returns its exit code as bash reports it."""
     try:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except OSError:

@@ -56,7 +56,12 @@ class ShellSessions:
         self._enter_folder(state, request.get("folder"))
         command = self._start(session, state, text)
         limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(command))
-        command.on_end.append(limit.cancel)
+
+        def ended() -> None:
+            limit.cancel()
+            self._loop.call_later(0, lambda: self._start_spare(state))
+
+        command.on_end.append(ended)
         self._answer_when_ended(call, command, float(request["timeout_seconds"]))
 
     def check(self, call: Call) -> None:
@@ -225,10 +230,8 @@ class ShellSessions:
             command.end_killed()
 
     def _end_exited(self) -> None:
-        for command in [command for command in self._living if command.is_running]:
+        for command in self._living:
             command.end_if_exited()
-            if not command.is_running:
-                self._loop.call_later(0, lambda state=command.state: self._start_spare(state))
         if self._forgetting is None:
             self._forgetting = self._loop.call_later(FORGET_SECONDS, self._forget_ended)
 

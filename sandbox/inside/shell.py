@@ -10,7 +10,7 @@ import os
 import time
 
 from sandbox.inside import processes
-from sandbox.inside.event_loop import EventLoop
+from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import CallError
 from sandbox.inside.terminal import CapturedOutput, OutputFiles, Terminal, remove
@@ -24,13 +24,16 @@ FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then sl
 SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
 CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # this output is discarded
 DRAINED_PIECES = 16  # read at once when a command ends
+LATE_SECONDS = 0.1  # for the output of what a command has left running, such as `tee` in a process substitution
 STATE_BYTES_MAX = 1024 * 1024
 NOT_SAVED = b"\n[the folder and variables of the session are those from before this command]\n"
 
 # The state is loaded before aliases are expanded, because the bodies of saved functions contain the expansion already.
 # bash gives HOME, PATH and others a value of its own, which the state must be able to lack. Job control (-m) puts each
-# background job into a process group of its own; the kernel would end it with the terminal's group otherwise. A trap
-# of the command replaces ours, so the state is also saved at the end of the command.
+# background job into a process group of its own. Process substitutions stay in the group of bash, to which the kernel
+# sends SIGHUP at its end. A trap of the command replaces ours, so the state is also saved at the end of the command. An
+# `exit` in a function runs the trap there, where local variables hide those of the session, so nothing is saved. `cd`
+# sets OLDPWD to PWD.
 PRELUDE = """\
 threadhand_save() {{
   builtin set +euxv
@@ -49,6 +52,7 @@ builtin unset -v HOME PATH TERM OLDPWD LANG "${{!LC_@}}"
 . {path}.state >/dev/null 2>&1
 builtin export {variable}={mark}
 builtin set -m
+builtin trap '' HUP
 builtin trap '{{ builtin declare -F threadhand_save >&2 && threadhand_save; }} 2>/dev/null' EXIT
 . /proc/self/fd/3
 """
@@ -97,7 +101,7 @@ class Shell:
 
     def fits(self, state: SessionState) -> bool:
         """Whether bash still waits and has loaded the newest state of this session."""
-        return self.state is state and self._text is state.text and processes.exit_code_of(self.pid) is None
+        return self.state is state and self._text is state.text and not processes.has_exited(self.pid)
 
     def begin(self, text: str) -> None:
         """Lets bash run a command. Raises CallError."""
@@ -142,6 +146,7 @@ class Command:
         self.is_kept = False
         self.started_at = time.monotonic()
         self.exit_code: int | None = None
+        self._late: Timer | None = None
         self.on_end: list[Callable[[], None]] = []
         self._folder = shell.state.folder
         safe = "".join(letter if letter.isalnum() else "_" for letter in name[:40])
@@ -177,21 +182,24 @@ class Command:
 
     def end_if_exited(self) -> None:
         """Called when any child process has ended."""
-        exit_code = processes.exit_code_of(self.pid) if self.is_running else None
-        if exit_code is not None:
-            self._end(exit_code)
+        if self.is_running and self._late is None and processes.has_exited(self.pid):
+            self._late = self._loop.call_later(LATE_SECONDS, self._end)
+            self._read()  # nothing is late at the end of the terminal
 
     def end_killed(self) -> None:
         """Called when all processes of the command were killed."""
         if self.is_running:
-            self._end(processes.wait_for_exit(self.pid))
+            self._end()
         self._close()
 
     def _close(self) -> None:
         self.terminal.close()
         self.output.close()
 
-    def _end(self, exit_code: int) -> None:
+    def _end(self) -> None:
+        exit_code = processes.wait_for_exit(self.pid)
+        if self._late is not None:
+            self._late.cancel()
         piece = b"-"
         for _ in range(DRAINED_PIECES):
             piece = self.terminal.read()
@@ -227,7 +235,9 @@ class Command:
             if not piece:
                 # the bash may still run: it has given its terminal away
                 self._loop.on_readable(self.terminal.descriptor, None)
-                if not self.is_running:
+                if self.is_running and self._late is not None:
+                    self._end()
+                elif not self.is_running:
                     self._close()
                 return
             taken += len(piece)

@@ -63,6 +63,8 @@ async def until_none(sandbox: Sandbox, word: str) -> None:
         ("exec true", NOT_SAVED, 0),
         ("read -t 0.01 x; [ $? -gt 128 ] && tty >/dev/null && : </dev/tty && echo terminal", "terminal\n", 0),
         ("! true", "", 1),
+        ("exec > >(tee log) 2>&1; echo on; exit 3", "on\n", 3),
+        ("echo on > >(sleep 0.01; cat)", "on\n", 0),
     ],
 )
 async def test_a_command_is_run_as_written(sandbox: Sandbox, command: str, output: str, exit_code: int) -> None:
