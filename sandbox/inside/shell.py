@@ -36,6 +36,7 @@ NOT_SAVED = b"\n[the folder and variables of the session are those from before t
 # sets OLDPWD to PWD.
 PRELUDE = """\
 threadhand_save() {{
+  [[ ${{FUNCNAME[1]-source}} == source ]] || builtin return
   builtin set +euxv
   builtin trap - DEBUG ERR RETURN
   builtin unset -f threadhand_save
@@ -49,7 +50,9 @@ threadhand_save() {{
 }}
 builtin unset -v HOME PATH TERM OLDPWD LANG "${{!LC_@}}"
 [[ -r {path}.state ]] || exit 1
+builtin shopt -s extglob
 . {path}.state >/dev/null 2>&1
+builtin shopt -u extglob
 builtin export {variable}={mark}
 builtin set -m
 builtin trap '' HUP
@@ -58,6 +61,7 @@ builtin trap '{{ builtin declare -F threadhand_save >&2 && threadhand_save; }} 2
 """
 SCRIPT = """\
 exec 3<&-
+[[ $PWD != {folder} ]] || PWD=$OLDPWD
 builtin cd -- {folder} || exit 1
 builtin shopt -s expand_aliases
 {last_exit}

@@ -124,6 +124,14 @@ STATE = {
     "unset": (["unset HOME PATH TERM; A=1", "unset A", "echo [$HOME$PATH$TERM${A-none}]"], "[none]\n", ""),
     "an exit code": (["(exit 7)", "echo $?"], "7\n", ""),
     "too much": (["mkdir a; A=1", "cd a; B=$(head -c 2000000 /dev/zero | tr '\\0' x)", "echo $A ${#B}"], "1 0\n", ""),
+    "the folder before": (["mkdir a; cd a", "cd - && cd a", "cd - >/dev/null"], "", ""),
+    "locals at an exit": (
+        ["A=1", "f() { local A=2 PATH=/none; exit 3; }", "f", "echo $A $(command -v ls | grep -c ls)"], "1 1\n", ""),
+    "locals under set -e": (["f() { local A=2; set -e; false; }; mkdir a; cd a; f", "echo [$A]"], "[]\n", "a"),
+    "extended patterns": (
+        ["shopt -s extglob\nf() { case $1 in @(a|b)) ;; esac; }; g() { echo g; }", "g", "g"], "g\n", ""),
+    "a folder as its state": (["A=1", "A=2; mkdir ${BASH_SOURCE%.sh}.saved", "echo $A"], "1\n", ""),
+    "a pipe as its state": (["A=1", "A=2; d=${BASH_SOURCE%.sh}.saved; mkfifo $d; cat $d &", "echo $A"], "1\n", ""),
     "its files are deleted": (["A=1; mkdir a; rm -rf ${BASH_SOURCE%/*}; cd a", "echo $A"], "1\n", "a"),
 }
 # fmt: on
