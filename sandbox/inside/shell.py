@@ -271,8 +271,10 @@ def read_file(path: str) -> bytes:
     try:
         # a command may have put anything there, even a pipe that never ends
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(STATE_BYTES_MAX + 1) or b""
+        try:
+            content = os.read(descriptor, STATE_BYTES_MAX + 1)
+        finally:
+            os.close(descriptor)
     except OSError:
         return b""
     return content if len(content) <= STATE_BYTES_MAX else b""
