@@ -225,8 +225,8 @@ class Shell(Protocol):
         self, session: str, *, timeout_seconds: float = 0, until: str = "", end_bytes: int | None = None
     ) -> CommandOutput:
         """Returns the output so far of the newest command of this name, or only its last `end_bytes`. Waits until the
-        command has ended or printed the text `until`, but no longer than the timeout. Raises ToolError if there is no
-        such command."""
+        command has ended or printed the text `until` since the last input, but no longer than the timeout. Raises
+        ToolError if there is no such command."""
         ...
 
     async def keep_running(self, session: str) -> None:

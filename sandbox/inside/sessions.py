@@ -91,6 +91,7 @@ class ShellSessions:
                 call.fail(CallError(f"The session took only {taken}; the rest was not typed."))
             call.answer({})
 
+        command.output.bytes_before_input = command.output.total_bytes
         command.terminal.write(text, done)
 
     def terminate(self, call: Call) -> None:

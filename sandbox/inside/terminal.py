@@ -146,12 +146,13 @@ class CapturedOutput:
         self._file: int | None = None
         self.file_bytes = 0
         self.total_bytes = 0
+        self.bytes_before_input = 0
         self.sought: Sought | None = None
 
     def seek(self, text: bytes, on_found: Callable[[], None]) -> bool:
-        """Returns whether the text was printed already. Otherwise calls `on_found` once it is, unless another text is
-        sought by then."""
-        self.sought = None if text in self._end(self.total_bytes) else (text, on_found)
+        """Returns whether the text was printed since the last input. Otherwise calls `on_found` once it is, unless
+        another text is sought by then."""
+        self.sought = None if text in self._end(self.total_bytes - self.bytes_before_input) else (text, on_found)
         return self.sought is None
 
     def _end(self, length: int) -> bytes:
@@ -182,9 +183,9 @@ class CapturedOutput:
 
     def read(self, end_bytes: int | None = None) -> tuple[str, int, str | None]:
         """Returns the kept text, how many bytes are missing in its middle, and the path of the file. With `end_bytes`
-        only so many of its last bytes count."""
+        only so many of its last bytes count, and none from before the last input."""
         if end_bytes is not None:
-            return decode(self._end(end_bytes)), 0, None
+            return decode(self._end(min(end_bytes, self.total_bytes - self.bytes_before_input))), 0, None
         tail = self._tail[-TAIL_BYTES:]
         dropped = self.total_bytes - len(self._head) - len(tail)
         path = self._path if self.file_bytes else None

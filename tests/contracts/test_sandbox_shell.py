@@ -272,6 +272,14 @@ async def test_a_command_that_reads_waits_and_can_be_fed(sandbox: Sandbox) -> No
         await shell.type_text("main", "x")
 
 
+async def test_a_text_is_waited_for_in_what_was_printed_after_the_last_input(sandbox: Sandbox) -> None:
+    await run(sandbox, "while read word; do sleep 0.2; echo [$word] ready; done", seconds=0)
+    for word in ("a", "b"):
+        await sandbox.shell.type_text("main", f"{word}\n")
+        shown = await sandbox.shell.check("main", timeout_seconds=30, until="ready", end_bytes=4000)
+        assert (shown.is_found, shown.output) == (True, f"[{word}] ready\n")
+
+
 async def test_what_is_typed_before_the_command_has_begun_reaches_it(sandbox: Sandbox) -> None:
     await run(sandbox, "read word; echo got $word", seconds=0)
     await sandbox.shell.type_text("main", "early\n")
