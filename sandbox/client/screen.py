@@ -6,7 +6,7 @@ ROWS, COLUMNS = 50, 200
 """The cursor can be moved to so many of the last lines, and so far to the right."""
 _TEXT = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]+")
 _CODE = re.compile(
-    r"\x1b(?:\[(?P<arguments>[0-?]*)[ -/]*(?P<final>[@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\-~])"
+    r"\x1b(?:\[(?P<arguments>[0-?]*)[ -/]*(?P<final>[@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\-~])"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _MOVES_CURSOR = re.compile(r"[\x08\r]|\x1b\[[0-9;]*[A-HJKf]")

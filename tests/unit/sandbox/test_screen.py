@@ -12,6 +12,7 @@ from sandbox.client.screen import render_terminal
     [
         ("plain\n\ttext é漢", "plain\n\ttext é漢"),
         ("\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b(Bplain", "red plain"),
+        ("a\x1bPq#0;2~\x1b\\b\x1b_Gf=100;AAAA\x1b\\c", "abc"),
         ("a\0b\x01\x7fc", "abc"),
         ("one\r\ntwo\r\n", "one\ntwo\n"),
         ("a\rb\r\nc", "b\nc"),
@@ -52,6 +53,7 @@ def test_what_a_terminal_shows_at_the_end(printed: str, shown: str) -> None:
         "\x1b[J\x1b[50B",
         "\r\b",
         "\x1b]",
+        "\x1bP",
         "\x1b[1;",
         "\x1b",
     ],
