@@ -58,7 +58,7 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
 
 IMAGE_IS_MADE = "The image that sandboxes start from is being built; the first time, this takes some minutes."
 STILL_STARTING = "The sandbox is still starting, which takes unusually long. Try again in a minute: it goes on."
-STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute: they are not lost."
+STILL_ENDING = "The files of the sandbox that ended are still being saved. Try again in a minute."
 FORGOTTEN = "This conversation was deleted and no longer has a sandbox."
 LOSSES = {
     "processes": "The sandbox ended unexpectedly. A new one has started with all files as they were; running "

@@ -5,9 +5,11 @@ A snapshot is deleted only after its successor was read back and recorded.
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -25,7 +27,7 @@ ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
 EXIT_SNAPSHOT_SECONDS_MAX = 3600
-"""How long the files of a sandbox are waited for after Modal must have ended it, because nobody used it."""
+"""How long Modal is asked again for the files of a sandbox after it must have ended it, because nobody used it."""
 LOOKUPS = 3
 LOOKUP_PAUSE_SECONDS = 1.0
 ResultT = TypeVar("ResultT")
@@ -48,8 +50,8 @@ class _ExitSnapshotOf(Protocol):
     async def aio(self, *, timeout: float) -> modal.Image: ...
 
 
-NO_EXIT_SNAPSHOT = (modal.exception.SnapshotCreationError, modal.exception.InvalidError)
-"""The last files of the sandbox could not be saved, or it was created without exit snapshots."""
+NO_EXIT_SNAPSHOT = (modal.exception.SnapshotCreationError, modal.exception.InvalidError, modal.exception.DataLossError)
+"""The last files of the sandbox could not be saved or are lost, or it was created without exit snapshots."""
 
 
 async def look_up(find: Callable[[], Awaitable[ResultT]]) -> ResultT | None:
@@ -131,29 +133,27 @@ class ModalSnapshots:
             if not before or not is_ours or not is_same:
                 await self.delete_snapshot(image.object_id)
                 return False
+            if await self.find_saved_image(image.object_id) is None:
+                raise modal.exception.DataLossError(f"the new snapshot {image.object_id} cannot be read back")
             return await self._replace_snapshot(before, image.object_id, state)
 
     async def keep_exit_snapshot(self, record: SandboxRecord, *, seconds: float, has_ended: bool) -> bool:
         """Records the files that Modal saved when the sandbox ended as the thread's, like `save`. Returns False if
         there are none, or another process was faster. Waits for the end of the sandbox, but does not wait forever for
         one that `has_ended` long ago; raises the SDK's errors."""
-        ended_seconds = self._now() - record.last_used_at.timestamp() - self._plan.idle_timeout_seconds
-        gives_up = has_ended and ended_seconds >= EXIT_SNAPSHOT_SECONDS_MAX
-        seconds = min(seconds, self._plan.start_seconds / 2) if gives_up else seconds
-        try:
-            image_id = await self._find_exit_snapshot(record.provider_ref, seconds, is_needed=True)
-            return bool(image_id) and await self._replace_snapshot(record, image_id, "stopped")
-        except modal.exception.DataLossError as error:
-            log.warning("the files of the sandbox %s are lost: %s", record.provider_ref, error)
-        except (modal.exception.TimeoutError, modal.exception.ConflictError):
-            if not gives_up:
-                raise
-            log.warning("Modal never saved the sandbox %s, which ended", record.provider_ref)
-        return False
+
+        async def keep(seconds: float) -> bool:
+            image_id = await self._find_exit_snapshot(record.provider_ref, seconds)
+            if image_id is None or await self.find_saved_image(image_id) is None:
+                log.warning("the files of the sandbox %s are lost", record.provider_ref)
+                return False
+            return await self._replace_snapshot(record, image_id, "stopped")
+
+        return await self._retry(keep, seconds, ended=record if has_ended else None) or False
 
     async def delete_exit_snapshot(self, thread_id: str, sandbox_id: str, *, seconds: float) -> None:
         """Deletes what Modal saved when the sandbox ended, unless the thread needs it. Raises the SDK's errors."""
-        image_id = await self._find_exit_snapshot(sandbox_id, seconds)
+        image_id = await self._retry(partial(self._find_exit_snapshot, sandbox_id), seconds)
         record = await self.find_record(thread_id)
         is_its_own = record and (record.provider_ref, record.state) == (sandbox_id, "started")
         if image_id and not is_its_own and not (record and record.snapshot_ref == image_id):
@@ -171,8 +171,6 @@ class ModalSnapshots:
         return found
 
     async def _replace_snapshot(self, before: SandboxRecord, image_id: str, state: SandboxState) -> bool:
-        if await self.find_saved_image(image_id) is None:
-            raise modal.exception.DataLossError(f"the new snapshot {image_id} cannot be read back")
         after = replace(before, state=state, snapshot_ref=image_id)
         if not await self._records.replace(after, expected=before):
             newest = await self.find_record(before.thread_id)
@@ -186,7 +184,7 @@ class ModalSnapshots:
             await self.delete_snapshot(before.snapshot_ref)
         return True
 
-    async def _find_exit_snapshot(self, sandbox_id: str, seconds: float, *, is_needed: bool = False) -> str | None:
+    async def _find_exit_snapshot(self, sandbox_id: str, seconds: float) -> str | None:
         client = await self._account.client()
 
         async def find() -> str:
@@ -196,19 +194,45 @@ class ModalSnapshots:
 
         try:
             return await look_up(find)
+        except modal.exception.ConflictError:
+            raise  # Modal refuses it now, and may have it
         except NO_EXIT_SNAPSHOT as error:
-            if is_needed and isinstance(error, modal.exception.ConflictError):
-                raise  # Modal refuses it now, and may have it
             log.debug("the sandbox %s left no exit snapshot: %s", sandbox_id, error)
             return None
 
+    async def _retry(
+        self, work: Callable[[float], Awaitable[ResultT]], seconds: float, *, ended: SandboxRecord | None = None
+    ) -> ResultT | None:
+        """Calls `work` with the remaining seconds until it raises none of the SDK's errors. After `seconds`, raises the
+        last one, or returns None (logged) if the sandbox of the record `ended` so long ago that waiting is useless."""
+        ended_at = ended.last_used_at.timestamp() + self._plan.idle_timeout_seconds if ended else math.inf
+        gives_up = self._now() - ended_at >= EXIT_SNAPSHOT_SECONDS_MAX
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + (min(seconds, self._plan.start_seconds / 2) if gives_up else seconds)
+        while True:
+            try:
+                return await work(max(0.0, deadline - clock()))
+            except SDK_ERRORS as error:
+                if clock() + LOOKUP_PAUSE_SECONDS >= deadline:
+                    if not gives_up:
+                        raise
+                    log.warning("Modal never returned the last files of %s: %s", ended and ended.provider_ref, error)
+                    return None
+            await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
+
     async def delete_thread(self, thread_id: str, sandbox_ids: set[str]) -> None:
-        """Deletes the thread's snapshots and record, once its sandboxes have ended. Raises the SDK's errors."""
+        """Deletes the thread's snapshots and record, once its sandboxes have ended: those of `sandbox_ids` just now.
+        Raises the SDK's errors."""
         record = await self.find_record(thread_id)
         its_ids = sandbox_ids | ({record.provider_ref} if record else set[str]())
         if record and record.snapshot_ref:
             await self._delete(record.snapshot_ref)
-        saved = [self._find_exit_snapshot(one, END_SECONDS_MAX) for one in its_ids]
+        saved = [
+            self._retry(
+                partial(self._find_exit_snapshot, one), END_SECONDS_MAX, ended=None if one in sandbox_ids else record
+            )
+            for one in its_ids
+        ]
         for image_id in filter(None, await asyncio.gather(*saved)):
             await self._delete(image_id)
         await self._records.remove(PROVIDER, thread_id)

@@ -178,15 +178,16 @@ async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(stage: St
     await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
     stage.modal.faults.arm("SandboxGetExitSnapshotV2", status, "not now")
     other = stage.worker()
-    for told in ("Try again", "with all files as they were"):
-        with pytest.raises(SandboxUnavailable, match=told):
-            await other.open("thread", fence=2)
+    with pytest.raises(SandboxUnavailable, match="with all files as they were"):
+        await other.open("thread", fence=2)
     assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
 
 
 async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
     """Returns when the worker knows: until then, it hands out the connection that it has."""
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+    (made,) = stage.modal.world.living()
+    await stage.modal.world.end(made, OUT_OF_MEMORY)
+    await made.ended.wait()
     async with asyncio.timeout(30):
         while worker._machines.running_by_thread():
             await asyncio.sleep(0.01)
@@ -223,21 +224,65 @@ async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(st
     assert await content(await worker.open("thread", fence=2), "file") == b"saved"
 
 
-@pytest.mark.parametrize("is_saved", [True, False])
-async def test_an_exit_snapshot_that_never_comes_is_given_up(stage: Stage, is_saved: bool) -> None:
+def never_give_files(stage: Stage, call: str, status: Status | None) -> None:
+    """Makes the call fail with the status for good, or, if there is none, leaves exit snapshots pending."""
+    if status is None:
+        stage.modal.world.pending_exit_snapshots = True
+    else:
+        stage.modal.faults.arm(call, status, times=1_000_000)
+
+
+NEVER: list[tuple[str, Status | None]] = [
+    ("SandboxGetExitSnapshotV2", None),
+    ("SandboxGetExitSnapshotV2", Status.INTERNAL),
+    ("SandboxGetExitSnapshotV2", Status.ABORTED),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "is_saved"),
+    [
+        *((*never, True) for never in NEVER),
+        (*NEVER[0], False),
+        (*NEVER[1], False),
+        ("ImageFromId", Status.INTERNAL, False),
+    ],
+)
+async def test_an_exit_snapshot_that_never_comes_is_given_up(
+    stage: Stage, call: str, status: Status | None, is_saved: bool
+) -> None:
     worker = stage.worker(start_seconds=2)
     sandbox = await soon(worker)
     if is_saved:
         await sandbox.files.write("file", pieces(b"saved"))
         worker.release("thread")
         await worker.wait_for_saves()
-    stage.modal.world.pending_exit_snapshots = True
+    never_give_files(stage, call, status)
     await end_only_sandbox(stage, worker)
     await refused(worker, "still being saved")
     await stage.clock.advance(2 * HOUR)
     await refused(worker, "as they were last saved" if is_saved else "before its files were saved")
     names = [entry.path for entry in await (await soon(worker)).files.list("")]
     assert names == (["file"] if is_saved else [])
+
+
+@pytest.mark.parametrize(("call", "status"), NEVER)
+async def test_a_thread_whose_exit_snapshot_never_comes_is_deleted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, call: str, status: Status | None
+) -> None:
+    monkeypatch.setattr(snapshots, "END_SECONDS_MAX", 0.1)
+    worker = stage.worker(start_seconds=2)
+    await soon(worker)
+    worker.release("thread")
+    await worker.wait_for_saves()
+    never_give_files(stage, call, status)
+    await end_only_sandbox(stage, worker)
+    with pytest.raises(SandboxUnavailable):
+        await worker.destroy("thread")
+    await stage.clock.advance(2 * HOUR)
+    await worker.destroy("thread")
+    assert stage.snapshots == []
+    assert await stage.records.find("modal", "thread") is None
 
 
 async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage: Stage) -> None:
