@@ -1,18 +1,57 @@
-"""The programs and Python packages in sandboxes that a model is told of, where they are installed."""
+"""What sandboxes contain: one list for the toolbox of jails, the image at Modal and the image of the program."""
 
 from collections.abc import Collection
 
-PROGRAMS = (
-    "antiword", "catdoc", "csvcut", "git", "jq", "node", "pandoc", "pdftotext", "rg", "unrtf", "weasyprint",
-    "xmlstarlet",
+PROGRAMS = {
+    "ffmpeg": "ffmpeg",
+    "git": "git",
+    "jq": "jq",
+    "node": "",
+    "pandoc": "pandoc",
+    "pdftotext": "poppler-utils",
+    "rg": "ripgrep",
+    "soffice": "libreoffice-writer-nogui",
+    "tesseract": "tesseract-ocr",
+    "weasyprint": "weasyprint",
+}
+"""The Debian packages of the programs that a model is told of where they are found, because models do not expect them
+everywhere. Node is installed by NODE_INSTALLED."""
+DEBIAN = sorted(
+    {
+        *filter(None, PROGRAMS.values()),
+        "antiword", "bc", "bzip2", "ca-certificates", "catdoc", "chromium", "curl", "file", "fonts-dejavu",
+        "fonts-noto-cjk", "fonts-noto-color-emoji", "gawk", "less", "libreoffice-calc-nogui",
+        "libreoffice-impress-nogui", "poppler-data", "procps", "rsync", "sudo", "tmux", "tree", "unrtf", "unzip",
+        "vim", "wget", "xmlstarlet", "xz-utils", "zip",
+    }
 )  # fmt: skip
-"""Models do not expect these everywhere. Every image that the program builds itself has all of them."""
-PACKAGES = ("matplotlib", "numpy", "pandas", "playwright")
-"""Most packages of the toolbox. The names of the imports are those of the packages."""
+"""Of Debian 13, which has no wkhtmltopdf any more; weasyprint makes PDFs of pages in its place."""
+PACKAGES = {
+    "bs4": "beautifulsoup4==4.15.0",
+    "docx": "python-docx==1.2.0",
+    "matplotlib": "matplotlib==3.11.2",
+    "openpyxl": "openpyxl==3.1.5",
+    "pandas": "pandas==3.1.1",
+    "playwright": "playwright==1.65.2",
+    "pptx": "python-pptx==1.0.2",
+    "reportlab": "reportlab==5.1.0",
+    "scipy": "scipy==1.17.1",
+}
+"""The distributions of the Python packages that a model is told of, by the names of their imports."""
+PIP = (*PACKAGES.values(), "numpy==2.4.6", "pillow==13.0.0", "requests==2.34.2")
+"""`scripts/lock` writes the toolbox's lock file from it."""
+NODE = "v24.11.1"
+NODE_SHA256 = "60e3b0a8500819514aca603487c254298cd776de0698d3cd08f11dba5b8289a8"
+NODE_INSTALLED = (
+    f"curl -fsSL -o /tmp/node.tar.xz https://nodejs.org/dist/{NODE}/node-{NODE}-linux-x64.tar.xz"
+    f" && echo '{NODE_SHA256}  /tmp/node.tar.xz' | sha256sum -c -"
+    " && tar -xJf /tmp/node.tar.xz -C /usr/local --strip-components=1 --exclude='*.md' --exclude=LICENSE"
+    " && rm /tmp/node.tar.xz"
+)
 SCRIPT = f"""
 import importlib.util, shutil, sys
-found = [name for name in {PROGRAMS} if shutil.which(name)]
-found += [name for name in {PACKAGES} if importlib.util.find_spec(name)]
+found = [name for name in {[*PROGRAMS]} if shutil.which(name)]
+found += [name for name in {[*PACKAGES]} if importlib.util.find_spec(name)]
 print(*found, file=sys.stderr)
 """
 """Python code that prints what is installed. It takes stderr, because nothing reads the stdout of a jail."""

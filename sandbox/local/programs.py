@@ -127,7 +127,6 @@ def _is_new_enough(bwrap: Path, *, drops_user: bool) -> bool:
 
 
 def _python_candidates() -> Iterator[Path]:
-    yield Path("/usr/bin/python3")
     for folder in SYSTEM_PATH.split(":"):
         yield Path(folder) / "python3"
     yield Path(sys.base_prefix) / "bin" / "python3"
