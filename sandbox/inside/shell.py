@@ -159,10 +159,6 @@ class Command:
         loop.on_readable(shell.terminal, self._read)
 
     @property
-    def state(self) -> SessionState:
-        return self._shell.state
-
-    @property
     def is_running(self) -> bool:
         return self.exit_code is None
 
