@@ -16,7 +16,7 @@ class SearchKnowledgeParams(BaseModel):
 
 
 async def run_search_knowledge(params: SearchKnowledgeParams, context: ToolContext) -> str:
-    found = await _run_knowledge(context).search(params.query)
+    found = await run_knowledge(context).search(params.query)
     return found or "The knowledge base is empty: no documents were added for this agent or thread."
 
 
@@ -28,7 +28,7 @@ class AskDocumentParams(FilePathParams):
 
 
 async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> str:
-    desk = _run_knowledge(context)
+    desk = run_knowledge(context)
     files = (await context.sandbox()).files
     try:
         answer = await desk.answer(params.file_path, files.read(params.file_path), params.question)
@@ -43,7 +43,8 @@ async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> s
     return answer.told()
 
 
-def _run_knowledge(context: ToolContext) -> RunKnowledge:
+def run_knowledge(context: ToolContext) -> RunKnowledge:
+    """Raises ToolError."""
     if context.knowledge is None:
         raise ToolError("There is no knowledge base in this conversation.")
     return context.knowledge

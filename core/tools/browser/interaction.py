@@ -19,10 +19,10 @@ class ElementParams(BaseModel):
 
 
 class ClickCoordinatesParams(BaseModel):
-    """Click a point of the newest picture (1280 by 800 pixels), for what has no number: maps, drawings, games."""
+    """Click a point of the newest picture (1280 by 800 pixels), for what has no number."""
 
-    x: int = Field(ge=0, le=10_000, description="Pixels from the left.")
-    y: int = Field(ge=0, le=10_000, description="Pixels from the top.")
+    x: int = Field(ge=0, le=10_000)
+    y: int = Field(ge=0, le=10_000)
 
 
 class InputTextParams(BaseModel):
@@ -42,7 +42,7 @@ class SelectParams(BaseModel):
     """Select an option of a dropdown by its text."""
 
     index: Index
-    text: str = Field(max_length=1000, description="The option's text.")
+    text: str = Field(max_length=1000)
 
 
 class DragDropParams(BaseModel):

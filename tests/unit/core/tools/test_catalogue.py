@@ -53,6 +53,7 @@ PARAMETERS = {
     "browser_scroll_up": "amount",
     "browser_scroll_to_text": "text*",
     "browser_read_page": "start=0",
+    "browser_extract_content": "goal*",
     "browser_screenshot": "file_path* full_page",
     "browser_click_element": "index*",
     "browser_click_coordinates": "x* y*",
@@ -198,6 +199,7 @@ def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
     assert reads == snapshot(
         [
             "ask_document",
+            "browser_extract_content",
             "browser_get_dropdown_options",
             "browser_read_page",
             "execute_data_provider_call",

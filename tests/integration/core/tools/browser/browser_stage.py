@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from core.domain.errors import ToolError
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import JsonObject, Message, ToolCall
+from core.knowledge.knowledge_base import RunKnowledge
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set
@@ -30,11 +31,12 @@ class BrowserStage:
     thread_id: str
     states: list[Message] = field(default_factory=list[Message])
     told: list[str] = field(default_factory=list[str])
+    knowledge: RunKnowledge | None = None
 
     async def call(self, name: str, **arguments: JsonValue) -> CallOutcome:
         call = ToolCall(call_id="c1", name=name, arguments=arguments)
         try:
-            prepared = prepare_call(name, arguments, build_tool_set())
+            prepared = prepare_call(name, arguments, build_tool_set([]))
         except ToolError as error:
             return failed_outcome(call, str(error))
         outcome = await execute_call(call, prepared, self.context())
@@ -50,7 +52,7 @@ class BrowserStage:
             if isinstance(event, ActivityChanged):
                 self.told.append(event.text)
 
-        return ToolContext(thread_id=self.thread_id, run_id="run", sandbox=opened, emit=emit)
+        return ToolContext(thread_id=self.thread_id, run_id="run", sandbox=opened, emit=emit, knowledge=self.knowledge)
 
     async def do(self, name: str, **arguments: JsonValue) -> dict[str, Any]:
         """The output of a call that succeeds."""

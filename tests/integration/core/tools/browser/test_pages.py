@@ -3,10 +3,17 @@
 import base64
 import re
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from core.knowledge.knowledge_base import KnowledgeBase, RunKnowledge
+from storage.sql.stores.knowledge import SqlKnowledge
+from tests.contracts.stores import ADDRESS, stores_over
+from tests.databases import open_sqlite
+from tests.integration.core.knowledge.conftest import Asked
+from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -184,6 +191,24 @@ async def test_a_long_page_is_read_in_pieces(stage: BrowserStage, word: str) -> 
     output = await stage.do("browser_read_page", start=whole - 100)
     assert word.strip() in output["message"]
     assert "read on" not in output["message"]
+
+
+async def test_a_question_is_answered_from_a_long_page_and_its_address(stage: BrowserStage, tmp_path: Path) -> None:
+    filler = "<p>1 &lt; 2, and nothing about animals.</p>" * 2000
+    await stage.put("zoo.html", f"<title>Zoo</title>{filler}<p>{FACT}</p>{filler}".encode())
+    await stage.do("browser_navigate_to", url="/workspace/zoo.html")
+    asked = Asked(reader)
+    database = await open_sqlite(tmp_path / "zoo.db")
+    try:
+        knowledge_base = KnowledgeBase(store=SqlKnowledge(database))
+        thread_id = (await stores_over(database).conversations.create(ADDRESS)).thread_id
+        stage.knowledge = RunKnowledge(knowledge_base=knowledge_base, thread_id=thread_id, ask=asked)
+        output = await stage.do("browser_extract_content", goal="Where is the walrus?")
+    finally:
+        await database.close()
+    assert "Hall seven" in output["message"]
+    assert "Source: [file](file:///workspace/zoo.html#)" in output["message"]
+    assert len([question for question in asked.questions if "Below is one part" in question]) > 1
 
 
 async def test_the_text_of_open_shadow_trees_is_read_in_its_place(stage: BrowserStage) -> None:
