@@ -10,6 +10,7 @@ import pytest
 from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, RunButtonPressed, UserAction
 from bots.inbound.receiver import arrival_of
 from bots.slack.app import SlackApp
+from bots.slack.events.cursors import ChannelCursors
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Decision, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
@@ -27,6 +28,8 @@ class StoringReceiver:
 
     inbox: SqlInbox
     taken: list[str] = field(default_factory=list[str])
+    ignored: str = ""
+    """The dedupe key of the newest message that was left alone."""
     calls: int = 0
     decision: Decision | None = None
     """Takes the place of the program's own rules."""
@@ -42,6 +45,7 @@ class StoringReceiver:
         decision = self.decision
         receipt = await self.inbox.accept(arrival, (lambda _: decision) if decision else decide)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
+            self.ignored = inbound.dedupe_key
             return Outcome(run_id=receipt.run_id, is_ignored=True)
         self.taken.append(inbound.text if isinstance(inbound, IncomingMessage) else "(stop)")
         return Outcome(run_id=receipt.run_id)
@@ -50,6 +54,13 @@ class StoringReceiver:
         """Of channels; how long a workspace is known says nothing of what was heard."""
         cursors = await self.inbox.cursors("slack")
         return {scope: mark for scope, mark in cursors.items() if not scope.endswith(":")}
+
+    async def marked_ignored(self) -> None:
+        """Waits until it is stored that a message was left alone."""
+        cursors = ChannelCursors(self.inbox)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not (self.ignored and await cursors.is_marked_ignored(self.ignored)):
+                await asyncio.sleep(0.01)
 
     async def marked(self, channels: int = 1) -> None:
         """Waits until so many channels have a mark, which is made after what it stands for."""

@@ -81,6 +81,7 @@ async def test_what_was_left_alone_is_not_decided_again(
         storing_receiver.decision = Ignore(reason="another agent is at work")
         root = await slack.say("alice", channel, "@threadhand not now")
         await storing_receiver.marked()
+        await storing_receiver.marked_ignored()
         storing_receiver.decision = None
     await slack.say("alice", channel, "@threadhand but now", thread_id=root)
     async with listening(slack, storing_receiver):
