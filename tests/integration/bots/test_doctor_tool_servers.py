@@ -10,6 +10,7 @@ import pytest
 from bots.settings import VARIABLE_NAMES
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
+from core.tools.catalogue import all_tools
 from tests.fakes.preloaded import command_of
 from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
@@ -93,9 +94,9 @@ async def test_a_server_whose_tools_nobody_gets_is_a_note(tmp_path: Path) -> Non
 async def test_more_tools_than_a_model_can_have_are_counted(tmp_path: Path) -> None:
     (finding,) = await of_servers(tmp_path, {"child": stdio("mcp_hostile.py", "many")})
     assert finding.state == "ok"
-    assert (
-        "77 of its 1000 tools can be used, left out: 51 in runs with all own tools: a model accepts 128" in finding.fact
-    )
+    own = len(all_tools())
+    counted = f"{128 - own} of its 1000 tools can be used, left out: {own} in runs with all own tools"
+    assert f"{counted}: a model accepts 128" in finding.fact
 
 
 async def test_an_old_server_is_asked_in_the_older_way(tmp_path: Path) -> None:
