@@ -136,9 +136,9 @@ def test_every_file_that_is_copied_into_the_image_is_there() -> None:
 
 
 def test_the_image_is_installed_with_hashes_and_runs_as_nobody_special() -> None:
-    assert len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE)) == 2
+    assert len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE)) == 3
     installs = [one for one in instructions("RUN") if "pip install" in one]
-    assert len(installs) == 2
+    assert len(installs) == 3
     assert all("--require-hashes" in one or "--no-deps" in one for one in installs)
     assert instructions("USER") == ["threadhand"]
     assert instructions("HEALTHCHECK")
