@@ -189,6 +189,8 @@ class Command:
     def end_killed(self) -> None:
         """Called when all processes of the command were killed."""
         if self.is_running:
+            # a child that was forked just now has no session and no mark by which it could be found
+            processes.send_signal(self.pid, signal.SIGKILL)
             self._end()
         self._close()
 
