@@ -229,7 +229,7 @@ class _Show:
             run = None if self._state.is_over else await stored.run(self.run_id)
             if run is not None and (ended := terminal_event(run)) is not None:
                 self._state = add_event(self._state, ended)  # its events are deleted
-        except Exception:
+        except Exception:  # whatever it is, the user must not wait for a view that never comes
             self._change(end=NOTHING_SHOWN)
             raise
         self._stream.leave()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 LINE_START_CHARACTERS = 40
 CODE_CHARACTERS_MAX = 2_000
-"""Inline code that goes on for longer is text with a single backtick."""
+"""Backticks that are not closed within this many characters are text."""
 _TICKS = re.compile("`+")
 _FENCE = re.compile(r"((?:>\s*+)*)((?:(?:[*+-]|\d{1,9}[.)])\s+)*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
 """A fence may open after the marks of a quotation or a list item. It closes in a line of its own."""

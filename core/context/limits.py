@@ -43,7 +43,7 @@ _FAMILIES = {
 """Windows and reserved tokens by regular expression. The first match in the model's name applies, so specific patterns
 come first. Where the models of a family differ, the size is one of the smaller ones."""
 WINDOW_MIN = 16_000
-"""A smaller window has no room for a conversation beside the instructions and the tools."""
+"""In a smaller window, the instructions and the tools leave no room for a conversation."""
 _MARKS = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|i?q\d\w*|[bm]?x?fp\d+|bf16|int\d|[48]bit|awq|gptq|gguf|mlx|latest")
 """The parts at the end of a model's name that stand for a date or a quantisation."""
 ANSWER_SHARE = 3

@@ -235,7 +235,7 @@ class Command:
             if piece is None:
                 return
             if not piece:
-                # the bash may still run: it has given its terminal away
+                # bash may still be running after it has closed its terminal
                 self._loop.on_readable(self.terminal.descriptor, None)
                 if self.is_running and self._late is not None:
                     self._end()

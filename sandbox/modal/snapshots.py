@@ -27,7 +27,7 @@ ANY_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 END_SECONDS_MAX = 60.0
 """A sandbox that was terminated ends after up to 35 s."""
 EXIT_SNAPSHOT_SECONDS_MAX = 3600
-"""How long Modal is asked again for the files of a sandbox after it must have ended it, because nobody used it."""
+"""How long to keep asking Modal for the files of a sandbox that has ended because nobody used it."""
 LOOKUPS = 3
 LOOKUP_PAUSE_SECONDS = 1.0
 ResultT = TypeVar("ResultT")

@@ -90,7 +90,7 @@ async def run_extract_content(params: ExtractContentParams, context: ToolContext
     async def pieces() -> AsyncIterator[bytes]:
         yield text
 
-    # the ending of the address must not decide how its text is parsed
+    # without the "#", an address that ends in .csv would be parsed as a table
     name = f"{clean_line(seen.state.url, 300)}#"
     try:
         answer = await run_knowledge(context).answer(name, pieces(), params.goal)
