@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from bots.bootstrap.web_access import build_address_guard
+from bots.bootstrap.web_access import build_address_guard, build_forward_proxy
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
@@ -232,6 +232,7 @@ def build_modal_plan(settings: Settings) -> ModalConfig:
             max(settings.modal_memory_mebibytes, settings.modal_memory_mebibytes_max),
         ),
         egress=settings.modal_egress,
+        browser_proxy=build_forward_proxy(settings),
         start_seconds=settings.modal_start_seconds,
         snapshot_days=settings.modal_snapshot_days,
         idle_timeout_seconds=int(settings.sandbox_stop_minutes * 60) + IDLE_MARGIN_SECONDS,

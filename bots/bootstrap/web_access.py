@@ -12,6 +12,7 @@ from core.tools.catalogue import build_tool_set, missing_services
 from core.tools.tool import Requirement, ToolSet
 from core.web_access.client import Api
 from core.web_access.cloudflare import CloudflarePages
+from core.web_access.forward_proxy import ForwardProxy, parse_forward_proxy
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
 from core.web_access.pages import Firecrawl, LocalReader, PageReader
@@ -25,7 +26,14 @@ DRAWING_SECONDS = 300.0
 def build_address_guard(settings: Settings, allowed: Sequence[str]) -> AddressGuard:
     """Builds the guard of connections that are made for a model. `allowed` are exempt endpoints, for tests."""
     refused = tuple(map(ip_network, settings.refused_addresses))
-    return AddressGuard(frozenset(map(parse_endpoint, allowed)), refused)
+    return AddressGuard(frozenset(map(parse_endpoint, allowed)), refused, proxy=build_forward_proxy(settings))
+
+
+def build_forward_proxy(settings: Settings) -> ForwardProxy | None:
+    if not settings.web_proxy:
+        return None
+    password = settings.web_proxy_password.get_secret_value()
+    return parse_forward_proxy(settings.web_proxy, settings.web_proxy_user, password)
 
 
 def build_web_services(settings: Settings) -> WebServices:

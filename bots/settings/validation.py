@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_core import ErrorDetails
 
 from core.prompt.system_prompt import find_time_zone
+from core.web_access.forward_proxy import parse_forward_proxy
 
 
 def _split_at_commas(value: object) -> object:
@@ -104,10 +105,17 @@ def _check_networks(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _check_proxy(value: str) -> str:
+    if value:
+        parse_forward_proxy(value)
+    return value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Endpoints = Annotated[Names, AfterValidator(_check_endpoints)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
+ProxyUrl = Annotated[str, AfterValidator(_check_proxy)]
 ServiceUrl = Annotated[WebUrl, AfterValidator(_refuse_credentials)]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, Endpoints, Networks, ServiceUrl, WebUrl
+from bots.settings.validation import NO_SECRET, Endpoints, Networks, ProxyUrl, ServiceUrl, WebUrl
 
 
 class WebAccessSettings(BaseModel):
@@ -21,6 +21,9 @@ class WebAccessSettings(BaseModel):
     cloudflare_api_token: SecretStr = NO_SECRET
     cloudflare_account_id: str = Field(default="", pattern="^[A-Za-z0-9_-]*$", examples=["0123456789abcdef"])
     cloudflare_api_url: ServiceUrl = "https://api.cloudflare.com/client/v4"
+    web_proxy: ProxyUrl = ""
+    web_proxy_user: str = ""
+    web_proxy_password: SecretStr = NO_SECRET
     fetch_allow: Endpoints = ()
     refused_addresses: Networks = ()
     expose_domain: str = Field(default="", pattern=r"^([a-z0-9.-]+(:\d{1,5})?)?$", examples=["apps.example.org"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from aiohttp import (
     ClientConnectorDNSError,
     ClientConnectorError,
     ClientError,
+    ClientHttpProxyError,
+    ClientProxyConnectionError,
     ClientResponse,
     ClientSession,
     ClientTimeout,
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 _DOWNLOAD = Failpoint("outside.fetch")
 _PIECE_BYTES = 1 << 16
 _MOVED = frozenset((301, 302, 303, 307, 308))
+PROXY_FAILED = "The proxy of this installation does not work. Only the operator can correct that: tell the user so."
 USER_AGENT = f"Threadhand/{metadata.version('threadhand')}"
 
 
@@ -61,7 +65,7 @@ async def download(
     try:
         with _DOWNLOAD:
             async with asyncio.timeout(limits.seconds_max), _session(guard, limits) as session:
-                return await _followed(session, url, accept, limits)
+                return await _followed(session, guard, url, accept, limits)
     except TimeoutError as error:
         raise ToolError(
             f"{url} did not answer within {limits.seconds_max:g} s. Try it later, or use another source."
@@ -81,10 +85,12 @@ async def _session(guard: AddressGuard, limits: DownloadLimits) -> AsyncGenerato
         yield session
 
 
-async def _followed(session: ClientSession, url: URL, accept: str, limits: DownloadLimits) -> Download:
+async def _followed(
+    session: ClientSession, guard: AddressGuard, url: URL, accept: str, limits: DownloadLimits
+) -> Download:
     for _ in range(limits.redirects_max + 1):
         try:
-            found = await _asked(session, url, accept, limits)
+            found = await _asked(session, guard, url, accept, limits)
             if isinstance(found, Download):
                 return found
             url = web_url(str(url.join(URL(found))))
@@ -95,10 +101,13 @@ async def _followed(session: ClientSession, url: URL, accept: str, limits: Downl
     raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
 
 
-async def _asked(session: ClientSession, url: URL, accept: str, limits: DownloadLimits) -> Download | str:
+async def _asked(
+    session: ClientSession, guard: AddressGuard, url: URL, accept: str, limits: DownloadLimits
+) -> Download | str:
     """Sends one request. Returns the content, or the target of a redirect."""
-    headers = {hdrs.ACCEPT: accept}
-    async with session.get(url, headers=headers, allow_redirects=False) as response:
+    target_url, options = await guard.request_options(url)
+    headers = {hdrs.ACCEPT: accept, **options.pop("headers", {})}
+    async with session.get(target_url, headers=headers, allow_redirects=False, **options) as response:
         target = response.headers.get(hdrs.LOCATION)
         if response.status in _MOVED and target is not None:
             return target
@@ -112,7 +121,10 @@ def _check(response: ClientResponse, url: URL) -> None:
     status = response.status
     if status == 200:
         return
-    if status in (401, 403, 407, 451):
+    if status == 407:
+        log.warning("the proxy of THREADHAND_WEB_PROXY does not accept its user and password")
+        raise ToolError(PROXY_FAILED)
+    if status in (401, 403, 451):
         raise ToolError(f"{url} answers {status}: it does not let programs in. Use another source, or the browser.")
     if status in (404, 410):
         raise ToolError(f"{url} answers {status}: there is no such page. Search for another one.")
@@ -138,10 +150,13 @@ async def _content(response: ClientResponse, url: URL, limits: DownloadLimits) -
 
 def _why(url: URL, error: Exception) -> str:
     match error:
-        case ClientConnectorError(os_error=RefusedAddress()):
+        case ClientConnectorError(os_error=RefusedAddress()) | RefusedAddress():
             log.warning("a download was refused: %s is no address of the public internet", url.host)
             return f"{url} is not on the public internet, and nothing else is opened. Use a public address."
-        case ClientConnectorDNSError():
+        case ClientProxyConnectionError() | ClientHttpProxyError():
+            log.warning("the proxy of THREADHAND_WEB_PROXY does not work: %s", error)
+            return PROXY_FAILED
+        case ClientConnectorDNSError() | socket.gaierror():
             return f"The host {url.host} is not known. Check how it is written."
         case ClientConnectorCertificateError():
             return f"{url} has no valid certificate, so it was not opened. Use another source."

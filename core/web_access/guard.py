@@ -7,12 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
 
-from aiohttp import TCPConnector
+from aiohttp import TCPConnector, hdrs
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from core.domain.errors import ToolError
+from core.web_access.forward_proxy import ForwardProxy
 
 IPAddress = IPv4Address | IPv6Address
 IPNetwork = IPv4Network | IPv6Network
@@ -106,12 +108,14 @@ class AddressGuard:
     """Allows connections to public addresses of other machines only.
 
     `allowed` lists exempt pairs of address and port, for tests. `refused` are further networks that lead to this
-    machine or its surroundings, such as the address of a load balancer in front of it.
+    machine or its surroundings, such as the address of a load balancer in front of it. With a `proxy`, connections are
+    made through it, to the same addresses.
     """
 
     allowed: frozenset[tuple[str, int]] = frozenset()
     refused: tuple[IPNetwork, ...] = ()
     is_own: Callable[[IPAddress], bool] = is_own_address
+    proxy: ForwardProxy | None = None
 
     def permits(self, address: str, port: int) -> bool:
         if (address, port) in self.allowed:
@@ -122,7 +126,10 @@ class AddressGuard:
         return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:
-        """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding."""
+        """Returns a connector that checks the actual address of each connection, which defeats DNS rebinding. With a
+        proxy, the only connection is that to the proxy."""
+        if self.proxy is not None:
+            return TCPConnector(force_close=True)
         return TCPConnector(socket_factory=self._socket, resolver=_Resolver(), use_dns_cache=False, force_close=True)
 
     def _socket(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
@@ -130,6 +137,21 @@ class AddressGuard:
         if not self.permits(str(address), int(str(port))):
             raise RefusedAddress
         return socket.socket(family, kind, protocol)
+
+    async def request_options(self, url: URL) -> tuple[URL, dict[str, Any]]:
+        """Returns the URL to request with a session on `connector`, and further arguments of the request.
+
+        A proxy gets an address that was checked instead of the name, because it would look the name up again. Raises as
+        `addresses` does."""
+        if self.proxy is None:
+            return url, {}
+        host = url.host or ""
+        (address, *_) = await self.addresses(host, url.port or 0)
+        name = {hdrs.HOST: url.authority}
+        if url.scheme == "http":  # such a request goes to the proxy itself
+            return url.with_host(address), {"proxy": self.proxy.url, "headers": {**name, **self.proxy.headers}}
+        tunnel = {"proxy": self.proxy.url, "proxy_headers": self.proxy.headers, "server_hostname": host}
+        return url.with_host(address), {**tunnel, "headers": name}
 
     async def addresses(self, host: str, port: int, slots: Semaphore | None = None) -> tuple[str, ...]:
         """Resolves the host and returns its permitted addresses. Connect to these; do not resolve the name again.

@@ -37,6 +37,7 @@ class Program:
         self._files = FileOperations(loop, root, self._sessions.refuse_stale)
         self._browser_parts = (loop, root, state_folder)
         self.find_browser: Callable[[], dict[str, str] | None] = lambda: settings.get("browser")
+        self._browser_proxy: dict[str, str] = {}
         self._browsers: BrowserLauncher | None = None
         self._operations: dict[str, Operation] = {
             "ping": lambda call: call.answer({}),
@@ -54,6 +55,7 @@ class Program:
             "list": self._files.list,
             "delete": self._files.delete,
             "browser": self._browse,
+            "browser_proxy": self._set_browser_proxy,
             "connect": self._connect,
         }
         host.on_hello = self._next_on_hello
@@ -92,8 +94,14 @@ class Program:
         )
 
         if self._browsers is None:
-            self._browsers = BrowserLauncher(*self._browser_parts, self.find_browser())
+            browser = self.find_browser()
+            self._browsers = BrowserLauncher(*self._browser_parts, browser and {**browser, **self._browser_proxy})
         self._browsers.open(call)
+
+    def _set_browser_proxy(self, call: Call) -> None:
+        """Sets the proxy of a browser that is started from now on."""
+        self._browser_proxy = {name: str(call.request[name]) for name in ("proxy", "proxy_user", "proxy_password")}
+        call.answer({})
 
     def _connect(self, call: Call) -> None:
         from sandbox.inside.socket_relay import PortConnector  # only here, as above

@@ -18,7 +18,8 @@ from functools import partial
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
-from core.web_access.guard import RefusedAddress
+from core.web_access.forward_proxy import ProxyFailed
+from core.web_access.guard import AddressGuard, RefusedAddress
 from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig
 
 HEADERS_MAX = 200
@@ -224,11 +225,16 @@ class EgressProxy:
                 if not addresses:
                     raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
                 with CONNECT:
-                    return await _connect_to_any(addresses[:ADDRESSES_TRIED], port, self._egress.limits.connect_seconds)
+                    return await _connect_to_any(
+                        self._egress.guard, addresses[:ADDRESSES_TRIED], port, self._egress.limits.connect_seconds
+                    )
         except RefusedAddress:
             raise RefusedRequest(403, NOT_PUBLIC.format(host=host)) from None
         except TimeoutError:
             raise RefusedRequest(504, f"{host} does not answer.") from None
+        except ProxyFailed as error:
+            log.warning("sandbox %s: %s", self._label, error)
+            raise RefusedRequest(502, "The proxy of this installation does not work.") from None
         except (OSError, UnicodeError):
             raise RefusedRequest(502, f"{host} cannot be reached.") from None
 
@@ -295,12 +301,16 @@ def _check_listener(descriptor: int, label: str) -> socket.socket:
     return listener
 
 
-async def _connect_to_any(addresses: list[str], port: int, seconds: float) -> tuple[StreamReader, StreamWriter]:
+async def _connect_to_any(
+    guard: AddressGuard, addresses: list[str], port: int, seconds: float
+) -> tuple[StreamReader, StreamWriter]:
     """Connects to the first address that accepts within its share of the time. Raises the OSError of the last one."""
     failure = OSError("no address")
     for address in addresses:
         try:
             async with asyncio.timeout(seconds / len(addresses)):
+                if guard.proxy is not None:
+                    return await guard.proxy.connect(address, port)
                 return await asyncio.open_connection(address, port, limit=PIECE_BYTES)
         except OSError as error:
             failure = error

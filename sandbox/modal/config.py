@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 
+from core.web_access.forward_proxy import ForwardProxy
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 
@@ -42,6 +43,7 @@ class ModalConfig:
     cpu: tuple[float, float] = (0.5, 2.0)
     memory_mebibytes: tuple[int, int] = (512, 4096)
     egress: tuple[str, ...] = ()
+    browser_proxy: ForwardProxy | None = None
     start_seconds: float = 60
     snapshot_seconds: float = 300
     snapshot_days: int = 30

@@ -369,6 +369,9 @@ class ModalSandboxProvider:
             connection = await connect_program(sandbox, self._plan, label=thread_id)
             try:  # the caller gives up earlier
                 await connection.wait_for_hello(2 * self._plan.start_seconds)
+                if (proxy := self._plan.browser_proxy) is not None:
+                    fields = {"proxy": proxy.url, "proxy_user": proxy.user, "proxy_password": proxy.password}
+                    await connection.call("browser_proxy", **fields)
             except BaseException:
                 await connection.close()
                 raise

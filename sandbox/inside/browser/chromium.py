@@ -9,7 +9,16 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from playwright.async_api import BrowserContext, Dialog, Download, Error, Page, Playwright, async_playwright
+from playwright.async_api import (
+    BrowserContext,
+    Dialog,
+    Download,
+    Error,
+    Page,
+    Playwright,
+    ProxySettings,
+    async_playwright,
+)
 
 from sandbox.inside.browser.protocol import HEIGHT, WIDTH, ActionRefused, BrowserSettings
 from sandbox.inside.browser.tab import DIALOGS_MAX, Tab
@@ -130,6 +139,15 @@ class Chromium:
         while self._downloads:
             await asyncio.wait(set(self._downloads))
 
+    def _proxy(self) -> ProxySettings | None:
+        settings = self.settings
+        if not settings.proxy:
+            return None
+        proxy: ProxySettings = {"server": settings.proxy, "bypass": "127.0.0.1,localhost"}
+        if settings.proxy_user:
+            proxy |= {"username": settings.proxy_user, "password": settings.proxy_password}
+        return proxy
+
     async def _start(self) -> BrowserContext:
         settings = self.settings
         if self._playwright is None:
@@ -148,7 +166,7 @@ class Chromium:
                 accept_downloads=True,
                 downloads_path=settings.scratch,
                 args=[*FLAGS, f"--disk-cache-dir={settings.scratch}/cache"],
-                proxy={"server": settings.proxy, "bypass": "127.0.0.1,localhost"} if settings.proxy else None,
+                proxy=self._proxy(),
                 timeout=30_000,
             )
         except Error as error:

@@ -23,7 +23,7 @@ START = "import sys; sys.path.insert(0, sys.argv.pop()); from sandbox.inside.bro
 
 
 class BrowserLauncher:
-    """`settings` names `python`, `chromium` and, optionally, `proxy`; None means that there is no browser."""
+    """`settings` names `python` and `chromium`, and perhaps a proxy, as in `BrowserSettings`. None: no browser."""
 
     def __init__(self, loop: EventLoop, root: str, state_folder: str, settings: dict[str, Any] | None) -> None:
         self._loop = loop
@@ -73,18 +73,22 @@ class BrowserLauncher:
             "root": self._root,
             "scratch": f"{self._folder}/scratch",
             "chromium": settings["chromium"],
-            "proxy": settings.get("proxy") or environment.get("http_proxy") or environment.get("HTTP_PROXY") or "",
+            "proxy": environment.get("http_proxy") or environment.get("HTTP_PROXY") or "",
+            **settings,
         }
         package = os.path.abspath(f"{os.path.dirname(__file__)}/../../..")
         with open(f"{self._folder}/said", "wb") as stderr_file:
             self._process = subprocess.Popen(
-                [str(settings["python"]), "-c", START, json.dumps(server_settings), package],
+                [str(settings["python"]), "-c", START, package],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr_file,
                 start_new_session=True,
                 cwd=self._root,
             )
+        # not among the arguments, which every program in the sandbox can read
+        self._process.stdin.write(f"{json.dumps(server_settings)}\n".encode())
+        self._process.stdin.flush()
         self._loop.on_readable(self._process.stdout.fileno(), self._on_server_output)
         self._deadline = self._loop.call_later(START_SECONDS, self._refuse)
 

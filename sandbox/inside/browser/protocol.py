@@ -16,13 +16,15 @@ class ActionRefused(Exception):
 
 @dataclass(frozen=True)
 class BrowserSettings:
-    """`root` is the workspace folder, `scratch` a folder for temporary files. `proxy` may be empty."""
+    """`root` is the workspace folder, `scratch` a folder for temporary files. `proxy` is empty without one."""
 
     socket: str
     root: str
     scratch: str
     chromium: str
     proxy: str = ""
+    proxy_user: str = ""
+    proxy_password: str = ""
 
     @property
     def profile(self) -> str:

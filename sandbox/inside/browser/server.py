@@ -190,7 +190,7 @@ async def _run(settings: BrowserSettings) -> None:
 
 
 def main() -> None:
-    settings = BrowserSettings.of(json.loads(sys.argv[1]))
+    settings = BrowserSettings.of(json.loads(sys.stdin.readline()))
     os.umask(0o022)
     os.makedirs(settings.scratch, exist_ok=True)
     asyncio.run(_run(settings))

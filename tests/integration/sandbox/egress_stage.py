@@ -10,6 +10,7 @@ from aiohttp import web
 
 from core import http_shutdown
 from core.ports import Sandbox
+from core.web_access.forward_proxy import ForwardProxy
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from tests.integration.sandbox.providers import local_jails
@@ -56,10 +57,10 @@ async def fake_web_service() -> AsyncGenerator[FakeWebService]:
 
 @asynccontextmanager
 async def jail_with_a_way_out(
-    *ports: int, setting: str = "on", limits: EgressLimits | None = None
+    *ports: int, setting: str = "on", limits: EgressLimits | None = None, proxy: ForwardProxy | None = None
 ) -> AsyncIterator[Sandbox]:
     """Those ports of 127.0.0.1 count as the internet."""
-    guard = AddressGuard(frozenset(("127.0.0.1", port) for port in ports))
+    guard = AddressGuard(frozenset(("127.0.0.1", port) for port in ports), proxy=proxy)
     egress = EgressConfig(policy=parse_egress_policy(setting), limits=limits or EgressLimits(), guard=guard)
     async with local_jails(egress=egress) as jails:
         yield await jails.open("thread", fence=1)

@@ -9,9 +9,10 @@ from PIL import Image
 
 from core.domain.errors import ToolError
 from core.ports import BrowserResult, Sandbox
+from core.web_access.forward_proxy import parse_forward_proxy
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
-from tests.integration.sandbox.providers import content, pieces
+from tests.integration.sandbox.providers import content, pieces, run
 
 SECONDS = 60.0
 PAGE = b"<!doctype html><meta charset=utf-8><title>Figures</title><button>Press</button><p>North: 2700"
@@ -111,8 +112,39 @@ server.serve_forever()
 """
 
 
-async def served(sandbox: Sandbox) -> None:
-    started = await sandbox.shell.execute("python3 server.py", session="site", folder=None, timeout_seconds=0)
+async def served(sandbox: Sandbox, program: str = "server.py") -> None:
+    started = await sandbox.shell.execute(f"python3 {program}", session="site", folder=None, timeout_seconds=0)
     while "up" not in started.output:
         assert started.exit_code is None, started.output
         started = await sandbox.shell.check("site", timeout_seconds=0.1)
+
+
+PROXY = """\
+import base64, http.server
+class Proxy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        is_known = self.headers["Proxy-Authorization"] == "Basic " + base64.b64encode(b"alice:hidden-word").decode()
+        self.send_response(200 if is_known else 407)
+        if not is_known:
+            self.send_header("Proxy-Authenticate", "Basic")
+        body = f"<title>{self.path} by proxy</title>".encode() if is_known else b""
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+server = http.server.HTTPServer(("127.0.0.1", 8001), Proxy)
+print("up", flush=True)
+server.serve_forever()
+"""
+
+
+async def test_it_uses_the_proxy_whose_password_no_list_of_programs_shows(stage: Stage) -> None:
+    proxy = parse_forward_proxy("http://127.0.0.1:8001", "alice", "hidden-word")
+    sandbox = await opened(stage.worker(browser_proxy=proxy))
+    await sandbox.files.write("proxy.py", pieces(PROXY.encode()))
+    await served(sandbox, "proxy.py")
+    seen = await act(sandbox, "navigate_to", url="http://shop.example/")
+    assert seen.state is not None
+    assert seen.state.title == "http://shop.example/ by proxy"
+    done = await run(sandbox, "cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'")
+    assert "chrom" in done.output
+    assert "hidden-word" not in done.output
