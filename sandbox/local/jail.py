@@ -65,10 +65,11 @@ PYTHON_FOLDER = "/opt/python"
 PYTHON_START = f"""import os, sys
 folder = "{INSIDE_FOLDER}/lib/python%d.%d/site-packages" % sys.version_info[:2]
 if sys.prefix == sys.base_prefix and os.path.isdir(folder):
-    sys.path.append(folder)
+    own = [path for path in sys.path if path.startswith(sys.base_prefix) and path.endswith("-packages")]
+    sys.path.insert(sys.path.index(own[0]) if own else len(sys.path), folder)
 """
-"""Appends the packages of the toolbox to the path of every Python of that version, after packages installed inside.
-Virtual environments made inside do not get them."""
+"""Adds the packages of the toolbox to the path of every Python of that version: after those that were installed inside,
+and before those of the machine, whose versions may not fit. Virtual environments made inside do not get them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
