@@ -9,7 +9,9 @@ _CODE = re.compile(
     r"\x1b(?:\[(?P<arguments>[0-?]*)[ -/]*(?P<final>[@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\-~])"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_MOVES_CURSOR = re.compile(r"[\x08\r]|\x1b\[[0-9;]*[A-HJKf]")
+_MOVES_CURSOR = re.compile(r"[\x08\r]|\x1b\[(?:[0-9;]*[A-HJKf]|\?(?:47|1047|1049)h)")
+_SECOND_SCREEN = ("?47", "?1047", "?1049")
+"""What editors and pagers draw on. At their end, the terminal shows again what it showed before."""
 
 
 def render_terminal(output: str) -> str:
@@ -27,7 +29,10 @@ def render_terminal(output: str) -> str:
             screen.write(text[0])
             at = text.end()
         elif code := _CODE.match(output, at):
-            screen.follow_code(code["final"] or "", code["arguments"] or "")
+            if code["arguments"] in _SECOND_SCREEN:
+                screen.switch_to(is_second=code["final"] == "h")
+            else:
+                screen.follow_code(code["final"] or "", code["arguments"] or "")
             at = code.end()
         else:
             screen.follow_control(output[at])
@@ -46,6 +51,7 @@ class _Screen:
     def __init__(self) -> None:
         self.lines: list[list[str]] = [[]]
         self._row = self._column = 0
+        self._first_screen: tuple[list[list[str]], int, int] | None = None
 
     def write(self, text: str) -> None:
         line = self.lines[self._row]
@@ -66,6 +72,14 @@ class _Screen:
                 self._column = max(0, self._column - 1)
             case _:
                 pass
+
+    def switch_to(self, *, is_second: bool) -> None:
+        """Begins an empty second screen, or returns to the first."""
+        if is_second and self._first_screen is None:
+            self._first_screen = self.lines, self._row, self._column
+            self.lines, self._row, self._column = [[]], 0, 0
+        elif not is_second and self._first_screen is not None:
+            (self.lines, self._row, self._column), self._first_screen = self._first_screen, None
 
     def follow_code(self, final: str, arguments: str) -> None:
         # a long number would take long to read

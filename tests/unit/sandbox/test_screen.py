@@ -29,6 +29,8 @@ from sandbox.client.screen import render_terminal
         ("kept\ngone\ngone\x1b[2;1H\x1b[Jnew", "kept\nnew"),
         ("a\x1b[2;3Hb", "a\n  b"),
         ("a\x1b[", "a["),
+        ("$ less\n\x1b[?1049h\x1b[Hpage 1\npage 2\x1b[?1049l\x1b[?1lafter", "$ less\nafter"),
+        ("$ vim\n\x1b[?1049h~\n~", "~\n~"),
         ("a\x1b[?25lb\x1b[>4;2mc", "abc"),
         ("".join(f"{n}\n" for n in range(100)) + "\x1b[999AX", "".join(f"{n}\n" for n in range(51)) + "X1\n"
          + "".join(f"{n}\n" for n in range(52, 100))),
