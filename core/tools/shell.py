@@ -19,6 +19,8 @@ WAIT_SECONDS = 10
 BLOCKING_SECONDS = 60
 BLOCKING_SECONDS_MAX = 600
 INPUT_CHARACTERS_MAX = 4000
+INPUT_LINE_BYTES_MAX = 4095
+"""A terminal drops the rest of a longer line without a word."""
 """A terminal does not accept a longer line of input."""
 LOOK_SECONDS = 5.0
 """How often the end of a command's output is read while a call waits for it."""
@@ -133,6 +135,13 @@ class CheckParams(BaseModel):
     )
     kill_session: bool = Field(default=False, description="Kill it afterwards.")
 
+    @field_validator("input")
+    @classmethod
+    def _check_lines(cls, value: str | None) -> str | None:
+        if any(len(line.encode()) > INPUT_LINE_BYTES_MAX for line in (value or "").splitlines()):
+            raise ValueError(f"a line may have at most {INPUT_LINE_BYTES_MAX} bytes; put the text into a file")
+        return value
+
 
 async def run_check(params: CheckParams, context: ToolContext) -> ToolOutput:
     shell = (await context.sandbox()).shell
@@ -238,6 +247,11 @@ def command_in_background(name: str, arguments: JsonObject, result: JsonObject) 
     return ShellSession(name=found, command=command, is_running=is_running, running_seconds=0)
 
 
+def _subject(session: str) -> str:
+    """Returns what a call on a session uses. A call on `main` may use `main#2`, which runs what was sent to `main`."""
+    return f"shell/{session.replace('#', '/')}"
+
+
 def _command_title(params: ExecuteParams) -> str:
     lines = params.command.strip().splitlines() or ["a command"]
     cut = lines[0][:COMMAND_TITLE_CHARACTERS].replace("`", "'")
@@ -249,7 +263,7 @@ execute_command = Tool(
     effect="acts",
     params=ExecuteParams,
     run=run_execute,
-    subject=lambda params: f"shell/{params.session_name or DEFAULT_SESSION}",
+    subject=lambda params: _subject(params.session_name or DEFAULT_SESSION),
     title=_command_title,
     example={"command": "python3 analyse.py", "session_name": "main", "timeout": 60},
     content_parameter="command",
@@ -260,7 +274,7 @@ check_command_output = Tool(
     effect="acts",
     params=CheckParams,
     run=run_check,
-    subject=lambda params: f"shell/{params.session_name}",
+    subject=lambda params: _subject(params.session_name),
     title=lambda params: f"{'Looking at' if params.input is None else 'Answering'} {params.session_name}",
     example={"session_name": "main"},
     requires=("sandbox",),
@@ -270,7 +284,7 @@ terminate_command = Tool(
     effect="acts",
     params=TerminateParams,
     run=run_terminate,
-    subject=lambda params: f"shell/{params.session_name}",
+    subject=lambda params: _subject(params.session_name),
     title=lambda params: f"Stopping {params.session_name}",
     example={"session_name": "main"},
     requires=("sandbox",),

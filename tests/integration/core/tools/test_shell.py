@@ -170,6 +170,11 @@ async def test_a_control_character_ends_the_input_without_enter(bench: Bench) ->
     assert (await until_ended(bench, "main")).startswith("ready\nline\nover\n[session main")
 
 
+async def test_a_line_that_the_terminal_would_cut_is_refused(bench: Bench) -> None:
+    error = await bench.error("check_command_output", session_name="main", input="short\n" + "€" * 1366)
+    assert "at most 4095 bytes" in error
+
+
 async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) -> None:
     await run(bench, "true")
     error = await bench.error("check_command_output", session_name="main", input="y")

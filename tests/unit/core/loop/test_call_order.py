@@ -176,6 +176,7 @@ def test_commands_overlap_in_different_sessions_only_and_never_with_files() -> N
     edit = prepared("create_file", file_path="a.py", file_contents="")
     assert overlapping("parallel", build, prepared("execute_command", command="ls"))
     assert not overlapping("parallel", build, prepared("check_command_output", session_name="build"))
+    assert not overlapping("parallel", build, prepared("check_command_output", session_name="build#2"))
     assert not overlapping("parallel", edit, build)
     assert not overlapping("parallel", build, prepared("complete"))
 
