@@ -243,7 +243,7 @@ def fit_request(request: ModelRequest, room: int) -> ModelRequest:
 def _shortened(content: JsonObject, tokens_max: int) -> JsonObject:
     if content.get("role") == "system" or count_message(content) <= tokens_max:
         return content
-    # the request holds no message ids, so the model is not told how to expand the message
+    # the model sees no message ids, so this note cannot tell it which message to expand
     message = Message(type="tool", content=content, is_llm_message=True, thread_id="", message_id="")
     return truncate_message(message, Cut(tokens_max, keeps_reasoning=True)).content
 

@@ -28,12 +28,12 @@ LATE_SECONDS = 0.1  # for the output of what a command has left running, such as
 STATE_BYTES_MAX = 1024 * 1024
 NOT_SAVED = b"\n[the folder and variables of the session are those from before this command]\n"
 
-# The state is loaded before aliases are expanded, because the bodies of saved functions contain the expansion already.
-# bash gives HOME, PATH and others a value of its own, which the state must be able to lack. Job control (-m) puts each
-# background job into a process group of its own. Process substitutions stay in the group of bash, to which the kernel
-# sends SIGHUP at its end. A trap of the command replaces ours, so the state is also saved at the end of the command. An
-# `exit` in a function runs the trap there, where local variables hide those of the session, so nothing is saved. `cd`
-# sets OLDPWD to PWD.
+# The state is loaded before aliases are expanded, because the bodies of saved functions contain the expansion
+# already. bash gives HOME, PATH and others a value of its own, which the state must be able to lack. Job control (-m)
+# puts each background job into a process group of its own. A process substitution stays in the group of bash: when
+# bash ends, the kernel sends SIGHUP to that group, which is ignored so that `tee` in `> >(tee log)` can finish. A
+# trap of the command replaces ours, so the state is also saved at the end of the command. An `exit` in a function
+# runs the trap there, where local variables hide those of the session, so nothing is saved. `cd` sets OLDPWD to PWD.
 PRELUDE = """\
 threadhand_save() {{
   [[ ${{FUNCNAME[1]-source}} == source ]] || builtin return

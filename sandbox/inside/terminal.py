@@ -182,8 +182,10 @@ class CapturedOutput:
         return self.total_bytes > FILE_BYTES_MAX
 
     def read(self, end_bytes: int | None = None) -> tuple[str, int, str | None]:
-        """Returns the kept text, how many bytes are missing in its middle, and the path of the file. With `end_bytes`
-        only so many of its last bytes count, and none from before the last input."""
+        """Returns the text in memory, how many bytes were left out in its middle, and the path of the file with all of
+        it, or None.
+
+        With `end_bytes`, returns only what was printed since the last input, at most that many of its last bytes."""
         if end_bytes is not None:
             return decode(self._end(min(end_bytes, self.total_bytes - self.bytes_before_input))), 0, None
         tail = self._tail[-TAIL_BYTES:]

@@ -221,7 +221,9 @@ class ModalSnapshots:
             await asyncio.sleep(LOOKUP_PAUSE_SECONDS)
 
     async def delete_thread(self, thread_id: str, sandbox_ids: set[str]) -> None:
-        """Deletes the thread's snapshots and record, once its sandboxes have ended: those of `sandbox_ids` just now.
+        """Deletes the thread's record, its saved snapshot and the exit snapshots of its sandboxes, which have ended.
+
+        `sandbox_ids` are those that ended just now: their exit snapshots may still be written, so they are waited for.
         Raises the SDK's errors."""
         record = await self.find_record(thread_id)
         its_ids = sandbox_ids | ({record.provider_ref} if record else set[str]())

@@ -420,6 +420,6 @@ def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Igno
     """Calls `parse`. Logs and ignores a payload that breaks it, since each redelivery would break it too."""
     try:
         return parse()
-    except Exception:
+    except Exception:  # whatever a payload breaks
         log.exception("a slack payload could not be parsed")
         return Ignored(reason="unreadable")
