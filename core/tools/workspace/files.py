@@ -122,10 +122,7 @@ def find_occurrences(text: str, piece: str, *, places_max: int) -> list[int]:
 
 
 def find_line_ignoring_spaces(text: str, piece: str) -> int | None:
-    """Returns the number of the line, counted from 1, where the text matches `piece` except for white space.
-
-    Returns None if the text does not contain it.
-    """
+    """Returns the number, from 1, of the line where the text matches `piece` except for white space, or None."""
     words, heard = " ".join(piece.split()), " ".join(text.split())
     at = heard.find(words) if words else -1
     if at < 0:

@@ -1,8 +1,8 @@
 """The `str_replace_editor` tool, which views and edits text files and can undo its edits."""
 
-import asyncio
 import hashlib
 import re
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Literal
 
@@ -16,7 +16,6 @@ from core.tools.workspace.files import (
     CreateParams,
     ReplaceParams,
     edit_text,
-    find_encoding,
     in_one_piece,
     preview_note,
     read_editable_bytes,
@@ -184,18 +183,13 @@ async def _view(params: EditorParams, context: ToolContext, files: Files) -> str
             raise ToolError(f"{params.path} is a folder; view it without view_range.")
         return await _folder(params.path, entries, files)
     if entries[0].size_bytes > EDIT_BYTES_MAX:
-        return await _ranged(params, files)
+        return await _lines(params, files.read(params.path))
     content = await read_editable_bytes(files, params.path)
-    encoding = await asyncio.to_thread(find_encoding, content, params.path)
-    text = content[len(encoding.mark) :].decode(encoding.name, "replace")
     context.known_versions[params.path] = file_version(content)
-    lines = text.split("\n")
-    first, last = _range(params.view_range, len(lines))
-    return _numbered(lines, first, last)
+    return await _lines(params, in_one_piece(content))
 
 
-async def _ranged(params: EditorParams, files: Files) -> str:
-    """Returns the requested lines of a file that is too large to load."""
+async def _lines(params: EditorParams, content: AsyncIterator[bytes]) -> str:
     first, last = params.view_range or (1, -1)
     if first < 1:
         raise ToolError(f"view_range begins at {first}, but lines are counted from 1.")
@@ -203,9 +197,7 @@ async def _ranged(params: EditorParams, files: Files) -> str:
         raise ToolError(f"view_range ends at {last}; give {first} or more, or -1 for the end.")
     shown: list[str] = []
     room = READ_CHARACTERS_MAX
-    lines = read_numbered_lines(
-        files.read(params.path), params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX
-    )
+    lines = read_numbered_lines(content, params.path, start_line=first, line_characters_max=READ_CHARACTERS_MAX)
     async with aclosing(lines):
         async for number, text in lines:
             if number < first:
@@ -215,9 +207,9 @@ async def _ranged(params: EditorParams, files: Files) -> str:
                 shown += _cut(number, text, is_first=not shown) if room < 0 else []
                 break
             shown.append(with_line_number(number, text.removesuffix("\n")))
-    if not shown:
+    if not shown and first > 1:
         raise ToolError(f"{params.path} ends before line {first}.")
-    return "\n".join(shown)
+    return "\n".join(shown) or "[the file is empty]"
 
 
 def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
@@ -227,16 +219,6 @@ def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
         with_line_number(number, text[: READ_CHARACTERS_MAX // 2]),
         f"[line {number} is longer than can be shown; view on with view_range=[{number + 1}, -1]]",
     ]
-
-
-def _range(asked: list[int] | None, count: int) -> tuple[int, int]:
-    first, last = asked or (1, -1)
-    last = count if last == -1 else last
-    if not 1 <= first <= count:
-        raise ToolError(f"view_range begins at {first}, but the file has the lines 1 to {count}.")
-    if not first <= last <= count:
-        raise ToolError(f"view_range ends at {last}; give {first} to {count}, or -1 for the end of the file.")
-    return first, last
 
 
 def _numbered(lines: list[str], first: int, last: int) -> str:

@@ -41,9 +41,8 @@ async def test_a_range_outside_the_file_is_refused(bench: Bench) -> None:
     await bench.put("a.txt", TEN.encode())
     for asked, said in (
         ([0, 5], "begins at 0"),
-        ([30, 40], "begins at 30"),
+        ([30, 40], "ends before line 30"),
         ([5, 3], "ends at 3"),
-        ([5, 99], "ends at 99"),
         ([1, 2, 3], "two numbers"),
     ):
         assert said in await Editor(bench).refuses("view", "a.txt", view_range=asked)
