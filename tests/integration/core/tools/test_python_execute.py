@@ -109,7 +109,7 @@ def test_the_title_is_the_first_line() -> None:
     assert prepared.title == "Running Python: import math"
 
 
-async def test_python_has_the_packages_of_the_toolbox_behind_all_others() -> None:
+async def test_the_toolbox_comes_after_what_is_installed_inside_and_before_the_machine() -> None:
     async with local_jails() as jails:
         sandbox = await with_browser(jails).open("thread", fence=1)
         code = "import matplotlib, numpy, pandas; print(pandas.__file__)"
