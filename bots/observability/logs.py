@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, TextIO
@@ -22,16 +23,19 @@ _SECRET_SHAPES = re.compile(
     | \b[MNO][A-Za-z\d_-]{22,28}\.[\w-]{5,8}\.[\w-]{25,}  # Discord
     | \bsk-[\w-]{8,} | \b(?:tvly|gsk|AIza|ghp|glpat)[-_]?[\w-]{16,}     # model, search and code hosts
     | \bfc-[\w-]{16,}                                     # Firecrawl; without the dash, part of an id
-    | (?<=://)[^\s/:@]*:[^\s/@]+(?=@)                     # user:password in a URL
+    | (?<=://)[^\s/:@]*:[^\s/]+(?=@)                      # user:password in a URL
     """
 )
 _BEARER = re.compile(r"(?i)\b(bearer|bot|basic)\s+[\w.~+/=-]{12,}")
+_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _INPUT_VALUES = re.compile(r"input_value=.*?(, input_type=|\Z)", re.DOTALL)
 _INPUTS = re.compile(r"""(['"]input['"]: ?).*""")
 """Match the rejected values in pydantic errors, because users or models may have written these values."""
 _QUIET = ("discord", "slack_bolt", "slack_sdk", "aiohttp.access", "litellm", "httpx", "alembic")
 REDACTED = "[redacted]"
-SHORTAGE_LOG_SECONDS = 60
+LINES_A_MINUTE = 5
+FLOOD_SECONDS = 60
+KINDS_MAX = 1000
 SECRET_CHARACTERS_MIN = 8
 """Shorter secrets are not redacted, because the same text also occurs in ordinary log lines."""
 
@@ -47,7 +51,8 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 class TextFormatter(logging.Formatter):
     """Formats an entry as `time level logger message key=value`, where the keys are the log context.
 
-    Line breaks become ⏎. `with_texts`: include the messages of library exceptions.
+    Line breaks become ⏎, and characters that a terminal or an editor would obey are escaped. `with_texts`: include the
+    messages of library exceptions.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
@@ -67,18 +72,19 @@ class TextFormatter(logging.Formatter):
         text += "".join(f" {name}={value}" for name, value in log_context().items())
         if trace := self._trace(record):
             text += "\n" + trace
-        return self._clean(text).replace("\r", "").replace("\n", " ⏎ ")
+        line = self._clean(text).replace("\r", "").replace("\n", " ⏎ ")
+        return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], line)
 
     def _clean(self, text: str) -> str:
         return redact(text, self._secrets)
 
     def _message(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
+        message, left_out = record.getMessage(), getattr(record, "left_out", "")
         if self._with_texts:
-            return message
+            return f"{message}{left_out}"
         # libraries often quote the handled exception in the message without passing exc_info
         error = _raised(record) or sys.exc_info()[1]
-        return _INPUTS.sub(r"\1...", redact_library_message(record.name, message, error))
+        return _INPUTS.sub(r"\1...", redact_library_message(record.name, message, error)) + left_out
 
     def _trace(self, record: logging.LogRecord) -> str:
         error = _raised(record)
@@ -116,22 +122,43 @@ class _Output(logging.StreamHandler[TextIO]):
             self.stream.write(f"{self.format(lost)}\n")
 
 
-class DescriptorShortageFilter(logging.Filter):
-    """Passes one line a minute of asyncio's complaint about missing file descriptors.
+class FloodFilter(logging.Filter):
+    """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, of which only the first keeps its
+    traceback, so that neither a flood of requests nor an outage fills the disk.
 
-    asyncio logs it for every connection that it cannot accept, up to a hundred times a second, each with a traceback.
-    """
+    The last of these lines says that others are left out; the first one of a later minute says how many were."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._passed_at = float("-inf")
+        self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if "out of system resource" not in record.getMessage():
+        if record.levelno < logging.WARNING:
             return True
-        is_due = record.created - self._passed_at >= SHORTAGE_LOG_SECONDS
-        self._passed_at = record.created if is_due else self._passed_at
-        return is_due
+        if len(self._kinds) >= KINDS_MAX:
+            self._kinds.clear()
+        name = record.name, str(record.msg).partition("\n")[0]
+        kind = self._kinds.get(name)
+        if kind is None or record.created - kind.began_at >= FLOOD_SECONDS:
+            record.left_out = f" ({kind.count - LINES_A_MINUTE} more were left out)" if kind and kind.is_flood else ""
+            self._kinds[name] = _Kind(record.created)
+            return True
+        kind.count += 1
+        record.exc_info = record.exc_text = record.stack_info = None
+        record.left_out = " (others like it are left out for a minute)" if kind.count == LINES_A_MINUTE else ""
+        return not kind.is_flood
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Entries with the same logger and message since `began_at`, a Unix time."""
+
+    began_at: float
+    count: int = 1
+
+    @property
+    def is_flood(self) -> bool:
+        return self.count > LINES_A_MINUTE
 
 
 def _raised(record: logging.LogRecord) -> BaseException | None:
@@ -149,13 +176,13 @@ def configure_logging(level: str, secrets: Iterable[str] = (), log_format: Liter
     removed.
     """
     output = _Output(sys.stderr)
+    output.addFilter(FloodFilter())
     lines = JsonFormatter if log_format == "json" else TextFormatter
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
     root = logging.getLogger()
     root.handlers[:] = [output]
     root.setLevel(level)
     logging.captureWarnings(capture=True)
-    logging.getLogger("asyncio").filters[:] = [DescriptorShortageFilter()]
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level))
 

@@ -11,9 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ ANSWER_SECONDS = 60.0
 """How long a client may take no byte of an answer that waits for it."""
 KEEPALIVE_SECONDS = 75.0
 CONNECTIONS_MAX = 4096
-LOG_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,8 +38,6 @@ class ConnectionLimits:
     body_seconds: float = BODY_SECONDS
     answer_seconds: float = ANSWER_SECONDS
     _open: Counter[str] = field(default_factory=Counter[str])
-    _refused: Counter[str] = field(default_factory=Counter[str])
-    _logged_at: float = float("-inf")
 
     def admit(self, address: str) -> bool:
         """Counts a new connection. Returns False if there are too many; it then does not count."""
@@ -55,17 +53,11 @@ class ConnectionLimits:
         if not self._open[address]:
             del self._open[address]
 
-    def time_out(self, reason: str) -> None:
-        self._refuse(reason)
+    def log_closed(self, reason: str) -> None:
+        log.warning("the HTTP server has closed a connection: %s", reason)
 
     def _refuse(self, reason: str) -> bool:
-        """Logs at most one line a minute, so that a flood of connections does not fill the disk, too."""
-        self._refused[reason] += 1
-        if time.monotonic() - self._logged_at >= LOG_SECONDS:
-            told = ", ".join(f"{count} for {why}" for why, count in self._refused.items())
-            log.warning("the HTTP server has closed connections: %s", told)
-            self._logged_at = time.monotonic()
-            self._refused.clear()
+        self.log_closed(reason)
         return False
 
 
@@ -131,6 +123,13 @@ class _Connection(web.RequestHandler):
         self._received += len(data)
         self._has_head = self._has_head or bool(self._messages) or self._current_request is not None
 
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Logs an error of a handler with its traceback. What is wrong with a client's request is no error of ours."""
+        if isinstance(kw.get("exc_info"), HttpProcessingError):
+            self._limits.log_closed("a malformed request")
+        else:
+            super().log_exception(*args, **kw)
+
     def _watch(self) -> None:
         self._received = 0
         self._timer = asyncio.get_running_loop().call_later(self._limits.arrival_seconds, self._check)
@@ -143,7 +142,7 @@ class _Connection(web.RequestHandler):
         if not reason:
             self._watch()
             return
-        self._limits.time_out(reason)
+        self._limits.log_closed(reason)
         if self.transport is not None:
             self.transport.abort()
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from bots.observability.logs import REDACTED, DescriptorShortageFilter, JsonFormatter, TextFormatter, redact
+from bots.observability.logs import (
+    KINDS_MAX,
+    LINES_A_MINUTE,
+    REDACTED,
+    FloodFilter,
+    JsonFormatter,
+    TextFormatter,
+    redact,
+)
 from core.domain.errors import SurfaceError
 from core.observability import set_log_context
 
@@ -39,8 +47,12 @@ def test_anything_shaped_like_a_token_is_taken_out(secret: str) -> None:
 
 
 def test_credentials_in_headers_and_urls_are_taken_out() -> None:
-    text = redact("Authorization: Bearer abcdefghijklmnop to postgresql://u:pass@db/x")
-    assert text == f"Authorization: Bearer {REDACTED} to postgresql://{REDACTED}@db/x"
+    text = redact("Authorization: Bearer abcdefghijklmnop to postgresql://u:pass@db/x and redis://:a@b:c@host:1/0")
+    assert text == f"Authorization: Bearer {REDACTED} to postgresql://{REDACTED}@db/x and redis://{REDACTED}@host:1/0"
+
+
+def test_a_terminal_obeys_nothing_in_a_line() -> None:
+    assert formatted("a%sb", "\x1b[2J\u2028\u202e\x9b").endswith(r"a\x1b[2J\u2028\u202e\x9bb")
 
 
 def test_known_secrets_are_taken_out_whatever_their_shape() -> None:
@@ -106,16 +118,26 @@ def test_the_ids_of_runs_are_no_secrets(some: UUID, group: int) -> None:
     assert redact(line) == line
 
 
-def test_connections_that_cannot_be_accepted_are_logged_once_a_minute() -> None:
-    """asyncio logs each of them with a traceback, which would fill the disk."""
-    shortage = DescriptorShortageFilter()
+def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
+    flood, error = FloodFilter(), (ValueError, ValueError("x"), None)
 
-    def passes(message: str, at: float) -> bool:
-        record = logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
+    def line(message: str, at: float, level: int = logging.ERROR) -> str | None:
+        record = logging.LogRecord("asyncio", level, "", 0, message, (), error)
         record.created = at
-        return shortage.filter(record)
+        return TextFormatter().format(record).split("asyncio ")[1] if flood.filter(record) else None
 
-    message = "socket.accept() out of system resource\nsocket: <asyncio.TransportSocket fd=6>"
-    assert [passes(message, 1000 + n / 100) for n in range(500)].count(True) == 1
-    assert passes("another message", 1001)
-    assert passes(message, 1061)
+    message = "socket.accept() out of system resource\nsocket: <fd=%d>"
+    shown = [one for n in range(500) if (one := line(message.replace("%d", str(n)), 1000 + n / 100))]
+    assert len(shown) == LINES_A_MINUTE
+    assert ["ValueError" in one for one in shown] == [True, False, False, False, False]
+    assert shown[-1].endswith(" (others like it are left out for a minute)")
+    assert "more were" not in (line("another message", 1001) or "more were")
+    assert "(495 more were left out)" in (line(message, 1061) or "")
+    assert all(line("news", 1001, logging.INFO) for _ in range(20))
+
+
+def test_the_kinds_of_a_flood_are_not_kept_for_ever() -> None:
+    flood = FloodFilter()
+    for n in range(3 * KINDS_MAX):
+        assert flood.filter(logging.LogRecord("a", logging.ERROR, "", 0, f"message {n}", (), None))
+    assert len(flood._kinds) <= KINDS_MAX  # pyright: ignore[reportPrivateUsage]
