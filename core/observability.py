@@ -15,10 +15,11 @@ Step = Literal["run", "turn", "model", "tool", "sandbox", "delivery"]
 @dataclass(slots=True)
 class Timing:
     """Facts about a step that become known while it runs. `first_seconds` is the time until the first part of the
-    response."""
+    response, `usage` that of a model call."""
 
     labels: dict[str, str] = field(default_factory=dict[str, str])
     first_seconds: float | None = None
+    usage: Usage | None = None
 
 
 class RunMetrics(Protocol):

@@ -75,7 +75,7 @@ class InstrumentedModel:
                     if timing.first_seconds is None:
                         timing.first_seconds = time.monotonic() - start
                     if isinstance(delta, ModelFinished):
-                        last = delta
+                        last, timing.usage = delta, delta.usage
                         break
                     yield delta
         # Yield outside the timer, because the consumer closes the generator here and the timer would count that as an

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,17 @@ NO_EXTRA = (
     " installed: pip install 'threadhand[otel]', or take the setting away."
 )
 CLOSE_MILLISECONDS = 5_000
+_OPERATIONS: dict[Step, str] = {"run": "invoke_agent", "model": "chat", "tool": "execute_tool"}
+_ATTRIBUTES = {"model": "gen_ai.request.model", "tool": "gen_ai.tool.name", "thread_id": "gen_ai.conversation.id"}
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+"""The conventions' names of providers that litellm calls otherwise."""
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +61,9 @@ async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
 class RunTracing:
     """Implements `RunMetrics` with spans. Each step is a child span of the enclosing step.
 
-    Span attributes contain IDs and fixed labels, but no text from users or the model.
+    Names and attributes follow OpenTelemetry's conventions for generative AI
+    (https://opentelemetry.io/docs/specs/semconv/gen-ai/), others begin with `threadhand.`. They contain IDs and fixed
+    labels, but no text from users or the model.
     """
 
     def __init__(self, provider: "TracerProvider") -> None:
@@ -58,10 +71,11 @@ class RunTracing:
 
     @contextmanager
     def timed(self, step: Step, **labels: str) -> Generator[Timing]:
-        from opentelemetry.trace import StatusCode, use_span
+        from opentelemetry.trace import SpanKind, StatusCode, use_span
 
         timing = Timing(labels)
-        span = self._tracer.start_span(step)
+        kind = SpanKind.CLIENT if step == "model" else SpanKind.INTERNAL
+        span = self._tracer.start_span(_span_name(step, labels), kind=kind)
         try:
             if step == "model":
                 # A model call is a generator. Other work runs between its chunks and must not become its child spans.
@@ -72,16 +86,37 @@ class RunTracing:
         except BaseException as error:
             # record only the label of the error, because its message may quote users
             span.set_status(StatusCode.ERROR, error_label(error))
+            span.set_attribute("error.type", error_label(error))
             raise
         finally:
-            for name, value in timing.labels.items():
-                span.set_attribute(f"threadhand.{name}", value)
-            if timing.first_seconds is not None:
-                span.set_attribute("threadhand.first_token_seconds", timing.first_seconds)
+            span.set_attributes(_attributes(step, timing))
             span.end()
 
     def used(self, model: str, usage: Usage) -> None:
         """Does nothing, because token usage is recorded as metrics and not as spans."""
+
+
+def _span_name(step: Step, labels: Mapping[str, str]) -> str:
+    subject = labels.get("model") or labels.get("tool") or ("threadhand" if step == "run" else "")
+    return f"{_OPERATIONS.get(step, step)} {subject}".strip()
+
+
+def _attributes(step: Step, timing: Timing) -> dict[str, str | int | float]:
+    found: dict[str, str | int | float] = {
+        _ATTRIBUTES.get(name, f"threadhand.{name}"): value for name, value in timing.labels.items()
+    }
+    if step in _OPERATIONS:
+        found["gen_ai.operation.name"] = _OPERATIONS[step]
+    if step == "model":
+        provider = timing.labels.get("model", "").partition("/")
+        found["gen_ai.provider.name"] = _PROVIDERS.get(provider[0], provider[0]) if provider[1] else "unknown"
+    if (usage := timing.usage) is not None:
+        found["gen_ai.usage.input_tokens"] = usage.input_tokens
+        found["gen_ai.usage.output_tokens"] = usage.output_tokens
+        found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    if timing.first_seconds is not None:
+        found["threadhand.first_token_seconds"] = timing.first_seconds
+    return found
 
 
 class CombinedMetrics:
@@ -98,7 +133,7 @@ class CombinedMetrics:
                 yield first
             finally:
                 second.labels |= first.labels
-                second.first_seconds = first.first_seconds
+                second.first_seconds, second.usage = first.first_seconds, first.usage
 
     def used(self, model: str, usage: Usage) -> None:
         self._one.used(model, usage)

@@ -12,13 +12,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
 
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import NO_EXTRA, CombinedMetrics, RunTracing, open_tracing
 from bots.settings import load_settings
 from core import http_shutdown
 from core.domain.errors import ToolError
+from core.domain.threads import Usage
 from tests.paths import REPOSITORY
 
 WITHOUT = """
@@ -46,18 +47,40 @@ def tracing(kept: InMemorySpanExporter) -> RunTracing:
 
 async def test_the_steps_of_a_run_lie_below_it(tracing: RunTracing, kept: InMemorySpanExporter) -> None:
     figures = CombinedMetrics(Metrics(), tracing)
-    with figures.timed("run", run_id="r-1") as run:
-        with figures.timed("turn"), figures.timed("model", model="m") as model:
+    with figures.timed("run", run_id="r-1", thread_id="t-1") as run:
+        with figures.timed("turn"), figures.timed("model", model="gemini/m") as model:
             model.first_seconds = 0.25
+            model.usage = Usage(input_tokens=100, cached_tokens=90, output_tokens=5)
             with figures.timed("tool", tool="ask"):
                 pass
         run.labels["state"] = "completed"
     spans = {span.name: span for span in kept.get_finished_spans()}
     parents = {name: span.parent and span.parent.span_id for name, span in spans.items()}
     of = {name: span.get_span_context().span_id for name, span in spans.items()}
-    assert parents == {"run": None, "turn": of["run"], "model": of["turn"], "tool": of["turn"]}
-    assert dict(spans["run"].attributes or {}) == {"threadhand.run_id": "r-1", "threadhand.state": "completed"}
-    assert (spans["model"].attributes or {})["threadhand.first_token_seconds"] == 0.25
+    run_span, turn = "invoke_agent threadhand", of["turn"]
+    assert parents == {run_span: None, "turn": of[run_span], "chat gemini/m": turn, "execute_tool ask": turn}
+    assert dict(spans[run_span].attributes or {}) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.conversation.id": "t-1",
+        "threadhand.run_id": "r-1",
+        "threadhand.state": "completed",
+    }
+    assert dict(spans["chat gemini/m"].attributes or {}) == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "gcp.gemini",
+        "gen_ai.request.model": "gemini/m",
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 5,
+        "gen_ai.usage.cache_read.input_tokens": 90,
+        "threadhand.first_token_seconds": 0.25,
+    }
+    assert dict(spans["execute_tool ask"].attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "ask",
+    }
+    assert {name: span.kind for name, span in spans.items() if span.kind != SpanKind.INTERNAL} == {
+        "chat gemini/m": SpanKind.CLIENT
+    }
 
 
 async def test_a_failed_step_tells_its_kind_and_not_what_was_said(
@@ -67,7 +90,7 @@ async def test_a_failed_step_tells_its_kind_and_not_what_was_said(
         raise ToolError("what somebody wrote")
     (span,) = kept.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR
-    assert span.status.description == "ToolError"
+    assert span.status.description == (span.attributes or {})["error.type"] == "ToolError"
     assert "what somebody wrote" not in span.to_json()
 
 
@@ -100,7 +123,7 @@ async def test_spans_reach_a_collector_before_the_program_ends(
     async with open_tracing(f"{address}/") as figures:
         with figures.timed("run", run_id="r-1"):
             pass
-    assert names == ["run"]
+    assert names == ["invoke_agent threadhand"]
 
 
 def test_without_the_extra_the_remedy_is_told() -> None:
