@@ -5,8 +5,9 @@ import logging
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from aiohttp import (
     ClientWebSocketResponse,
     DummyCookieJar,
     UnixConnector,
+    WSCloseCode,
     WSMsgType,
     hdrs,
     web,
@@ -48,6 +50,7 @@ _RESPONSE_HEADERS_DROPPED = frozenset(
 )
 _COOKIE_DOMAIN = re.compile(r";\s*domain\s*=[^;]*", re.IGNORECASE)
 _REFERRER = "Referrer-Policy"
+_WHOLE_URL = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
 def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
@@ -103,6 +106,9 @@ CONNECT_SECONDS = 20.0
 READ_SECONDS = 600.0
 PORT_PROXIES_MAX = 200
 CONNECTIONS_MAX = 50
+"""For the requests of one port; its WebSockets count by themselves."""
+WEBSOCKETS_MAX = 50
+HEARTBEAT_SECONDS = 30.0
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 _PIECE_BYTES = 1 << 16
 
@@ -131,18 +137,35 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
 class PortProxy:
     """A private Unix socket that forwards connections to a port of a sandbox.
 
-    `session` sends HTTP requests through the socket. `forwarders` holds the task of each open connection.
+    `session` sends HTTP requests through the socket, `websocket_session` opens WebSockets. `forwarders` holds the task
+    of each open connection. `websockets` are those of visitors, with the one that was silent for the longest first.
     """
 
     port: int
     server: asyncio.Server
     session: ClientSession
+    websocket_session: ClientSession
     forwarders: set[asyncio.Task[None]]
+    websockets: dict[web.WebSocketResponse, None] = field(default_factory=dict[web.WebSocketResponse, None])
+
+    async def admit(self, websocket: web.WebSocketResponse) -> None:
+        """Makes room for a WebSocket: closes the one that has been silent for the longest if there are too many."""
+        if len(self.websockets) >= WEBSOCKETS_MAX:
+            silent = next(iter(self.websockets))
+            del self.websockets[silent]
+            await silent.close(code=WSCloseCode.TRY_AGAIN_LATER)
+        self.websockets[websocket] = None
+
+    def record_use(self, websocket: web.WebSocketResponse) -> None:
+        if websocket in self.websockets:
+            del self.websockets[websocket]
+            self.websockets[websocket] = None
 
     async def close(self) -> None:
         await stop_accepting(self.server)
         self.server.close()
         await self.session.close()
+        await self.websocket_session.close()
         for forwarder in tuple(self.forwarders):
             await cancel(forwarder)
 
@@ -189,13 +212,18 @@ class PortProxies:
             forwarder.add_done_callback(lambda _: writer.close())
 
         server = await asyncio.start_unix_server(receive, path)
-        session = ClientSession(
-            connector=UnixConnector(str(path), limit=CONNECTIONS_MAX),
-            cookie_jar=DummyCookieJar(),
-            auto_decompress=False,
-            timeout=ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=READ_SECONDS),
+        session, websocket_session = (
+            ClientSession(
+                connector=UnixConnector(str(path), limit=limit),
+                cookie_jar=DummyCookieJar(),
+                auto_decompress=False,
+                timeout=ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=READ_SECONDS),
+            )
+            for limit in (CONNECTIONS_MAX, 0)
         )
-        return PortProxy(port=port, server=server, session=session, forwarders=forwarders)
+        return PortProxy(
+            port=port, server=server, session=session, websocket_session=websocket_session, forwarders=forwarders
+        )
 
     async def _forward(
         self, thread_id: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -254,7 +282,7 @@ async def _log_disconnect(work: Awaitable[None]) -> None:
 
 
 async def _forward_request(request: web.Request, proxy: PortProxy) -> web.StreamResponse:
-    url = URL(f"http://localhost:{proxy.port}{request.raw_path}", encoded=True)
+    url = URL(f"http://localhost:{proxy.port}{_path(request)}", encoded=True)
     headers = request_headers_for_sandbox(request, proxy.port)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         return await _forward_websocket(request, proxy, url, headers)
@@ -276,28 +304,47 @@ async def _forward_request(request: web.Request, proxy: PortProxy) -> web.Stream
         return response
 
 
+def _path(request: web.Request) -> str:
+    """Returns the path and query of the request's target, which may be a whole URL. Raises ApiError for `*` and for
+    `CONNECT`."""
+    target = request.raw_path
+    if _WHOLE_URL.match(target):
+        target = _WHOLE_URL.sub("", target) or "/"
+    if not target.startswith("/"):
+        raise ApiError(400, "bad_target", "A request must name a path.")
+    return target
+
+
 async def _forward_websocket(
     request: web.Request, proxy: PortProxy, url: URL, headers: Headers
 ) -> web.WebSocketResponse:
     wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
     protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))
     plain = [pair for pair in headers if not pair[0].lower().startswith("sec-websocket")]
-    async with proxy.session.ws_connect(
+    async with proxy.websocket_session.ws_connect(
         url, headers=plain, protocols=protocols, max_msg_size=MESSAGE_BYTES_MAX
     ) as inside:
         chosen = (inside.protocol,) if inside.protocol else ()
-        outside = web.WebSocketResponse(protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX)
+        outside = web.WebSocketResponse(protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX, heartbeat=HEARTBEAT_SECONDS)
         await outside.prepare(request)
-        await _run_until_first(_copy_messages(outside, inside), _copy_messages(inside, outside))
-        await outside.close(code=inside.close_code or 1000)
+        await proxy.admit(outside)
+        record_use = partial(proxy.record_use, outside)
+        try:
+            await _run_until_first(
+                _copy_messages(outside, inside, record_use), _copy_messages(inside, outside, record_use)
+            )
+            await outside.close(code=inside.close_code or 1000)
+        finally:
+            proxy.websockets.pop(outside, None)
         return outside
 
 
 Socket = ClientWebSocketResponse | web.WebSocketResponse
 
 
-async def _copy_messages(source: Socket, target: Socket) -> None:
+async def _copy_messages(source: Socket, target: Socket, record_use: Callable[[], None]) -> None:
     async for message in source:
+        record_use()
         if message.type is WSMsgType.TEXT:
             await target.send_str(message.data)
         elif message.type is WSMsgType.BINARY:

@@ -5,17 +5,19 @@ import base64
 import hashlib
 import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientWebSocketResponse, WSCloseCode
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.web.errors import ApiError
 from bots.web.links import SignedLinks, exposed_ports_domain, label_from_host, port_url, sign_label, verify_label
+from bots.web.port_proxy import WEBSOCKETS_MAX
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import Sandbox, SandboxProvider
@@ -191,6 +193,48 @@ async def test_websockets_talk_both_ways(exposed: Exposed) -> None:
     async with exposed.stage.http.ws_connect("/ws", headers={"Host": exposed.host}) as socket:
         await socket.send_str("again")
         assert await socket.receive_str() == "again"
+
+
+async def test_silent_websockets_keep_nobody_out(exposed: Exposed) -> None:
+    async with AsyncExitStack() as stack:
+
+        async def connect() -> ClientWebSocketResponse:
+            connecting = exposed.stage.http.ws_connect("/ws", headers={"Host": exposed.host})
+            return await stack.enter_async_context(connecting)
+
+        async def echoes(socket: ClientWebSocketResponse) -> bool:
+            await socket.send_str("hello")
+            return await socket.receive_str() == "hello"
+
+        used, silent, *_ = [await connect() for _ in range(WEBSOCKETS_MAX)]
+        assert await echoes(used)
+        assert await echoes(await connect())
+        assert (await silent.receive()).data == WSCloseCode.TRY_AGAIN_LATER
+        assert await echoes(used)
+        assert (await exposed.told("GET", "/page"))["path"] == "/page"
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("OPTIONS * HTTP/1.1", 400),
+        ("CONNECT example.com:443 HTTP/1.1", 400),
+        ("GET http://example.com/page?x=1 HTTP/1.1", 200),
+        ("GET http://example.com HTTP/1.1", 200),
+    ],
+)
+async def test_odd_targets_are_no_failure_of_ours(exposed: Exposed, line: str, status: int) -> None:
+    async with exposed.stage.http.get("/healthz") as response:
+        port = response.url.port
+    for host in (exposed.host, "localhost"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{line}\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        found = int(head.split()[1])
+        assert found == status if host == exposed.host else found < 500
+        if status == 200 and host == exposed.host and "page" in line:
+            assert b'"path": "/page?x=1"' in body
 
 
 async def test_no_route_of_ours_is_on_that_name(exposed: Exposed) -> None:
