@@ -21,8 +21,9 @@ IPNetwork = IPv4Network | IPv6Network
 SCHEMES = ("http", "https")
 URL_CHARACTERS_MAX = 4096
 _NUMERIC = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-_LOOKUPS = ThreadPoolExecutor(16, thread_name_prefix="name lookup")
-"""Resolves the names that models and sandboxes choose. A slow name server holds up nothing else of the program."""
+_LOOKUPS = ThreadPoolExecutor(128, thread_name_prefix="name lookup")
+"""Resolves the names that models and sandboxes choose, so that a slow name server holds up nothing else of the program,
+nor, with so many threads, the other sandboxes. A thread is started only if all are busy."""
 
 # private or special addresses that `is_global` accepts in some or all versions of Python, and the metadata service of
 # Azure, 168.63.129.16, whose address is public
