@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from http import HTTPStatus
 
 from prometheus_client import (
     CollectorRegistry,
@@ -25,6 +26,8 @@ _SHORT = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _LONG = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 1800, 3600)
 _LAGS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STATUSES = frozenset(HTTPStatus)
+"""A program behind an exposed port may answer with any other number."""
 _STEPS: dict[Step, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "run": ("attempts at runs, by how each ended", ("state", "result"), _LONG),
     "turn": ("turns", ("result",), _LONG),
@@ -114,7 +117,7 @@ class Metrics:
     def answered(self, method: str, route: str, status: int) -> None:
         """Records a response of the HTTP server. `route` is the URL pattern, not the actual path."""
         shown = method if method in _METHODS else OTHER
-        self._requests.labels(shown, route, str(status)).inc()
+        self._requests.labels(shown, route, str(status) if status in _STATUSES else OTHER).inc()
 
     def called(self, platform: str, method: str, status: int, seconds: float) -> None:
         """Records a call to a chat platform. Status 0 means no response. `method` must not contain IDs."""
