@@ -33,7 +33,7 @@ def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
         forms=open_forms(workspace),
         commands=tuple(
             SeenCommand(
-                name=command.name,
+                name=command.name.removeprefix("/"),
                 description=command.description,
                 options=(CommandOption(name="text", kind="text", is_required=False),),
             )

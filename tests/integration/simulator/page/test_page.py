@@ -107,6 +107,17 @@ async def test_commands_and_names_are_completed() -> None:
         await expect(box).to_have_value("/agent use research ")
 
 
+async def test_a_slash_command_of_slack_is_completed_and_called() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack, box = reader.side("slack"), reader.box("slack")
+        await box.press_sequentially("/thr")
+        await slack.get_by_role("option", name="/threadhand").click()
+        await expect(box).to_have_value("/threadhand ")
+        await reader.says("slack", "/threadhand help")
+        await expect(slack.get_by_text("Only alice can see this")).to_be_visible()
+        await expect(reader.message("slack", "/threadhand help")).to_have_count(0)
+
+
 async def test_a_box_to_write_in_is_one_tab_stop_away() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         for platform, stops in (("slack", 1), ("discord", 2)):

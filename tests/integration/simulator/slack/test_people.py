@@ -18,7 +18,7 @@ async def test_it_is_a_simulated_platform(slack: SlackSimulator) -> None:
     view = platform.view()
     assert (view.platform, view.people, view.bot_name) == ("slack", ("alice", "bob"), "threadhand")
     assert [channel.name for channel in view.channels] == ["alice", "bob", "general", "random"]
-    assert [command.name for command in view.commands] == ["/agent"]
+    assert [command.name for command in view.commands] == ["agent"]
     assert not view.is_bot_connected
 
 
