@@ -24,8 +24,8 @@ from tests.paths import REPOSITORY
 
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
 IDS = [
-    *(f"S{n}" for n in range(1, 32)),
-    *(f"O{n}" for n in range(1, 13)),
+    *(f"S{n}" for n in range(1, 33)),
+    *(f"O{n}" for n in range(1, 15)),
     *(f"Q{n}" for n in range(1, 11)),
     *(f"C{n}" for n in range(1, 7)),
 ]
