@@ -370,8 +370,9 @@ class ModalSandboxProvider:
             try:  # the caller gives up earlier
                 await connection.wait_for_hello(2 * self._plan.start_seconds)
                 if (proxy := self._plan.browser_proxy) is not None:
-                    fields = {"proxy": proxy.url, "proxy_user": proxy.user, "proxy_password": proxy.password}
-                    await connection.call("browser_proxy", **fields)
+                    await connection.call(
+                        "browser_proxy", proxy=proxy.url, proxy_user=proxy.user, proxy_password=proxy.password
+                    )
             except BaseException:
                 await connection.close()
                 raise

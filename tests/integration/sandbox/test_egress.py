@@ -324,7 +324,7 @@ async def test_an_address_that_does_not_answer_leaves_time_for_the_next() -> Non
             one.setblocking(False)
             one.connect_ex(("127.0.0.2", port))
         async with asyncio.timeout(30):
-            _, writer = await egress_proxy._connect_to_any(["127.0.0.2", "127.0.0.1"], port, 1.0)
+            _, writer = await egress_proxy._connect_to_any(AddressGuard(), ["127.0.0.2", "127.0.0.1"], port, 1.0)
         assert writer.get_extra_info("peername")[0] == "127.0.0.1"
         writer.close()
     finally:

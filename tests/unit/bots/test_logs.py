@@ -140,4 +140,4 @@ def test_the_kinds_of_a_flood_are_not_kept_for_ever() -> None:
     flood = FloodFilter()
     for n in range(3 * KINDS_MAX):
         assert flood.filter(logging.LogRecord("a", logging.ERROR, "", 0, f"message {n}", (), None))
-    assert len(flood._kinds) <= KINDS_MAX  # pyright: ignore[reportPrivateUsage]
+    assert len(flood._kinds) <= KINDS_MAX
