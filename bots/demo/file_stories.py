@@ -22,8 +22,8 @@ from bots.demo.thread_reader import ThreadReader
 from simulator.view import SeenMessage, SentFile, SimulatedPlatform
 
 TABLE_PROMPT = (
-    "Please make a plan, and add up the sales in this table by region. Before you write anything up, ask me how "
-    "I want it: Markdown, or Chart only. Then give me report.md with the table, and a chart."
+    "What sold best by region? Make a plan first. Before you write it up, ask me how I want it: Markdown, or Chart "
+    "only. I'd like the table as report.md, and a chart."
 )
 CHOICE = "Markdown"
 REPORT = "report.md"
@@ -88,8 +88,8 @@ async def _check_report(watch: ThreadReader) -> None:
 
 
 PAGE_PROMPT = (
-    "Please make a plan, and a web page with our opening hours: Monday to Friday 9 to 18, Saturday 10 to 16. Open it "
-    "in your browser, and show me the picture: page.png."
+    "Can you make a web page with our opening hours? Monday to Friday 9 to 18, Saturday 10 to 16. Make a plan, open "
+    "the page in your browser, and show me the picture: page.png."
 )
 PAGE_CONVERSATION = "web page"
 """The name of the web page's story in the model's script."""

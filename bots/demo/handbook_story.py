@@ -57,12 +57,11 @@ def handbook_file() -> SentFile:
 
 
 QUESTION = (
-    "Please make a plan. Which bonus does the best region of a quarter get? Look it up in this handbook, and tell me "
-    "the page."
+    "What bonus does the best region of a quarter get? Make a plan, look it up in this handbook, and tell me the page."
 )
 PROMPT = (
-    "Please make a plan. Which bonus does the best region of a quarter get? Look it up in this handbook, pin the "
-    "answer to the notice board with my name, and tell me the page."
+    "What bonus does the best region of a quarter get? Make a plan, look it up in this handbook, tell me the page, "
+    "and pin the answer to the notice board with my name."
 )
 
 

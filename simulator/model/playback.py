@@ -165,6 +165,10 @@ def _newest_execution(sent: ChatRequest) -> dict[str, object]:
     return {}
 
 
+def _tool_of(message: Mapping[str, object]) -> object:
+    return tool_execution(message).get("function_name") or message.get("name")
+
+
 def _start(conversation: Conversation, sent: ChatRequest) -> tuple[int, int] | None:
     """Returns the index of the message that starts the conversation, and where the words of the condition are in it."""
     when = conversation.when
@@ -173,6 +177,8 @@ def _start(conversation: Conversation, sent: ChatRequest) -> tuple[int, int] | N
     for position in range(len(sent.messages) - 1, -1, -1):
         message = sent.messages[position]
         if message.get("role") != "user" or tool_execution(message):
+            continue
+        if when.after is not None and (position == 0 or _tool_of(sent.messages[position - 1]) != when.after):
             continue
         text = message_text(message)
         if when.user.mismatch(text) is None:

@@ -83,7 +83,11 @@ class TextCondition(_Strict):
 
 
 class ConversationStart(_Strict):
+    """`after` names the tool whose result stands right before the message, so that an answer to a question is told from
+    a new request."""
+
     user: TextCondition = TextCondition()
+    after: str | None = None
     system: TextCondition = TextCondition()
     tools: tuple[str, ...] = ()
 

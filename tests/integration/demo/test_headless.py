@@ -134,7 +134,7 @@ def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended])
     assert ended.verdict["sandbox"] == "unsafe-process"
     told = "\n".join(ended.lines[:-1])
     assert "alice answered: Markdown" in told.replace("*", "")
-    assert "together it comes to 6300" in told
+    assert "The total is 6300" in told
     assert "[file] report.md" in told
     assert len(re.findall(r"(\d) of \1 tasks", told)) >= 4
     for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):

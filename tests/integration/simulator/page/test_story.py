@@ -16,7 +16,7 @@ pytestmark = list(IN_SHARED_BROWSER)
 async def check_answer(reader: Reader, platform: str) -> None:
     """The figures, the picture and the report, as a person gets them."""
     side = reader.side(platform)
-    await expect(reader.message(platform, "together it comes to 6300")).to_be_visible()
+    await expect(reader.message(platform, "The total is 6300")).to_be_visible()
     picture = side.get_by_role("img", name="chart.svg")
     await expect(picture).to_be_visible()
     await reader.page.wait_for_function(
@@ -187,7 +187,7 @@ async def test_the_stories_play_by_themselves_and_can_be_paused() -> None:
         await asyncio.sleep(1)
         assert not any(channel.messages for channel in stage.slack.view().channels)
         await page.get_by_role("button", name="Play").click()
-        await expect(reader.message("slack", "together it comes to 6300")).to_be_visible()
+        await expect(reader.message("slack", "The total is 6300")).to_be_visible()
         await expect(reader.message("discord", "Pinned as notice 1")).to_be_visible()
         answer = reader.message("slack", "gets a bonus of 5 percent")
         await expect(answer).to_contain_text("handbook.pdf, page 4")
