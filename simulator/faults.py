@@ -4,6 +4,8 @@ import fnmatch
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
+from simulator.view import SeenFault
+
 FaultKind = Literal[
     "rate_limit",  # answer 429 with Retry-After = seconds
     "server_error",  # answer 500, nothing carried out
@@ -58,6 +60,9 @@ class Faults:
                 code=str(settings.get("code", "internal_error")),
             )
         )
+
+    def seen(self) -> tuple[SeenFault, ...]:
+        return tuple(SeenFault(kind=fault.kind, times=fault.times) for fault in self.armed)
 
     def take(self, method: str, *kinds: FaultKind) -> Fault | None:
         """The first armed fault of these kinds that fits the method, used up by one."""

@@ -175,6 +175,14 @@ class SeenHome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenFault:
+    """A fault that the platform still shows: see `simulator/faults.py`."""
+
+    kind: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlatformView:
     platform: Literal["slack", "discord"]
     workspace: str
@@ -188,6 +196,7 @@ class PlatformView:
     homes: tuple[SeenHome, ...] = ()
     has_home: bool = False
     limits: dict[str, str] = field(default_factory=dict[str, str])
+    faults: tuple[SeenFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

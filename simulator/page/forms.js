@@ -2,7 +2,8 @@
 
 import { make, makeButton } from "./nodes.js";
 
-const dismissed = new Set();
+const DISMISSED = "dismissed forms";
+const dismissed = new Set(JSON.parse(sessionStorage.getItem(DISMISSED) ?? "[]"));
 
 // Shows the person's open form, or none; a form that is shown already keeps what was typed.
 export function showForm(platform) {
@@ -51,5 +52,6 @@ function fieldNode(field) {
 
 function dismiss(platform, form) {
   dismissed.add(form.form_id);
+  sessionStorage.setItem(DISMISSED, JSON.stringify([...dismissed]));
   showForm(platform);
 }

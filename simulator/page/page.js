@@ -32,15 +32,18 @@ function listen() {
 }
 
 const tabs = [...document.querySelectorAll("#switch button")];
-for (const button of tabs) {
-  button.addEventListener("click", () => {
-    for (const other of tabs) {
-      other.setAttribute("aria-pressed", String(other === button));
-      document.getElementById(other.dataset.show).classList.toggle("is-shown", other === button);
-    }
-    platforms[button.dataset.show].toEnd();
-  });
+
+// On a narrow screen one platform is shown at a time.
+function show(name) {
+  for (const tab of tabs) {
+    const isShown = tab.dataset.show === name;
+    tab.setAttribute("aria-pressed", String(isShown));
+    document.getElementById(tab.dataset.show).classList.toggle("is-shown", isShown);
+  }
+  platforms[name].toEnd();
 }
 
+for (const tab of tabs) tab.addEventListener("click", () => show(tab.dataset.show));
+
 listen();
-new Player(platforms, samples, document.getElementById("story")).play();
+new Player(platforms, samples, document.getElementById("story"), show).play();

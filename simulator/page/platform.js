@@ -32,8 +32,9 @@ export class Platform {
     this.find(".trouble form").addEventListener("submit", (event) => this.trouble(event));
     this.find(".trouble").addEventListener("keydown", (event) => event.key === "Escape" && this.closeTrouble());
     this.root.addEventListener("pointerdown", (event) => !this.find(".trouble").contains(event.target) && (this.find(".trouble").open = false));
-    this.find(".theme").addEventListener("click", () => this.setTheme(this.root.dataset.theme === "dark" ? "light" : "dark"));
-    this.setTheme(localStorage.getItem(`theme of ${name}`) ?? (name === "discord" ? "dark" : "light"));
+    this.find(".theme").addEventListener("click", () => this.chooseTheme(this.root.dataset.theme === "dark" ? "light" : "dark"));
+    const isDark = name === "discord" || matchMedia("(prefers-color-scheme: dark)").matches;
+    this.setTheme(localStorage.getItem(`theme of ${name}`) ?? (isDark ? "dark" : "light"));
   }
 
   show(view) {
@@ -45,9 +46,13 @@ export class Platform {
     this.draw();
   }
 
+  chooseTheme(theme) {
+    localStorage.setItem(`theme of ${this.name}`, theme);
+    this.setTheme(theme);
+  }
+
   setTheme(theme) {
     this.root.dataset.theme = theme;
-    localStorage.setItem(`theme of ${this.name}`, theme);
     this.find(".theme").setAttribute("aria-label", `Show ${LABEL[this.name]} in ${theme === "dark" ? "light" : "dark"} colours`);
   }
 
@@ -121,11 +126,21 @@ export class Platform {
     link.title = link.textContent;
     link.classList.toggle("is-on", this.view.is_bot_connected);
     this.root.classList.toggle("is-ready", this.isReady);
+    this.drawArmed();
     this.fill(this.find(".person"), this.view.people.map((one) => [one, one]));
     this.drawChannels();
     this.drawMessages();
     this.compose.draw();
     showForm(this);
+  }
+
+  // The faults that the platform will still show, and how often each.
+  drawArmed() {
+    const armed = this.find(".armed");
+    const labelOf = (kind) => this.find(`option[value="${CSS.escape(kind)}"]`)?.textContent ?? kind;
+    const texts = this.view.faults.map((one) => `${labelOf(one.kind)} (${one.times} ×)`);
+    armed.textContent = texts.length ? `⚠ ${texts.join("; ")}` : "";
+    armed.title = armed.textContent;
   }
 
   heading() {

@@ -8,11 +8,14 @@ const BEGIN_MS = 800;
 // buttons that stay below finished work
 const LASTING = new Set(["Details", "Good answer", "Bad answer"]);
 
+const YOUR_TURN = "Your turn: attach a table of your own, deny a card, or type / for a command. For your own workspace, run threadhand setup.";
+
 const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Player {
-  constructor(platforms, samples, bar) {
+  constructor(platforms, samples, bar, show) {
     this.platforms = platforms;
+    this.show = show;
     this.stories = samples.filter((one) => one.plays_on);
     this.label = bar.querySelector("span");
     this.button = bar.querySelector("button");
@@ -34,9 +37,13 @@ export class Player {
       const platform = this.platforms[story.plays_on];
       await this.until(() => platform.view?.is_bot_connected && platform.isReady);
       if (!used.has(platform)) used.set(platform, platform.channel.messages.length > 0);
-      if (!used.get(platform)) await this.tell(platform, story);
+      if (used.get(platform)) continue;
+      this.show(story.plays_on);
+      await this.tell(platform, story);
     }
-    this.bar.hidden = true;
+    this.button.hidden = true;
+    this.bar.classList.add("is-over");
+    this.label.textContent = YOUR_TURN;
   }
 
   pause(isPaused) {

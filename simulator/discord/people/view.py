@@ -54,6 +54,7 @@ def view_of(world: World, *, is_bot_connected: bool) -> PlatformView:
             for command in commands.values()
             if command.get("type") == 3
         ),
+        faults=world.faults.seen(),
         limits={
             "message": "2,000 characters",
             "layout": "40 components, 4,000 characters",

@@ -25,7 +25,7 @@ class BusyPeople(People):
     def view(self) -> PlatformView:
         """See SimulatedPlatform.view."""
         is_connected = self.outbox.transport.is_connected()
-        return platform_view(self.workspace, is_connected=is_connected)
+        return platform_view(self.workspace, is_connected=is_connected, faults=self.faults.seen())
 
     async def press(self, person: str, channel_id: str, message_id: str, control_id: str, *, value: str = "") -> None:
         """See SimulatedPlatform.press."""

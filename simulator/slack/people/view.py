@@ -10,6 +10,7 @@ from simulator.view import (
     PlatformView,
     SeenChannel,
     SeenCommand,
+    SeenFault,
     SeenFile,
     SeenHome,
     SeenMessage,
@@ -21,7 +22,7 @@ from simulator.view import (
 _TITLE_CHARS = 80
 
 
-def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
+def platform_view(workspace: Workspace, *, is_connected: bool, faults: tuple[SeenFault, ...] = ()) -> PlatformView:
     """Everything that the page shows of one workspace."""
     return PlatformView(
         platform="slack",
@@ -29,6 +30,7 @@ def platform_view(workspace: Workspace, *, is_connected: bool) -> PlatformView:
         people=tuple(member.name for member in workspace.members.values() if not member.is_bot),
         bot_name=workspace.bot.name,
         is_bot_connected=is_connected,
+        faults=faults,
         channels=tuple(_channel(workspace, channel) for channel in workspace.channels.values()),
         forms=open_forms(workspace),
         commands=tuple(
