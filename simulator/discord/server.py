@@ -313,6 +313,7 @@ class DiscordSimulator:
             self.world.faults.arm(fault, **settings)
             if fault == "none":
                 self.gateway.release()
+        self.world.touch()
 
     def _message(self, person: str, channel_id: str, message_id: str) -> Message:
         user = people.find_person(self.world, person)

@@ -165,8 +165,13 @@ def _newest_execution(sent: ChatRequest) -> dict[str, object]:
     return {}
 
 
-def _tool_of(message: Mapping[str, object]) -> object:
-    return tool_execution(message).get("function_name") or message.get("name")
+def _tools_before(messages: Messages, position: int) -> Iterator[object]:
+    """Yields the names of the tools whose results stand right before a message."""
+    for message in reversed(messages[:position]):
+        name = tool_execution(message).get("function_name")
+        if name is None and message.get("role") != "tool":
+            return
+        yield name or message.get("name")
 
 
 def _start(conversation: Conversation, sent: ChatRequest) -> tuple[int, int] | None:
@@ -178,7 +183,7 @@ def _start(conversation: Conversation, sent: ChatRequest) -> tuple[int, int] | N
         message = sent.messages[position]
         if message.get("role") != "user" or tool_execution(message):
             continue
-        if when.after is not None and (position == 0 or _tool_of(sent.messages[position - 1]) != when.after):
+        if when.after is not None and when.after not in _tools_before(sent.messages, position):
             continue
         text = message_text(message)
         if when.user.mismatch(text) is None:

@@ -83,8 +83,8 @@ class TextCondition(_Strict):
 
 
 class ConversationStart(_Strict):
-    """`after` names the tool whose result stands right before the message, so that an answer to a question is told from
-    a new request."""
+    """`after` names a tool with a result among those right before the message, so that an answer to a question is told
+    from a new request."""
 
     user: TextCondition = TextCondition()
     after: str | None = None

@@ -186,6 +186,7 @@ class SlackSimulator(BusyPeople):
             raise ValueError("Slack has no sessions to be invalid: use reconnect or drop_connection")
         self._faults.arm(fault, **settings)
         self.socket_mode.disturb(self._faults)
+        self.workspace.changed()
 
     async def changes(self) -> AsyncGenerator[int]:
         """See SimulatedPlatform.changes."""

@@ -143,6 +143,23 @@ async def test_the_fault_menu_closes_on_escape_and_colours_are_kept() -> None:
         await expect(slack.get_by_label("Show Slack in light colours")).to_be_visible()
 
 
+async def test_a_dark_system_gets_a_dark_slack_and_an_armed_fault_is_shown() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        slack = reader.side("slack")
+        await reader.page.emulate_media(color_scheme="dark")
+        await reader.page.reload()
+        await expect(slack.get_by_label("Show Slack in light colours")).to_be_visible()
+        await slack.get_by_label("Make this platform misbehave").click()
+        await slack.get_by_label("How often").fill("3")
+        await reader.button("slack", "Do it").click()
+        await expect(slack.locator(".armed")).to_contain_text("answer 429: too many requests (3 ×)")
+        await reader.page.reload()
+        await expect(slack.locator(".armed")).to_contain_text("(3 ×)")
+        await slack.get_by_label("Make this platform misbehave").click()
+        await reader.button("slack", "Back to normal").click()
+        await expect(slack.locator(".armed")).to_be_empty()
+
+
 async def test_room_is_left_for_the_messages() -> None:
     """Windows of 1440 x 900 and 1280 x 800 have half as many CSS pixels at a zoom of 200 %."""
     async with program(HELLO) as stage, reading(stage, size=PHONE) as reader:

@@ -6,7 +6,15 @@ import pytest
 from playwright.async_api import expect
 
 from bots.demo.mcp_notice_board import read_notices
-from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PATIENCE_MS, PHONE, Reader, program, reading
+from tests.integration.simulator.page.browser import (
+    IN_SHARED_BROWSER,
+    PATIENCE_MS,
+    PHONE,
+    WIDE,
+    Reader,
+    program,
+    reading,
+)
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 from tests.requirements_of_the_machine import lacking
 
@@ -70,6 +78,18 @@ async def test_a_denied_notice_is_not_pinned_and_the_answer_comes_all_the_same()
         await reader.button("slack", "Deny").click()
         await expect(reader.message("slack", "Notice board: alice denied it")).to_be_visible()
         assert read_notices(stage.board) == []
+
+
+async def test_a_cancelled_form_stays_cancelled() -> None:
+    async with program() as stage, reading(stage) as reader:
+        await reader.begin("discord", "Try: approve a step")
+        await reader.button("discord", "Deny with a reason").click()
+        dialog = reader.side("discord").get_by_role("dialog")
+        await dialog.get_by_role("button", name="Cancel").click()
+        await expect(dialog).to_be_hidden()
+        await reader.page.reload()
+        await expect(reader.side("discord").locator("article").first).to_be_visible()
+        await expect(dialog).to_be_hidden()
 
 
 async def test_a_slash_command_in_discord_is_answered_by_a_reply() -> None:
@@ -178,20 +198,23 @@ async def test_typing_goes_on_undisturbed_while_the_page_changes() -> None:
         assert await first.evaluate("node => node.mark") == "the same"
 
 
-async def test_the_stories_play_by_themselves_and_can_be_paused() -> None:
-    async with program() as stage, reading(stage, plays=True) as reader:
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+async def test_the_stories_play_by_themselves_and_can_be_paused(size: tuple[int, int]) -> None:
+    async with program() as stage, reading(stage, plays=True, size=size) as reader:
         page = reader.page
-        await expect(page.get_by_text("A story plays by itself.")).to_be_visible()
+        playing = page.get_by_text("A story plays by itself.")
+        await (expect(playing).to_be_attached() if size == PHONE else expect(playing).to_be_visible())
         await page.get_by_role("button", name="Pause").click()
-        await expect(page.get_by_text("The story waits.")).to_be_visible()
+        await expect(page.get_by_text("The story waits.")).to_be_attached()
         await asyncio.sleep(1)
         assert not any(channel.messages for channel in stage.slack.view().channels)
         await page.get_by_role("button", name="Play").click()
         await expect(reader.message("slack", "The total is 6300")).to_be_visible()
-        await expect(reader.message("discord", "Pinned as notice 1")).to_be_visible()
+        await expect(reader.message("discord", "Pinned as notice 1")).to_be_visible()  # the page follows the story
         answer = reader.message("slack", "gets a bonus of 5 percent")
         await expect(answer).to_contain_text("handbook.pdf, page 4")
         await expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+        await expect(page.get_by_text("Your turn:")).to_be_visible()
         assert len(read_notices(stage.board)) == 1
 
 
