@@ -138,12 +138,10 @@ def _reason_of(error: Exception) -> Reason:
     return "nested" if isinstance(error, RecursionError) else "broken"
 
 
-def main() -> None:
-    name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
-    limit_this_process(limits)
-    os.nice(_NICENESS)
+def report_document(content: bytes, name: str, limits: ParseLimits) -> None:
+    """Parses the content and writes what came of it to stdout."""
     try:
-        document = read_document(sys.stdin.buffer.read(), name, limits)
+        document = read_document(content, name, limits)
     except Unreadable as reason:
         _say({"error": reason.reason, "fact": reason.fact})
     except Exception as error:
@@ -155,6 +153,13 @@ def main() -> None:
             for part in split_long_page(page):
                 _say(asdict(part))
         _say({"end": True})
+
+
+def main() -> None:
+    name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
+    limit_this_process(limits)
+    os.nice(_NICENESS)
+    report_document(sys.stdin.buffer.read(), name, limits)
 
 
 def split_long_page(page: Page) -> Iterator[Page]:

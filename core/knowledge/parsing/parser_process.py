@@ -222,10 +222,10 @@ async def parse_document(file: IO[bytes], *, name: str, limits: ParseLimits | No
             if error.reason == "time":
                 raise _error("time") from error
             raise _error("text", str(limits.text_characters_max)) from error
-    return await asyncio.to_thread(_document, output, code)
+    return await asyncio.to_thread(read_output, output, code)
 
 
-def _document(output: bytes, code: int) -> Document:
+def read_output(output: bytes, code: int) -> Document:
     """Returns the document in the child's output, which is untrusted, so each line is validated.
 
     Raises DocumentError, also if the end marker is missing."""

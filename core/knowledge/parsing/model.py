@@ -1,0 +1,192 @@
+"""What every reader builds a document of (blocks, tables, runs with marks), and how it becomes pages of Markdown."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from core.knowledge.document import Page, Unreadable
+
+Mark = Literal["struck", "superscript", "subscript", "hidden", "code"]
+_COLUMNS_MAX = 1_000
+_REPEATED_CHARACTERS_MAX = 200
+_HEADING_LEVEL_MAX = 6
+_DEPTH_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A piece of a line. `link` is the address that it leads to."""
+
+    text: str
+    marks: frozenset[Mark] = frozenset()
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A paragraph, heading, list item, code or table. `text` is Markdown except in code.
+
+    `level` is 1 to 6 for a heading, and the depth of an item from 0. `marker` is the number or bullet of either."""
+
+    text: str
+    kind: Literal["paragraph", "heading", "item", "code", "table"] = "paragraph"
+    level: int = 0
+    marker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table. `columns` and `rows` are how many places it covers."""
+
+    text: str
+    columns: int = 1
+    rows: int = 1
+
+
+def render_runs(runs: Iterable[Run]) -> str:
+    """Renders a line as Markdown. Neighbours with the same marks and link become one."""
+    rendered = list[str]()
+    for (link, marks), group in groupby(runs, key=lambda run: (run.link, run.marks)):
+        whole = "".join(run.text for run in group)
+        text = whole.strip()
+        if (marks or link) and text:
+            before, after = whole[: len(whole) - len(whole.lstrip())], whole[len(whole.rstrip()) :]
+            rendered += [before, _mark(text, marks, link), after]
+        else:
+            rendered.append(whole)
+    return "".join(rendered)
+
+
+def _mark(text: str, marks: frozenset[Mark], link: str) -> str:
+    if "code" in marks:
+        text = f"`{text}`"
+    for mark, sign in (("superscript", "^"), ("subscript", "_")):
+        if mark in marks:
+            text = f"{sign}{text}" if text.isalnum() else f"{sign}({text})"
+    if "struck" in marks:
+        text = f"~~{text}~~"
+    if link and not link.startswith("#"):
+        text = f"<{link}>" if link in (text, f"mailto:{text}") else f"[{text}]({link})"
+    return f"[hidden: {text}]" if "hidden" in marks else text
+
+
+def render_block(block: Block) -> str:
+    """Renders a block as Markdown."""
+    text = " ".join(filter(None, (block.marker, block.text.strip())))
+    match block.kind:
+        case "heading":
+            return f"{'#' * min(max(block.level, 1), _HEADING_LEVEL_MAX)} {' '.join(text.split())}"
+        case "item":
+            indentation = "  " * min(block.level, _DEPTH_MAX)
+            return "\n".join(indentation + line for line in text.split("\n"))
+        case "code":
+            fence = "````" if "```" in block.text else "```"
+            return f"{fence}\n{block.text.rstrip()}\n{fence}"
+        case _:
+            return text
+
+
+def render_blocks(blocks: Iterable[Block]) -> str:
+    """Renders blocks as Markdown. Neighbouring list items follow each other without an empty line."""
+    rendered, before = list[str](), ""
+    for block in blocks:
+        if block.text.strip():
+            if rendered:
+                rendered.append("\n" if block.kind == before == "item" else "\n\n")
+            rendered.append(render_block(block))
+            before = block.kind
+    return "".join(rendered)
+
+
+def pages_at_headings(blocks: Iterable[Block]) -> tuple[Page, ...]:
+    """Divides a document without pages before each heading. A page's place is its heading."""
+    sections: list[list[Block]] = [[]]
+    for block in blocks:
+        if block.kind == "heading" and block.text.strip():
+            sections.append([])
+        sections[-1].append(block)
+    pages = (Page(None, _place(section), render_blocks(section)) for section in sections if section)
+    return tuple(page for page in pages if page.text.strip())
+
+
+def _place(section: Sequence[Block]) -> str:
+    return render_block(section[0]).lstrip("# ") if section[0].kind == "heading" else ""
+
+
+def repeat_merged_cells(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
+    """Yields the rows of a table with the text of a merged cell in each place that it covers, so that no row depends on
+    another. The only cell of a row, such as a title above the table, and long texts appear once."""
+    above: _Covered = {}
+    for row in rows:
+        texts, above = _fill_row(row, above)
+        yield texts
+
+
+_Covered = dict[int, tuple[Cell, int]]
+"""By column, the cell that reaches down into it, and how many more rows it covers."""
+
+
+def _fill_row(row: Iterable[Cell], above: _Covered) -> tuple[list[str], _Covered]:
+    texts, starts = list[str](), list[int]()
+    below: _Covered = {}
+
+    def cover(cell: Cell, rows: int) -> None:
+        if rows > 1:
+            below[len(texts)] = (cell, rows - 1)
+        texts.append(cell.text if len(cell.text) <= _REPEATED_CHARACTERS_MAX else "")
+
+    for cell in row:
+        while len(texts) in above:
+            cover(*above[len(texts)])
+        starts.append(len(texts))
+        for _ in range(min(max(cell.columns, 1), _COLUMNS_MAX - len(texts))):
+            cover(cell, cell.rows)
+        if len(texts) > starts[-1]:
+            texts[starts[-1]] = cell.text
+    for column in sorted(above):
+        if column >= len(texts):
+            texts += [""] * (column - len(texts))
+            cover(*above[column])
+    return (texts[:1] if starts == [0] and not above else texts), below
+
+
+def render_table(rows: Iterable[Sequence[str]], cells_max: float = math.inf, characters_max: float = math.inf) -> str:
+    """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns.
+
+    Raises Unreadable for too much. At most doubles a row, so that one wide row does not multiply the table."""
+    kept, cells, characters = list[list[str]](), 0, 0
+    for row in rows:
+        cells += len(row) + 1
+        if cells > cells_max:
+            raise Unreadable("cells", str(cells_max))
+        if trimmed := _trim_row(row):
+            kept.append(trimmed)
+            characters += sum(map(len, trimmed))
+        if characters > characters_max:
+            raise Unreadable("text", str(characters_max))
+    if not kept:
+        return ""
+    width = max(map(len, kept))
+    kept[0] += [""] * (width - len(kept[0]))
+    lines = [f"| {' | '.join(row + [''] * min(width - len(row), len(row)))} |" for row in kept]
+    lines.insert(1, "|" + " --- |" * width)
+    return "\n".join(lines)
+
+
+def _trim_row(row: Sequence[str]) -> list[str]:
+    cells = [" ".join(cell.split()).replace("|", "\\|") for cell in row]
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
+
+
+def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
+    """Returns a page that says what of the file is not shown, or none. `counts` has singular names."""
+    named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+    if not named:
+        return ()
+    verb = "is" if len(named) == 1 and named[0].startswith("1 ") else "are"
+    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),)
