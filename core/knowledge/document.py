@@ -3,7 +3,25 @@
 from dataclasses import dataclass
 from typing import Literal
 
-DocumentKind = Literal["pdf", "docx", "pptx", "xlsx", "xls", "csv", "tsv", "html", "md", "txt"]
+DocumentKind = Literal[
+    "pdf",
+    "docx",
+    "pptx",
+    "xlsx",
+    "doc",
+    "ppt",
+    "xls",
+    "odt",
+    "odp",
+    "ods",
+    "rtf",
+    "epub",
+    "csv",
+    "tsv",
+    "html",
+    "md",
+    "txt",
+]
 
 
 PICTURE_PAGE = "[this page is a picture without text]"
@@ -53,7 +71,7 @@ Reason = Literal[
     "empty",
     "scanned",
     "unsupported",
-    "old_office",
+    "binary_workbook",
     "pages",
     "cells",
     "unpacked",

@@ -54,6 +54,13 @@ _READERS: dict[str, tuple[str, str]] = {
     "pptx": ("slides", "read_pptx"),
     "xlsx": ("sheets", "read_xlsx"),
     "xls": ("sheets", "read_xls"),
+    "odt": ("open_documents", "read_open_document"),
+    "ods": ("open_documents", "read_open_document"),
+    "odp": ("open_documents", "read_open_document"),
+    "doc": ("old_formats", "read_old_format"),
+    "ppt": ("old_formats", "read_old_format"),
+    "rtf": ("old_formats", "read_old_format"),
+    "epub": ("books", "read_epub"),
     "csv": ("plain", "read_separated"),
     "tsv": ("plain", "read_separated"),
     "html": ("html", "read_html"),
@@ -61,6 +68,8 @@ _READERS: dict[str, tuple[str, str]] = {
     "txt": ("plain", "read_text"),
 }
 """Module and function by kind, so that each library is imported only for the kind that needs it."""
+
+_READERS_OF_KINDS = ("read_separated", "read_old_format")
 
 _ENDINGS: dict[str, DocumentKind] = {
     ".csv": "csv",
@@ -71,9 +80,17 @@ _ENDINGS: dict[str, DocumentKind] = {
     ".md": "md",
     ".markdown": "md",
 }
-_BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]?)")
+_BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]?|xls[xmb]?|od[tsp]|epub|rtf)")
 _PAGE = re.compile(rb"[\xef\xbb\xbf \t\r\n]*+<(?:!doctype )?html", re.IGNORECASE)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_STREAMS: dict[str, DocumentKind | None] = {
+    "EncryptedPackage": None,
+    "WordDocument": "doc",
+    "PowerPoint Document": "ppt",
+    "Workbook": "xls",
+    "Book": "xls",
+}
+"""The kind by the name of a stream in an OLE container; None is a new file with a password."""
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """First records of Excel files that are older than OLE containers."""
 _NICENESS = 5
@@ -93,10 +110,12 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
     ):
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
-        package = importlib.import_module("core.knowledge.parsing.shared")
+        package = importlib.import_module("core.knowledge.parsing.office")
         return package.package_kind(content)
+    if content.startswith(b"{\\rtf"):
+        return "rtf"
     if content.startswith(_OLE):
-        return _old_office(content)
+        return _old_office(content, ending)
     if ending == ".xls" and content.startswith(_BARE_EXCEL):
         return "xls"
     if _BINARY.fullmatch(ending):
@@ -104,15 +123,14 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
     return _ENDINGS.get(ending) or ("html" if _PAGE.match(content[:256]) else "txt")
 
 
-def _old_office(content: bytes) -> DocumentKind:
-    """Returns the kind of an OLE container, which old Excel files and password-protected new files both use."""
-    streams = ("EncryptedPackage", "Workbook", "Book")
-    is_encrypted, *is_excel = (one.encode("utf-16-le") in content for one in streams)
-    if is_encrypted:
-        raise Unreadable("protected")
-    if any(is_excel):
-        return "xls"
-    raise Unreadable("old_office")
+def _old_office(content: bytes, ending: str) -> DocumentKind:
+    """Returns the kind of an OLE container, which old files and password-protected new files both use."""
+    for stream, kind in _STREAMS.items():
+        if stream.encode("utf-16-le") in content:
+            if kind is None:
+                raise Unreadable("protected")
+            return kind
+    raise Unreadable("broken" if _BINARY.fullmatch(ending) else "unsupported")
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
@@ -122,7 +140,7 @@ def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
     kind = detect_kind(content, name)
     module, function = _READERS[kind]
     reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
-    kinds = (kind,) if function == "read_separated" else ()
+    kinds = (kind,) if function in _READERS_OF_KINDS else ()
     document: Document = reader(content, limits, *kinds)
     if not any(page.text.strip() for page in document.pages):
         raise Unreadable("empty")
@@ -135,7 +153,7 @@ def _reason_of(error: Exception) -> Reason:
     has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
     if isinstance(error, MemoryError) or has_no_memory:
         return "memory"
-    return "nested" if isinstance(error, RecursionError) else "broken"
+    return "nested" if isinstance(error, RecursionError) or "depth" in str(error) else "broken"
 
 
 def report_document(content: bytes, name: str, limits: ParseLimits) -> None:

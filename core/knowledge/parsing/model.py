@@ -1,12 +1,11 @@
 """What every reader builds a document of (blocks, tables, runs with marks), and how it becomes pages of Markdown."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from core.knowledge.document import Page, Unreadable
+from core.knowledge.document import Page, ParseLimits, Unreadable
 
 Mark = Literal["struck", "superscript", "subscript", "hidden", "code"]
 _COLUMNS_MAX = 1_000
@@ -141,10 +140,9 @@ def _fill_row(row: Iterable[Cell], above: _Covered) -> tuple[list[str], _Covered
         while len(texts) in above:
             cover(*above[len(texts)])
         starts.append(len(texts))
-        for _ in range(min(max(cell.columns, 1), _COLUMNS_MAX - len(texts))):
+        for _ in range(max(1, min(cell.columns, _COLUMNS_MAX - len(texts)))):
             cover(cell, cell.rows)
-        if len(texts) > starts[-1]:
-            texts[starts[-1]] = cell.text
+        texts[starts[-1]] = cell.text
     for column in sorted(above):
         if column >= len(texts):
             texts += [""] * (column - len(texts))
@@ -152,20 +150,21 @@ def _fill_row(row: Iterable[Cell], above: _Covered) -> tuple[list[str], _Covered
     return (texts[:1] if starts == [0] and not above else texts), below
 
 
-def render_table(rows: Iterable[Sequence[str]], cells_max: float = math.inf, characters_max: float = math.inf) -> str:
+def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = None) -> str:
     """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns.
 
     Raises Unreadable for too much. At most doubles a row, so that one wide row does not multiply the table."""
+    limits = limits or ParseLimits()
     kept, cells, characters = list[list[str]](), 0, 0
     for row in rows:
         cells += len(row) + 1
-        if cells > cells_max:
-            raise Unreadable("cells", str(cells_max))
+        if cells > limits.cells_max:
+            raise Unreadable("cells", str(limits.cells_max))
         if trimmed := _trim_row(row):
             kept.append(trimmed)
             characters += sum(map(len, trimmed))
-        if characters > characters_max:
-            raise Unreadable("text", str(characters_max))
+        if characters > limits.text_characters_max:
+            raise Unreadable("text", str(limits.text_characters_max))
     if not kept:
         return ""
     width = max(map(len, kept))
@@ -184,9 +183,29 @@ def _trim_row(row: Sequence[str]) -> list[str]:
 
 def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
     """Returns a page that says what of the file is not shown, or none. `counts` has singular names."""
-    named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+    named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in sorted(counts.items()) if count]
     if not named:
         return ()
     verb = "is" if len(named) == 1 and named[0].startswith("1 ") else "are"
     listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),)
+
+
+_ROMAN = {"m": 1000, "cm": 900, "d": 500, "cd": 400, "c": 100, "xc": 90, "l": 50, "xl": 40, "x": 10, "ix": 9} | {
+    "v": 5,
+    "iv": 4,
+    "i": 1,
+}
+_SPELLED_MAX = 4_000
+
+
+def spell_number(number: int, kind: str) -> str:
+    """Returns a list item's number as its kind (such as lowerRoman) writes it."""
+    spelled = str(number)
+    if kind.endswith("Letter") and 0 < number < _SPELLED_MAX:
+        spelled = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
+    elif kind.endswith("Roman") and 0 < number < _SPELLED_MAX:
+        spelled = ""
+        for letters, value in _ROMAN.items():
+            spelled, number = spelled + letters * (number // value), number % value
+    return spelled.upper() if kind.startswith("upper") else "" if kind == "none" else spelled

@@ -155,9 +155,9 @@ _SENTENCES = {
     "empty": "There is no text in the file.",
     "scanned": "There is no text in the PDF: its pages are pictures. Send one with recognised text, or ask the agent"
     " to look at its pages.",
-    "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, CSV, HTML, Markdown and text can.",
-    "old_office": "Old Word and PowerPoint files and binary Excel files (xlsb) cannot be read. Save it as docx, pptx,"
-    " xlsx or PDF and send it again.",
+    "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, OpenDocument, RTF, EPUB, CSV,"
+    " HTML, Markdown and text can.",
+    "binary_workbook": "Binary Excel files (xlsb) cannot be read. Save it as xlsx or PDF and send it again.",
     "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
     "cells": "The tables have more than {fact} cells; that is too many. Send the part that matters.",
     "unpacked": "The file unpacks to far more than a document holds; it was not read.",

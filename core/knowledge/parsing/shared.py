@@ -1,18 +1,14 @@
-"""Shared by several formats: decodes unknown encodings, renders Markdown tables, checks office zip packages."""
+"""Shared by several formats: decodes unknown encodings, renders Markdown tables."""
 
 import codecs
-import io
 import math
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from importlib import import_module
 from itertools import islice
-from typing import Any
 from unicodedata import category, east_asian_width
 
-from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
+from core.knowledge.document import Unreadable
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -131,83 +127,3 @@ def _trimmed(row: Sequence[str]) -> list[str]:
     while cells and not cells[-1]:
         cells.pop()
     return cells
-
-
-_WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "AlternateContent", "Choice")
-_SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_UNREAD = ("tabs", "tabLst", "rPr", "rt")  # tab stops, formats and pronunciations
-_EQUATIONS = "num=({}) den=/({}) sup=^({}) sub=_({}) lim=_({}) rad=√({}) deg=({})"
-_AROUND = {"p": "{}\n"} | {one[:3]: one[4:] for one in _EQUATIONS.split()}
-
-
-def unwrap_content(root: Any) -> None:
-    """Removes deletions and fallbacks for old programs, and the elements around insertions and content controls."""
-    etree: Any = import_module("lxml.etree")  # only office files need it
-    etree.strip_elements(root, "{*}del", "{*}moveFrom", "{*}Fallback", with_tail=False)
-    etree.strip_tags(root, *(f"{{*}}{name}" for name in _WRAPPERS))
-
-
-def office_text(element: Any) -> str:
-    """Returns the text in an element of a Word or PowerPoint file, with a line break after each paragraph."""
-    name = str(element.tag).rpartition("}")[2]
-    if name == "t":
-        return element.text or ""
-    if name in _SIGNS or name in _UNREAD:
-        return _SIGNS.get(name, "")
-    if name == "docPr":
-        label = element.get("descr") or element.get("name") or ""
-        is_box = next(element.getparent().iter("{*}txbxContent"), None) is not None
-        return "" if is_box else f" [picture: {' '.join(label.split())}] "
-    text = "".join(map(office_text, element))  # lxml refuses more than 256 levels
-    if text and name in ("d", "nary"):  # of an equation; their properties may name the signs
-        marks = {str(one.tag).rpartition("}")[2]: "".join(one.values()[:1]) for one in element[0]}
-        marked = "{begChr}{}{endChr}" if name == "d" else "{chr}{}"
-        return marked.format(text, **{"begChr": "(", "endChr": ")", "chr": "∫"} | marks)
-    return _AROUND.get(name, "{}").format(text) if text else ""
-
-
-_KINDS: tuple[tuple[str, DocumentKind], ...] = (
-    ("word/document", "docx"),
-    ("ppt/presentation", "pptx"),
-    ("xl/workbook", "xlsx"),
-)
-_DECLARATIONS = tuple(
-    mark.encode(encoding) for mark in ("<!DOCTYPE", "<!ENTITY") for encoding in ("utf-8", "utf-16-le", "utf-16-be")
-)
-_PROLOGUE_BYTES = 65_536
-_ENCRYPTED = 0x1
-
-
-def package_kind(content: bytes) -> DocumentKind:
-    """Returns the kind of office file that a zip archive is. Raises Unreadable."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as package:
-            names = package.namelist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-        raise Unreadable("broken") from error
-    if "xl/workbook.bin" in names:
-        raise Unreadable("old_office")
-    for prefix, kind in _KINDS:
-        if any(name.startswith(prefix) for name in names):
-            return kind
-    raise Unreadable("unsupported")
-
-
-def check_package(content: bytes, limits: ParseLimits) -> None:
-    """Raises Unreadable for a package that unpacks to too much, or whose XML declares entities.
-
-    ECMA-376 part 2 forbids document type declarations, so a file with one is hostile. A part cannot unpack to more than
-    its declared size, because zipfile stops at that size."""
-    with zipfile.ZipFile(io.BytesIO(content)) as package:
-        parts = package.infolist()
-        size = sum(part.file_size for part in parts)
-        if len(parts) > limits.zip_parts_max or size > limits.zip_bytes_max:
-            raise Unreadable("unpacked")
-        for part in parts:
-            if part.flag_bits & _ENCRYPTED:
-                raise Unreadable("protected")
-            if part.filename.lower().endswith((".xml", ".rels", ".vml")):
-                with package.open(part) as opened:
-                    head = opened.read(_PROLOGUE_BYTES)
-                if any(mark in head for mark in _DECLARATIONS):
-                    raise Unreadable("hostile")

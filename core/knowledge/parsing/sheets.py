@@ -2,137 +2,312 @@
 
 import io
 import re
-import zipfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import zip_longest
+from dataclasses import dataclass, field
 from typing import Any
 
-import openpyxl
+import lxml.etree as untyped
 import xlrd
 from xlrd.biffh import XLRDError
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import check_package, markdown_table
+from core.knowledge.parsing.model import Block, Run, name_left_out, render_blocks, render_runs, render_table
+from core.knowledge.parsing.number_formats import built_in_format, format_number
+from core.knowledge.parsing.office import OfficeText, Package, attribute, is_on, local_name, marks_of, relation_id
 
-_COLUMNS_MAX = 1_000
+_ETREE: Any = untyped
+_COLUMNS_MAX = 16_384
+_REPEATED_CHARACTERS_MAX = 200
+_EMPTY_COLUMNS_MAX = 10  # for each column that holds something
+_REFERENCE = re.compile("([A-Z]{1,3})([0-9]{1,7})")
+_LINK = re.compile(r'HYPERLINK\("([^"]+)"', re.IGNORECASE)
+_THREADED = "[Threaded comment]"  # begins a copy of a comment for old programs
+
+
+@dataclass(slots=True)
+class Sheet:
+    """A sheet while it is read. Rows and columns count from 0. `merged` has the first and last row and column of each
+    group of merged cells. `blocks` follow the table."""
+
+    name: str
+    is_hidden: bool = False
+    rows: dict[int, dict[int, str]] = field(default_factory=dict[int, dict[int, str]])
+    hidden_rows: set[int] = field(default_factory=set[int])
+    hidden_columns: set[int] = field(default_factory=set[int])
+    merged: list[tuple[int, int, int, int]] = field(default_factory=list[tuple[int, int, int, int]])
+    blocks: list[Block] = field(default_factory=list[Block])
+
+
+def sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
+    """Renders a sheet as a page. Merged cells are repeated, and what is hidden is marked."""
+    _repeat_merged(sheet, limits.cells_max)
+    numbers, marked = sorted(number for number, row in sheet.rows.items() if any(row.values())), set[int]()
+    for number in numbers:
+        row = sheet.rows[number]
+        for column in [column for column in row if column in sheet.hidden_columns and column not in marked]:
+            row[column] = f"[hidden column] {row[column]}"
+            marked.add(column)
+        if number in sheet.hidden_rows:
+            row[min(row)] = f"[hidden row] {row[min(row)]}"
+
+    used = sorted({column for number in numbers for column, text in sheet.rows[number].items() if text})
+    # a cell far to the right must not make every row long
+    columns = range(used[-1] + 1) if used and used[-1] < _EMPTY_COLUMNS_MAX * len(used) else used
+    texts = ([sheet.rows[number].get(column, "") for column in columns] for number in numbers)
+    table = Block(render_table(texts, limits), "table")
+    has_content = table.text or sheet.blocks
+    hidden = Block("[hidden sheet]" if sheet.is_hidden and has_content else "")
+    return Page(None, sheet.name, render_blocks((hidden, table, *sheet.blocks)))
+
+
+def _repeat_merged(sheet: Sheet, steps_max: int) -> None:
+    """Repeats the text of merged cells, but not that of a title, beside which its row is empty."""
+    numbers, steps = sorted(sheet.rows), 0
+    for first, last, left, right in sheet.merged:
+        start = sheet.rows.get(first, {})
+        text = start.get(left, "")
+        if not text or len(text) > _REPEATED_CHARACTERS_MAX:
+            continue
+        is_title = first == last and not any(value for column, value in start.items() if not left <= column <= right)
+        for number in numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]:
+            row = sheet.rows[number]
+            for column in range(left, left + 1 if is_title else right + 1):
+                row[column] = row.get(column) or text
+                steps += 1
+                if steps > steps_max:
+                    raise Unreadable("cells", str(steps_max))
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a workbook, one page per sheet, with values instead of formulas.
+    """Reads a workbook, one page per sheet, with values as their formats show them.
 
     A formula without a value is shown, because programs that write workbooks often calculate nothing. Says how many
     charts and pictures are left out."""
-    check_package(content, limits)
-    book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-    formulas = openpyxl.load_workbook(io.BytesIO(content), read_only=True) if _has_formulas(content) else None
-    pages: list[Page] = []
-    for sheet in book.worksheets:
-        rows = _rows(sheet, values_only=formulas is None)
-        if formulas is not None:
-            rows = _with_formulas(rows, _rows(formulas[sheet.title]))
-        _add(pages, sheet.title, ([_text(value) for value in row] for row in rows), limits)
-    if note := _left_out(content):
-        pages.insert(0, Page(None, "Left out", note))
-    return Document(title="", kind="xlsx", pages=tuple(pages))
+    package = Package(content, limits)
+    reader = _WorkbookReader(package, limits)
+    pages = [sheet_page(sheet, limits) for sheet in reader.sheets()]
+    pages = [page for page in pages if page.text.strip()]
+    return Document(title=package.title(), kind="xlsx", pages=(*name_left_out(package.left_out), *pages))
 
 
-_Row = tuple[object, ...]
-_FORMULA = re.compile(rb"[<:]f[ >/]")
-_PIECE_BYTES = 1 << 20
-_LEFT_OUT = (("xl/charts/chart", "charts"), ("xl/media/", "pictures"))
+class _WorkbookReader:
+    def __init__(self, package: Package, limits: ParseLimits) -> None:
+        self._package, self._limits, self._part = package, limits, package.main_part()
+        self._characters = self._cells = 0
+        parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
+        self._strings = [_rich_text(item) for item in package.root(parts.get("sharedStrings", "")).iter("si")]
+        self._people = {
+            attribute(person, "id"): attribute(person, "displayName")
+            for relation in package.relations(self._part).values()
+            if relation.kind == "person"
+            for person in package.root(relation.target).iter("person")
+        }
+        styles = package.root(parts.get("styles", ""))
+        codes = {code.get("numFmtId"): code.get("formatCode", "") for code in styles.iter("numFmt")}
+        struck = [is_on(font, "strike") for font in styles.iterfind("fonts/font")]
+        self._formats = list[tuple[str, bool]]()
+        for style in styles.iterfind("cellXfs/xf"):
+            number, font = style.get("numFmtId", "0"), int(style.get("fontId", "0"))
+            code = codes.get(number) or built_in_format(int(number))
+            self._formats.append((code, struck[font] if font < len(struck) else False))
 
-
-def _rows(sheet: Any, *, values_only: bool = True) -> Iterator[_Row]:
-    # ignore the declared dimensions, because a sheet may claim to be larger than it is
-    sheet.reset_dimensions()
-    yield from sheet.iter_rows(values_only=values_only)
-
-
-def _with_formulas(cells: Iterator[tuple[Any, ...]], formulas: Iterator[_Row]) -> Iterator[_Row]:
-    for row, written in zip_longest(cells, formulas, fillvalue=()):
-        yield tuple(
-            cell and cell.value
-            # only its kind tells a formula whose value is an empty text from one without a value
-            if formula is None or (cell and (cell.value is not None or cell.data_type == "str"))
-            else f"{getattr(formula, 'text', formula)} (not calculated)"
-            for cell, formula in zip_longest(row, written)
-        )
-
-
-def _has_formulas(content: bytes) -> bool:
-    with zipfile.ZipFile(io.BytesIO(content)) as package:
-        for name in package.namelist():
-            if not name.startswith("xl/worksheets/"):
+    def sheets(self) -> Iterator[Sheet]:
+        book = self._package.root(self._part)
+        properties, relations = book.find("workbookPr"), self._package.relations(self._part)
+        self._is_1904 = properties is not None and properties.get("date1904", "0") in ("1", "true")
+        for element in book.iterfind("sheets/sheet"):
+            relation = relations.get(relation_id(element))
+            if relation is None or relation.kind != "worksheet":
+                self._package.left_out["chart sheet"] += 1
                 continue
-            with package.open(name) as part:
-                end = b""
-                while piece := part.read(_PIECE_BYTES):
-                    if _FORMULA.search(end + piece):
-                        return True
-                    end = piece[-2:]
-    return False
+            sheet = Sheet(element.get("name", ""), element.get("state", "visible") != "visible")
+            self._read_sheet(sheet, relation.target)
+            yield sheet
+
+    def _read_sheet(self, sheet: Sheet, part: str) -> None:
+        text, number = OfficeText(self._package, part), -1
+        with self._package.open(part) as opened:
+            wanted = [f"{{*}}{name}" for name in ("row", "col", "mergeCell", "hyperlink")]
+            for _, element in _ETREE.iterparse(opened, tag=wanted, resolve_entities=False, remove_comments=True):
+                match local_name(element.tag):
+                    case "row":
+                        number = int(element.get("r") or number + 2) - 1
+                        self._read_row(sheet, number, element)
+                    case "col" if element.get("hidden") in ("1", "true"):
+                        last = min(int(element.get("max")), _COLUMNS_MAX)
+                        sheet.hidden_columns.update(range(int(element.get("min")) - 1, last))
+                    case "mergeCell":
+                        (first, left), (last, right) = _corners(element.get("ref", ""))
+                        sheet.merged.append((first, last, left, right))
+                    case "hyperlink" if target := text.target(element):
+                        (at, column), _ = _corners(element.get("ref", ""))
+                        if shown := sheet.rows.get(at, {}).get(column):
+                            sheet.rows[at][column] = render_runs([Run(shown, link=target)])
+                element.clear()
+                while element.getprevious() is not None:
+                    del element.getparent()[0]
+        self._read_notes(sheet, part)
+
+    def _read_row(self, sheet: Sheet, number: int, element: Any) -> None:
+        cells, column = dict[int, str](), -1
+        for cell in element:
+            reference = _REFERENCE.fullmatch(cell.get("r", ""))
+            column = _column_number(reference[1]) if reference else column + 1
+            if shown := self._cell_text(cell):
+                cells[column] = shown
+                self._characters += len(shown)
+        if not cells:
+            return
+        sheet.rows.setdefault(number, {}).update(cells)
+        self._cells += len(cells)
+        if self._cells > self._limits.cells_max:
+            raise Unreadable("cells", str(self._limits.cells_max))
+        if self._characters > self._limits.text_characters_max:
+            raise Unreadable("text", str(self._limits.text_characters_max))
+        if element.get("hidden") in ("1", "true"):
+            sheet.hidden_rows.add(number)
+
+    def _cell_text(self, cell: Any) -> str:
+        value, formula, inline = None, None, None
+        for child in cell:
+            match local_name(child.tag):
+                case "v":
+                    value = child.text or ""
+                case "f":
+                    formula = child.text or ""
+                case "is":
+                    inline = child
+        style = int(cell.get("s", "0"))
+        code, is_struck = self._formats[style] if style < len(self._formats) else ("", False)
+        kind = cell.get("t", "n")
+        if inline is not None:
+            for element in inline.iter("*"):
+                element.tag = local_name(element.tag)
+            shown = _rich_text(inline)
+        elif value is None or (value == "" and kind != "str"):
+            shown = (
+                f"={formula} (not calculated)" if formula else "" if formula is None else "(a formula, not calculated)"
+            )
+        else:
+            shown = self._value_text(value, kind, code)
+        if formula and shown and (link := _LINK.match(formula)):
+            shown = render_runs([Run(shown, link=link[1])])
+        return f"~~{shown}~~" if is_struck and shown else shown
+
+    def _value_text(self, value: str, kind: str, code: str) -> str:
+        if kind == "s":
+            return self._strings[int(value)]
+        if kind == "b":
+            return "TRUE" if value == "1" else "FALSE"
+        if kind == "n":
+            return format_number(float(value), code, is_1904=self._is_1904)
+        return value.removesuffix("T00:00:00") if kind == "d" else value
+
+    def _read_notes(self, sheet: Sheet, part: str) -> None:
+        """Adds the comments, text boxes and charts of a sheet."""
+        for relation in self._package.relations(part).values():
+            if relation.kind not in ("comments", "threadedComment", "drawing"):
+                continue
+            root = self._package.root(relation.target)
+            if relation.kind == "drawing":
+                text = OfficeText(self._package, relation.target)
+                for body in root.iter("txBody"):
+                    words = "\n".join(filter(None, map(text.line, body.iter("p"))))
+                    sheet.blocks.append(Block(f"[text box: {words}]" if words else ""))
+                self._package.left_out["chart"] += sum(1 for _ in root.iter("chart"))
+                self._package.left_out["picture"] += sum(1 for _ in root.iter("pic"))
+                continue
+            authors = [author.text or "" for author in root.iter("author")]
+            for comment in root.iter("comment", "threadedComment"):
+                words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()
+                if words and not words.startswith(_THREADED):
+                    known = int(comment.get("authorId", "-1"))
+                    author = self._people.get(
+                        comment.get("personId", ""), authors[known] if 0 <= known < len(authors) else ""
+                    )
+                    label = f"{comment.get('ref', '')} by {author}" if author else comment.get("ref", "")
+                    sheet.blocks.append(Block(f"[comment on {label}: {words}]"))
 
 
-def _left_out(content: bytes) -> str:
-    with zipfile.ZipFile(io.BytesIO(content)) as package:
-        names = package.namelist()
-    counts = ((sum(name.startswith(start) for name in names), what) for start, what in _LEFT_OUT)
-    found = " and ".join(f"{count} {what}" for count, what in counts if count)
-    return f"[not shown here, of the whole file: {found}]" if found else ""
+def _rich_text(item: Any) -> str:
+    """Returns the text of a string with its marks."""
+    runs = list[Run]()
+    for child in item:
+        if child.tag == "t":
+            runs.append(Run(child.text or ""))
+        elif child.tag == "r":
+            properties = child.find("rPr")
+            marks = marks_of(properties) if properties is not None else frozenset()
+            runs.append(Run(child.findtext("t") or "", marks))
+    return render_runs(runs)
+
+
+def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Returns row and column of the first and the last cell of a range."""
+    first, _, last = reference.replace("$", "").partition(":")
+    return _corner(first), _corner(last or first)
+
+
+def _corner(reference: str) -> tuple[int, int]:
+    found = _REFERENCE.fullmatch(reference)
+    return (int(found[2]) - 1, _column_number(found[1])) if found else (-1, -1)
+
+
+def _column_number(letters: str) -> int:
+    number = 0
+    for letter in letters:
+        number = number * 26 + ord(letter) - 64
+    return min(number, _COLUMNS_MAX) - 1
 
 
 def read_xls(content: bytes, limits: ParseLimits) -> Document:
+    """Reads an old workbook as `read_xlsx` reads a new one."""
     try:
-        book = xlrd.open_workbook(file_contents=content, on_demand=True, logfile=io.StringIO())
+        book = xlrd.open_workbook(file_contents=content, on_demand=True, formatting_info=True, logfile=io.StringIO())
     except XLRDError as error:
-        reason = "protected" if "encrypted" in str(error).lower() else "broken"
-        raise Unreadable(reason) from error
-    pages: list[Page] = []
+        raise Unreadable("protected" if "encrypted" in str(error).lower() else "broken") from error
+    pages = list[Page]()
     for name in book.sheet_names():
-        _add(pages, name, _old_rows(book, name), limits)
+        pages.append(sheet_page(_old_sheet(book, name), limits))
         book.unload_sheet(name)
-    return Document(title="", kind="xls", pages=tuple(pages))
+    return Document(title="", kind="xls", pages=tuple(page for page in pages if page.text.strip()))
 
 
-def _add(pages: list[Page], name: str, rows: Iterator[list[str]], limits: ParseLimits) -> None:
-    table = markdown_table(rows, limits.cells_max)
-    if table:
-        pages.append(Page(None, name, table))
-    if sum(len(page.text) for page in pages) > limits.text_characters_max:
-        raise Unreadable("text", str(limits.text_characters_max))
+def _old_sheet(book: xlrd.Book, name: str) -> Sheet:
+    old: Any = book.sheet_by_name(name)
+    sheet = Sheet(name, bool(old.visibility))
+    sheet.hidden_columns = {column for column, known in old.colinfo_map.items() if known.hidden}
+    sheet.hidden_rows = {number for number, known in old.rowinfo_map.items() if known.hidden}
+    sheet.merged = [(first, last - 1, left, right - 1) for first, last, left, right in old.merged_cells]
+    for number in range(old.nrows):
+        cells = {column: _old_text(book, cell) for column, cell in enumerate(old.row(number))}
+        sheet.rows[number] = {column: shown for column, shown in cells.items() if shown}
+    for link in old.hyperlink_list:
+        if link.url_or_path and (shown := sheet.rows.get(link.frowx, {}).get(link.fcolx)):
+            address = (
+                link.url_or_path if isinstance(link.url_or_path, str) else link.url_or_path.decode("utf-8", "replace")
+            )
+            sheet.rows[link.frowx][link.fcolx] = render_runs([Run(shown, link=address.rstrip("\0"))])
+    for (number, column), note in old.cell_note_map.items():
+        label = f"{xlrd.cellname(number, column)} by {note.author}" if note.author else xlrd.cellname(number, column)
+        sheet.blocks.append(Block(f"[comment on {label}: {note.text.strip()}]"))
+    return sheet
 
 
-def _old_rows(book: xlrd.Book, name: str) -> Iterator[list[str]]:
-    sheet = book.sheet_by_name(name)
-    for number in range(sheet.nrows):
-        yield [_old_text(cell.ctype, cell.value, book.datemode) for cell in sheet.row(number)[:_COLUMNS_MAX]]
-
-
-def _old_text(kind: int, value: object, datemode: int) -> str:
-    if kind == xlrd.XL_CELL_DATE and isinstance(value, float):
-        try:
-            return _text(xlrd.xldate_as_datetime(value, 1 if datemode else 0))
-        except (xlrd.XLDateError, ValueError, OverflowError):
-            return _text(value)
-    if kind == xlrd.XL_CELL_BOOLEAN:
-        return "TRUE" if value else "FALSE"
-    if kind == xlrd.XL_CELL_ERROR and isinstance(value, int):
-        return str(xlrd.error_text_from_code.get(value, "#ERROR"))
-    return _text(value)
-
-
-def _text(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case float() if value.is_integer() and abs(value) < 1e15:
-            return str(int(value))
-        case datetime() if value.hour == value.minute == value.second == 0:
-            return value.date().isoformat()
-        case datetime():
-            return value.isoformat(sep=" ", timespec="seconds")
+def _old_text(book: Any, cell: Any) -> str:
+    style = book.xf_list[cell.xf_index] if cell.xf_index is not None else None
+    match cell.ctype:
+        case xlrd.XL_CELL_NUMBER | xlrd.XL_CELL_DATE:
+            known = book.format_map.get(style.format_key) if style else None
+            shown = format_number(cell.value, known.format_str if known else "", is_1904=bool(book.datemode))
+        case xlrd.XL_CELL_BOOLEAN:
+            shown = "TRUE" if cell.value else "FALSE"
+        case xlrd.XL_CELL_ERROR:
+            shown = str(xlrd.error_text_from_code.get(cell.value, "#ERROR"))
         case _:
-            return str(value)
+            shown = str(cell.value)
+    is_struck = (
+        style is not None and style.font_index < len(book.font_list) and book.font_list[style.font_index].struck_out
+    )
+    return f"~~{shown}~~" if shown and is_struck else shown

@@ -1,94 +1,110 @@
 """Reads PowerPoint files: presentations, slide shows and templates, with or without macros, which are never run."""
 
-import io
 from collections.abc import Iterator
 from typing import Any
 
-from pptx.opc.package import PartFactory
-from pptx.package import Package
-from pptx.parts.presentation import PresentationPart
-from pptx.shapes.base import BaseShape
-from pptx.shapes.graphfrm import GraphicFrame
-from pptx.shapes.group import GroupShape
-from pptx.shapes.picture import Picture
-from pptx.slide import Slide
-
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.shared import check_package, markdown_table, office_text, unwrap_content
+from core.knowledge.parsing.model import (
+    Block,
+    Cell,
+    name_left_out,
+    render_block,
+    render_blocks,
+    render_table,
+    repeat_merged_cells,
+)
+from core.knowledge.parsing.office import OfficeText, Package, name_picture
 
-# python-pptx knows slide shows and templates only without macros
-for _kind in ("slideshow", "template"):
-    _content_type = f"application/vnd.ms-powerpoint.{_kind}.macroEnabled.main+xml"
-    PartFactory.part_type_for[_content_type] = PresentationPart
+_TITLES = ("title", "ctrTitle")
+_UNSHOWN = ("sldNum", "sldImg", "hdr")
 
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a presentation, one page per slide, including charts and speaker notes. Names pictures."""
-    check_package(content, limits)
-    opened = Package.open(io.BytesIO(content)).main_document_part.presentation
-    if len(opened.slides) > limits.pages_max:
-        raise Unreadable("pages", str(len(opened.slides)))
-    pages = [_page(number, slide) for number, slide in enumerate(opened.slides, start=1)]
-    return Document(
-        title=opened.core_properties.title or "", kind="pptx", pages=tuple(page for page in pages if page.text.strip())
-    )
+    """Reads a presentation, one page per slide in the order of the show, with charts, comments and speaker notes.
+
+    Hidden slides say that they are hidden. Pictures are named."""
+    package = Package(content, limits)
+    main = package.main_part()
+    show = OfficeText(package, main)
+    slides = [show.target(slide) for slide in package.root(main).iterfind("sldIdLst/sldId")]
+    if len(slides) > limits.pages_max:
+        raise Unreadable("pages", str(len(slides)))
+    pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
+    pages = [page for page in pages if page.text.strip()]
+    return Document(title=package.title(), kind="pptx", pages=(*name_left_out(package.left_out), *pages))
 
 
-def _page(number: int, slide: Slide) -> Page:
-    unwrap_content(slide.element)
-    title = slide.shapes.title
-    if title is not None and not title.has_text_frame:
-        title = None
-    heading = " ".join(office_text(title.element).split()) if title is not None else ""
-    blocks = [f"# {heading}"] if heading else []
-    blocks += [
-        text for shape in slide.shapes if title is None or shape.element is not title.element for text in _texts(shape)
-    ]
-    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
-        blocks.append(slide.notes_slide.notes_text_frame.text)
-    return Page(number, heading, "\n\n".join(block for block in blocks if block.strip()))
+def _read_slide(package: Package, number: int, part: str) -> Page:
+    root, text = package.root(part), OfficeText(package, part)
+    shapes = [shape for tree in root.iterfind("cSld/spTree") for shape in tree]
+    title = next((shape for shape in shapes if _placeholder(shape) in _TITLES and _shape_text(shape, text)), None)
+    heading = " ".join(_shape_text(title, text).split()) if title is not None else ""
+    blocks = [Block("[hidden slide]" if root.get("show") in ("0", "false") else ""), Block(heading, "heading", 1)]
+    blocks += [block for shape in shapes if shape is not title for block in _read_shape(shape, text, package)]
+    for relation in package.relations(part).values():
+        if relation.kind == "notesSlide":
+            notes = OfficeText(package, relation.target)
+            found = package.root(relation.target).iter("sp")
+            words = "\n".join(_shape_text(shape, notes) for shape in found if _placeholder(shape) == "body")
+            blocks.append(Block(f"[speaker notes: {words.strip()}]" if words.strip() else ""))
+        elif relation.kind == "comments":
+            comments = OfficeText(package, relation.target)
+            for comment in package.root(relation.target).iter("cm"):
+                words = comment.findtext("text") or _shape_text(comment, comments)
+                blocks.append(Block(f"[comment: {words.strip()}]"))
+    return Page(number, heading, render_blocks(blocks))
 
 
-def _texts(shape: BaseShape) -> Iterator[str]:
-    if isinstance(shape, GroupShape):
-        for one in shape.shapes:
-            yield from _texts(one)
-    elif isinstance(shape, GraphicFrame):
-        yield _graphic(shape)
-    elif isinstance(shape, Picture):
-        # python-pptx has no property for the alternative text
-        element: Any = shape.element
-        name = str(element.nvPicPr.cNvPr.get("descr") or shape.name)
-        yield f"[picture: {' '.join(name.split())}]"
-    elif shape.has_text_frame:
-        yield office_text(shape.element).strip()
+def _placeholder(shape: Any) -> str:
+    """Returns what the shape stands for on its slide, such as a title."""
+    found = shape.find("nvSpPr/nvPr/ph")
+    return found.get("type", "body") if found is not None else ""
 
 
-def _graphic(frame: GraphicFrame) -> str:
-    if frame.has_table:
-        table: Any = frame.element  # the library's rows take quadratic time
-        rows = ([office_text(cell) for cell in row.iter("{*}tc")] for row in table.iter("{*}tr"))
-        return markdown_table(rows)
-    return _chart_table(frame) if frame.has_chart else f"[not shown here: {frame.name}]"
+def _shape_text(shape: Any, text: OfficeText) -> str:
+    lines, counts = list[str](), dict[int, int]()
+    for paragraph in shape.iterfind("txBody/p"):
+        properties, line = paragraph.find("pPr"), text.line(paragraph)
+        level = int(properties.get("lvl", "0")) if properties is not None else 0
+        numbering = properties.find("buAutoNum") if properties is not None else None
+        marker = "-" if level or (properties is not None and properties.find("buChar") is not None) else ""
+        counts = {at: count for at, count in counts.items() if at < level or (at == level and numbering is not None)}
+        if numbering is not None:
+            counts[level] = counts.get(level, int(numbering.get("startAt", "1")) - 1) + 1
+            marker = f"{counts[level]}."
+        lines.append(render_block(Block(line, "item", level, marker)) if marker and line else line)
+    return "\n".join(lines).strip()
 
 
-def _chart_table(frame: GraphicFrame) -> str:
-    """Returns the chart's figures as a table: a row for each category, a column for each series."""
-    try:
-        chart: Any = frame.chart
-        title = chart.chart_title.text_frame.text if chart.has_title else ""
-        tables = [_plot_table(plot) for plot in chart.plots]
-        return "\n\n".join((f"[chart: {' '.join((title or frame.name).split())}]", *tables))
-    except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError):
-        # a chart of an unknown kind must not hide the rest of the presentation
-        return f"[chart that cannot be read: {frame.name}]"
+def _read_shape(shape: Any, text: OfficeText, package: Package) -> Iterator[Block]:
+    named = shape.find("*/cNvPr")
+    if shape.tag == "grpSp":
+        for inner in shape:
+            yield from _read_shape(inner, text, package)
+    elif shape.tag == "pic":
+        if shape.find("nvPicPr/nvPr/videoFile") is not None or shape.find("nvPicPr/nvPr/audioFile") is not None:
+            package.left_out["recording"] += 1
+        if named is not None:
+            yield Block(name_picture(named))
+        return
+    elif shape.tag == "graphicFrame":
+        for table in shape.iterfind("graphic/graphicData/tbl"):
+            yield Block(render_table(repeat_merged_cells(_cells(table, text))), "table")
+        for graphic in shape.iter("chart", "relIds"):
+            yield Block(text.graphic(graphic))
+        package.left_out["embedded file"] += sum(1 for _ in shape.iter("oleObj"))
+    elif shape.tag == "sp" and _placeholder(shape) not in _UNSHOWN:
+        yield Block(_shape_text(shape, text))
+    if named is not None and named.get("descr"):
+        yield Block(f"[alternative text: {' '.join(named.get('descr').split())}]")
 
 
-def _plot_table(plot: Any) -> str:
-    columns: list[list[object]] = [list(one.values) for one in plot.series]
-    names = list(map(str, plot.categories)) or [str(at) for at in range(1, 1 + max(map(len, columns)))]
-    rows = [["", *(one.name or "" for one in plot.series)]]
-    for at, name in enumerate(names):
-        held = (values[at] if at < len(values) else None for values in columns)
-        rows.append([name, *("" if one is None else f"{one:.15g}" for one in held)])
-    return markdown_table(rows)
+def _cells(table: Any, text: OfficeText) -> Iterator[list[Cell]]:
+    for row in table.iterchildren("tr"):
+        cells = (cell for cell in row.iterchildren("tc") if not {"hMerge", "vMerge"} & set(cell.keys()))
+        yield [
+            Cell(
+                "\n".join(map(text.line, cell.iter("p"))), int(cell.get("gridSpan", "1")), int(cell.get("rowSpan", "1"))
+            )
+            for cell in cells
+        ]

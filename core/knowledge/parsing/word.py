@@ -1,117 +1,213 @@
 """Reads Word files: documents and templates, with or without macros, which are never run."""
 
-import io
 import re
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from docx.opc.constants import CONTENT_TYPE
-from docx.opc.part import PartFactory
-from docx.oxml import parse_xml
-from docx.oxml.ns import qn
-from docx.package import Package
-from docx.parts.document import DocumentPart
-from docx.section import Section
-
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parsing.plain import split_at_headings
-from core.knowledge.parsing.shared import check_package, markdown_table, office_text, unwrap_content
+from core.knowledge.parsing.model import (
+    Block,
+    Cell,
+    Mark,
+    name_left_out,
+    pages_at_headings,
+    render_block,
+    render_table,
+    repeat_merged_cells,
+    spell_number,
+)
+from core.knowledge.parsing.office import OfficeText, Package, attribute, marks_of, value_of
 
 _COLUMNS_MAX = 64  # Word makes no table wider
-_BOX, _PARAGRAPH, _TABLE = qn("w:txbxContent"), qn("w:p"), qn("w:tbl")
-# python-docx opens only documents without macros
-_TEMPLATE = CONTENT_TYPE.WML_DOCUMENT_MAIN.replace("document.main", "template.main")
-for _kind in ("document.macroEnabled", "template.macroEnabledTemplate"):
-    PartFactory.part_type_for[f"application/vnd.ms-word.{_kind}.main+xml"] = DocumentPart
-PartFactory.part_type_for[_TEMPLATE] = DocumentPart
+_STYLES_MAX = 20
+_HEADING = re.compile("heading ([1-9])")
 
 
 def read_docx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a Word file, one page per heading, because a Word file has no pages before layout.
 
-    Headers and footers come first, footnotes and comments last. Pictures are named. Tracked changes are accepted."""
-    check_package(content, limits)
-    main: Any = Package.open(io.BytesIO(content)).main_document_part
-    opened = main.document
-    styles = {style.style_id: style.name or "" for style in opened.styles}
-    body = _flat(opened.element).body
-    text = "\n\n".join(
-        (
-            *dict.fromkeys(text for section in opened.sections for text in _margins(section)),
-            *_blocks(body, styles, limits.cells_max),
-            *_notes(content),
-        )
-    )
-    return Document(title=opened.core_properties.title or "", kind="docx", pages=split_at_headings(text))
+    Headers and footers come first. Footnotes and comments are shown where they are referred to. Tracked changes are
+    accepted, and the number of deletions is stated."""
+    package = Package(content, limits)
+    pages = pages_at_headings(_WordReader(package, limits).blocks())
+    return Document(title=package.title(), kind="docx", pages=(*name_left_out(package.left_out), *pages))
 
 
-def _flat(root: Any) -> Any:
-    """Moves what is in content controls, tracked insertions and text boxes to where a plain file has it."""
-    unwrap_content(root)
-    for box in reversed(list(root.iter(_BOX))):
-        for around in [*box.iterancestors(_PARAGRAPH)][:1]:
-            for block in box[::-1]:
-                around.addnext(block)
-    return root
+class _WordReader:
+    def __init__(self, package: Package, limits: ParseLimits) -> None:
+        self._package, self._limits, self._part = package, limits, package.main_part()
+        parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
+        self._styles = _read_styles(package.root(parts.get("styles", "")))
+        self._numbering = _Numbering(package.root(parts.get("numbering", "")))
+        self._marks = {name: style.marks for name, style in self._styles.items()}
+        self._notes = dict[str, str]()
+        for kind in ("footnotes", "endnotes", "comments"):
+            text = OfficeText(package, parts.get(kind, f"word/{kind}.xml"), None, self._marks)
+            for note in self._open_boxes(package.root(parts.get(kind, f"word/{kind}.xml"))):
+                author = attribute(note, "author")
+                if words := self._one_line(note, text):
+                    label = f"{kind[:-1]} by {author}" if author else kind[:-1]
+                    self._notes[f"{kind[:-1]} {attribute(note, 'id')}"] = f"[{label}: {words}]"
+
+    def blocks(self) -> Iterator[Block]:
+        text = OfficeText(self._package, self._part, self._notes, self._marks)
+        root = self._open_boxes(self._package.root(self._part))
+        margins = dict[str, str]()
+        for reference in root.iter("headerReference", "footerReference"):
+            part = text.target(reference)
+            margin = OfficeText(self._package, part, None, self._marks)
+            if part not in margins and (words := self._one_line(self._open_boxes(self._package.root(part)), margin)):
+                margins[part] = f"[{reference.tag[:6]}: {words}]"
+        yield from map(Block, dict.fromkeys(margins.values()))
+        for body in root.iterchildren("body"):
+            yield from self._blocks(body, text)
+        yield from map(Block, self._notes.values())  # that nothing refers to
+
+    def _open_boxes(self, root: Any) -> Any:
+        """Moves what is in text boxes behind the paragraphs that hold them."""
+        for box in reversed(list(root.iter("txbxContent"))):
+            for around in [*box.iterancestors("p")][:1]:
+                for block in box[::-1]:
+                    around.addnext(block)
+        return root
+
+    def _one_line(self, container: Any, text: OfficeText) -> str:
+        return " ".join(" ".join(map(render_block, self._blocks(container, text, in_table=True))).split())
+
+    def _blocks(self, container: Any, text: OfficeText, *, in_table: bool = False) -> Iterator[Block]:
+        for element in container:
+            if element.tag == "p":
+                yield self._paragraph(element, text)
+            elif element.tag == "tbl" and in_table:
+                yield from map(Block, ("; ".join(filter(None, row)) for row in self._rows(element, text)))
+            elif element.tag == "tbl":
+                yield Block(render_table(self._rows(element, text), self._limits), "table")
+            elif element.tag == "altChunk":
+                self._package.left_out["embedded document"] += 1
+
+    def _paragraph(self, element: Any, text: OfficeText) -> Block:
+        properties = element.find("pPr")
+        line = text.line(element)
+        if properties is None or not line:
+            return Block(line)
+        style = self._styles.get(value_of(properties, "pStyle"), _Style())
+        numbered = properties.find("numPr")
+        number = value_of(numbered, "numId") if numbered is not None else ""
+        depth = value_of(numbered, "ilvl") if numbered is not None else ""
+        number, depth = number or style.number, int(depth or style.depth or 0)
+        marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
+        if level := style.level or _outline_level(properties):
+            return Block(line, "heading", level, "" if marker == "-" else marker)
+        return Block(line, "item", depth, marker) if marker else Block(line)
+
+    def _rows(self, table: Any, text: OfficeText) -> Iterator[list[str]]:
+        """Yields the rows. Tables in cells become text."""
+        above = dict[int, str]()
+        for row in table.iterchildren("tr"):
+            properties = row.find("trPr")
+            before = value_of(properties, "gridBefore") if properties is not None else ""
+            cells, column = [Cell("")] * min(int(before or 0), _COLUMNS_MAX), int(before or 0)
+            for element in row.iterchildren("tc"):
+                properties = element.find("tcPr")
+                span = value_of(properties, "gridSpan") if properties is not None else ""
+                merged = properties.find("vMerge") if properties is not None else None
+                if merged is not None and attribute(merged, "val") != "restart":
+                    words = above.get(column, "")
+                else:
+                    words = "\n".join(map(render_block, self._blocks(element, text, in_table=True)))
+                above[column] = words if merged is not None and len(words) < 200 else ""
+                cells.append(Cell(words, min(int(span or 1), _COLUMNS_MAX)))
+                column += cells[-1].columns
+            yield from repeat_merged_cells([cells])
 
 
-def _blocks(container: Any, styles: Mapping[str, str], cells_max: int) -> Iterator[str]:
-    for block in container:
-        text = ""
-        if block.tag == _PARAGRAPH:
-            text = _paragraph(block, styles)
-        elif block.tag == _TABLE:
-            text = markdown_table(_rows(block), cells_max)
-        if text:
-            yield text
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What a style says of its paragraphs: the level of a heading or 0, and the list and depth of an item."""
+
+    level: int = 0
+    number: str = ""
+    depth: str = ""
+    marks: frozenset[Mark] = frozenset()
 
 
-_NOTES = ("footnotes", "endnotes", "comments")
-_MARGINS = [first + place for place in ("header", "footer") for first in ("", "first_page_", "even_page_")]
+def _read_styles(root: Any) -> dict[str, _Style]:
+    elements = {attribute(element, "styleId"): element for element in root.iter("style")}
+    styles = dict[str, _Style]()
+    for name in elements:
+        level, number, depth, marks, parent = 0, "", "", frozenset[Mark](), name
+        for _ in range(_STYLES_MAX):
+            if (element := elements.get(parent)) is None:
+                break
+            known = value_of(element, "name").lower()
+            heading = _HEADING.fullmatch(known)
+            level = level or (int(heading[1]) if heading else int(known == "title"))
+            for properties in element.iterchildren("pPr"):
+                level = level or _outline_level(properties)
+                number = number or value_of(properties, "numPr/numId")
+                depth = depth or value_of(properties, "numPr/ilvl")
+            for properties in element.iterchildren("rPr"):
+                marks |= marks_of(properties)
+            parent = value_of(element, "basedOn")
+        styles[name] = _Style(level, number, depth, marks)
+    return styles
 
 
-def _margins(section: Section) -> Iterator[str]:
-    """Yields the texts at the top and bottom of the section's pages."""
-    for kind in _MARGINS:
-        margin = getattr(section, kind)
-        if margin.is_linked_to_previous:
-            continue
-        text = " ".join(office_text(_flat(margin.part.element)).split())
-        if text:
-            yield f"[{kind.rpartition('_')[2]}: {text}]"
+def _outline_level(properties: Any) -> int:
+    level = int(value_of(properties, "outlineLvl") or 9) + 1
+    return level if level <= 9 else 0
 
 
-def _notes(content: bytes) -> Iterator[str]:
-    """Yields the texts of footnotes, endnotes and comments, which python-docx does not read."""
-    with zipfile.ZipFile(io.BytesIO(content)) as package:
-        names = set(package.namelist())
-        for kind in _NOTES:
-            if f"word/{kind}.xml" not in names:
+class _Numbering:
+    """Counts the items of lists, as their definitions say."""
+
+    def __init__(self, root: Any) -> None:
+        kinds = {attribute(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
+        linked = {value_of(kind, "styleLink"): kind for kind in kinds.values()}
+        linked.pop("", None)
+        self._levels = dict[str, dict[str, Any]]()
+        self._kinds = dict[str, str]()
+        self._starts = dict[str, dict[int, int]]()
+        self._counts = dict[str, dict[int, int]]()
+        for number in root.iter("num"):
+            name, kind = attribute(number, "numId"), kinds.get(value_of(number, "abstractNumId"))
+            if kind is None:
                 continue
-            for note in _flat(parse_xml(package.read(f"word/{kind}.xml"))):
-                text = " ".join(office_text(note).split())
-                if text:
-                    yield f"[{kind[:-1]} {note.get(qn('w:id'))}: {text}]"
+            kind = linked.get(value_of(kind, "numStyleLink"), kind)
+            levels = (
+                level for held in (kind, *number.iterchildren("lvlOverride")) for level in held.iterchildren("lvl")
+            )
+            self._levels[name] = {attribute(level, "ilvl"): level for level in levels}
+            self._kinds[name] = attribute(kind, "abstractNumId")
+            self._starts[name] = {
+                int(attribute(one, "ilvl") or 0): int(value_of(one, "startOverride"))
+                for one in number.iterchildren("lvlOverride")
+                if value_of(one, "startOverride")
+            }
+
+    def marker(self, number: str, depth: int) -> str:
+        """Counts the next item of a list and returns its number as the file spells it, or a hyphen."""
+        levels = self._levels.get(number, {})
+        if (level := levels.get(str(depth))) is None:
+            return "-"
+        counts = self._counts.setdefault(self._kinds[number], {})
+        for at, start in self._starts.pop(number, {}).items():
+            counts[at] = start - 1
+        counts[depth] = counts.get(depth, _start(level) - 1) + 1
+        for deeper in [at for at in counts if at > depth and value_of(levels.get(str(at), level), "lvlRestart") != "0"]:
+            del counts[deeper]
+        if value_of(level, "numFmt") == "bullet":
+            return "-"
+
+        def spell(place: re.Match[str]) -> str:
+            at = int(place[1]) - 1
+            named = levels.get(str(at), level)
+            count = counts.setdefault(at, _start(named))
+            return spell_number(count, "decimal" if level.find("isLgl") is not None else value_of(named, "numFmt"))
+
+        return re.sub("%([1-9])", spell, value_of(level, "lvlText")).strip()
 
 
-def _paragraph(element: Any, styles: Mapping[str, str]) -> str:
-    text = re.sub(" +", " ", office_text(element)).strip()
-    style = styles.get(element.style, "")
-    if not text:
-        return ""
-    if style == "Title":
-        return f"# {' '.join(text.split())}"
-    if style.startswith("Heading ") and style[8:].isdigit():
-        return f"{'#' * min(int(style[8:]), 6)} {' '.join(text.split())}"
-    return f"- {text}" if style.startswith("List ") else text
-
-
-def _rows(table: Any) -> Iterator[list[str]]:
-    """Yields the table's rows. A merged cell appears only once. Tables in its cells become text."""
-    for row in table.tr_lst:
-        cells = [""] * min(row.grid_before, _COLUMNS_MAX)
-        for cell in row.tc_lst:
-            cells.append("" if cell.vMerge == "continue" else office_text(cell))
-            cells += [""] * (min(cell.grid_span, _COLUMNS_MAX) - 1)
-        yield cells
+def _start(level: Any) -> int:
+    return int(value_of(level, "start") or 1)

@@ -32,7 +32,7 @@ async def test_a_word_file_is_divided_at_its_headings_and_its_tables_become_mark
             None,
             "Holidays",
             "# Holidays\n\nEverybody has thirty days a year.\n\n"
-            "| Country | Days |\n| --- | --- |\n| Norway \\| Oslo | 25 |\n",
+            "| Country | Days |\n| --- | --- |\n| Norway \\| Oslo | 25 |",
         ),
         Page(None, "Travel", "## Travel\n\nTrains before planes."),
     )
@@ -42,7 +42,9 @@ async def test_slides_are_pages_with_their_title_table_and_notes() -> None:
     document = await parsed(made_files.slides(), "talk.pptx")
 
     assert document.pages == (
-        Page(2, "Results", "# Results\n\nSales doubled.\n\n| Q1 | 17 |\n| --- | --- |\n\nSay it slowly."),
+        Page(
+            2, "Results", "# Results\n\nSales doubled.\n\n| Q1 | 17 |\n| --- | --- |\n\n[speaker notes: Say it slowly.]"
+        ),
     )
 
 
@@ -173,7 +175,7 @@ async def test_headers_footers_notes_and_pictures_are_part_of_a_word_file() -> N
     assert text.count("[header: Draft 7 of the contract]") == 1
     assert "[footer: Confidential]" in text
     assert "See the map. [picture: Map of the harbour]" in text
-    assert "[footnote 2: As of May.]" in text
+    assert "[footnote: As of May.]" in text
 
 
 async def test_a_formula_that_no_program_has_calculated_is_shown() -> None:
@@ -181,7 +183,7 @@ async def test_a_formula_that_no_program_has_calculated_is_shown() -> None:
 
     left_out, sheet = document.pages
     assert sheet.text.splitlines()[2:] == ["| Bolt | 2.5 |", "| Sum | =SUM(B2:B2) (not calculated) |"]
-    assert left_out.text == "[not shown here, of the whole file: 1 charts]"
+    assert left_out.text == "[1 chart of this file is not shown]"
 
 
 async def test_the_pages_of_a_pdf_that_are_pictures_are_named() -> None:

@@ -56,7 +56,7 @@ def test_templates_slide_shows_and_files_with_macros_are_read(ending: str) -> No
 
 
 def test_a_binary_workbook_is_named_as_what_it_is() -> None:
-    with pytest.raises(Unreadable, match="old_office"):
+    with pytest.raises(Unreadable, match="binary_workbook"):
         detect_kind(made_files.zipped({"xl/workbook.bin": b"x"}), "a.xlsb")
 
 

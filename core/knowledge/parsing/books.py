@@ -1,0 +1,30 @@
+"""Reads EPUB books."""
+
+import posixpath
+from urllib.parse import unquote
+
+from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.parsing.html import read_html
+from core.knowledge.parsing.model import name_left_out
+from core.knowledge.parsing.office import Package
+
+
+def read_epub(content: bytes, limits: ParseLimits) -> Document:
+    """Reads a book in the order of its spine, as web pages are read, one page per heading."""
+    package, pages = Package(content, limits), list[Page]()
+    main = package.root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
+    book = package.root(main)
+    files = {item.get("id"): item.get("href", "") for item in book.iterfind("manifest/item")}
+    for reference in book.iterfind("spine/itemref"):
+        name = posixpath.normpath(
+            posixpath.join(posixpath.dirname(main), unquote(files.get(reference.get("idref"), "")))
+        )
+        if name.lower() not in package.names():
+            package.left_out["missing chapter"] += 1
+            continue
+        pages += read_html(package.read(name), limits).pages
+    return Document(
+        title=book.xpath("string(metadata/title)").strip(),
+        kind="epub",
+        pages=(*name_left_out(package.left_out), *pages),
+    )

@@ -1,0 +1,332 @@
+"""What Word, PowerPoint and Excel files have in common: a package of related parts, and text with marks in them."""
+
+import io
+import posixpath
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lxml.etree as untyped
+
+from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
+from core.knowledge.parsing.model import Mark, Run, render_runs, render_table
+
+_ETREE: Any = untyped
+_DECLARATIONS = tuple(
+    mark.encode(encoding) for mark in ("<!DOCTYPE", "<!ENTITY") for encoding in ("utf-8", "utf-16-le", "utf-16-be")
+)
+_PROLOGUE_BYTES = 65_536
+_ENCRYPTED = 0x1
+_MIME_BYTES = 100
+_ADDRESS_CHARACTERS_MAX = 2_000
+_OFF = ("0", "false", "off", "none", "noStrike")
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A part or an address that a part refers to. `kind` is the last word of the relation's type."""
+
+    kind: str
+    target: str
+
+
+_KINDS: tuple[tuple[str, DocumentKind], ...] = (("word/", "docx"), ("ppt/", "pptx"), ("xl/", "xlsx"))
+_MIME_TYPES: dict[bytes, DocumentKind] = {
+    b"application/epub+zip": "epub",
+    b"application/vnd.oasis.opendocument.text": "odt",
+    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
+    b"application/vnd.oasis.opendocument.presentation": "odp",
+}
+
+
+def package_kind(content: bytes) -> DocumentKind:
+    """Returns the kind of document that a zip archive is. Raises Unreadable."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as package:
+            names = [name.replace("\\", "/").lower() for name in package.namelist()]
+            with package.open("mimetype") if "mimetype" in names else io.BytesIO() as opened:
+                kind = _MIME_TYPES.get(opened.read(_MIME_BYTES).strip().removesuffix(b"-template"))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, KeyError, RuntimeError) as error:
+        raise Unreadable("broken") from error
+    if "xl/workbook.bin" in names:
+        raise Unreadable("binary_workbook")
+    kind = kind or next((kind for start, kind in _KINDS if any(name.startswith(start) for name in names)), None)
+    if kind is None:
+        raise Unreadable("unsupported")
+    return kind
+
+
+class Package:
+    """An office file. `left_out` counts what no reader shows, by its name."""
+
+    def __init__(self, content: bytes, limits: ParseLimits) -> None:
+        """Raises Unreadable for a package that unpacks to too much, is encrypted, or whose XML declares entities.
+
+        ECMA-376 part 2 forbids document type declarations, so a file with one is hostile. A part cannot unpack to more
+        than its declared size, because zipfile stops at that size."""
+        try:
+            self._archive = zipfile.ZipFile(io.BytesIO(content))
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+            raise Unreadable("broken") from error
+        parts = self._archive.infolist()
+        if len(parts) > limits.zip_parts_max or sum(part.file_size for part in parts) > limits.zip_bytes_max:
+            raise Unreadable("unpacked")
+        if any(part.flag_bits & _ENCRYPTED for part in parts):
+            raise Unreadable("protected")
+        # some programs write names with other case or slashes than their relations
+        self._parts = {part.filename.replace("\\", "/").lower(): part for part in parts}
+        self.left_out = Counter[str]()
+
+    def names(self) -> Iterable[str]:
+        """Returns the names of the parts in lower case."""
+        return self._parts
+
+    def open(self, part: str) -> Any:
+        """Opens a part. Raises Unreadable if it is absent or declares entities."""
+        if (found := self._parts.get(part.lower())) is None:
+            raise Unreadable("broken", part)
+        with self._archive.open(found) as opened:
+            head = opened.read(_PROLOGUE_BYTES)
+        if any(mark in head for mark in _DECLARATIONS):
+            raise Unreadable("hostile")
+        return self._archive.open(found)
+
+    def root(self, part: str) -> Any:
+        """Returns a part's root with tags without namespaces, because Strict files have others. An absent part is
+        empty. Deletions and what is only for old programs are removed."""
+        if part.lower() not in self._parts:
+            return _ETREE.Element("absent")
+        with self.open(part) as opened:
+            root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
+        for element in root.iter("*"):
+            element.tag = local_name(element.tag)
+        self.left_out["tracked deletion"] += sum(next(e.iter("delText"), None) is not None for e in root.iter("del"))
+        _ETREE.strip_elements(root, "del", "moveFrom", "Fallback", with_tail=False)
+        _ETREE.strip_tags(root, *_WRAPPERS)
+        return root
+
+    def read(self, part: str) -> bytes:
+        """Returns the content of a part that is in `names`, which may declare entities."""
+        return self._archive.read(self._parts[part.lower()])
+
+    def relations(self, part: str) -> dict[str, Relation]:
+        """Returns what the part refers to, by relation id. Targets are part names unless they are addresses."""
+        folder, _, name = part.rpartition("/")
+        found = dict[str, Relation]()
+        for element in self.root(f"{folder}/_rels/{name}.rels".lstrip("/")):
+            kind, target = element.get("Type", "").rpartition("/")[2], element.get("Target", "")
+            if element.get("TargetMode") != "External":
+                target = posixpath.normpath(posixpath.join("/", folder, target.replace("\\", "/"))).lstrip("/")
+            found[element.get("Id", "")] = Relation(kind, target)
+        return found
+
+    def main_part(self) -> str:
+        """Returns the name of the part that the others belong to. Raises Unreadable."""
+        for relation in self.relations("").values():
+            if relation.kind == "officeDocument":
+                return relation.target
+        raise Unreadable("broken")
+
+    def title(self) -> str:
+        return "".join(self.root("docProps/core.xml").xpath("string(title)")).strip()
+
+
+def local_name(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def attribute(element: Any, name: str) -> str:
+    """Returns an attribute whatever its namespace, or an empty text."""
+    return next((value for key, value in element.items() if local_name(key) == name), "")
+
+
+def relation_id(element: Any, name: str = "id") -> str:
+    """Returns an attribute that names a relation; others may have the same name."""
+    return next((value for key, value in element.items() if key.endswith(f"/relationships}}{name}")), "")
+
+
+def value_of(element: Any, name: str) -> str:
+    """Returns the value of the child with this name, or an empty text."""
+    found = element.find(name)
+    return attribute(found, "val") if found is not None else ""
+
+
+def is_on(element: Any, name: str) -> bool:
+    """Returns whether the element has a child that switches something on."""
+    found = element.find(name)
+    return found is not None and attribute(found, "val") not in _OFF
+
+
+_WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "smartTag", "AlternateContent", "Choice")
+_SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_UNREAD = frozenset(("pPr", "rPr", "sdtPr", "tabs", "tabLst", "rt", "rPh", "txbxContent"))
+_SYMBOLS = {"wingdings": str.maketrans("þýüûo¨§q", "☑☒✓✗☐☐▪☐"), "wingdings 2": str.maketrans("RSTPO£*0", "☑☒☒✓✗☐☐☐")}
+"""What the fonts draw for the letters with which forms are ticked."""
+_PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
+_ADDRESS = re.compile(r'\s*HYPERLINK\s+"?([^"\s]+)', re.IGNORECASE)
+_EQUATIONS = "num=({}) den=/({}) sup=^({}) sub=_({}) lim=_({}) rad=√({}) deg=({})"
+_AROUND = {part[:3]: part[4:] for part in _EQUATIONS.split()}
+
+
+_Styles = dict[str, frozenset[Mark]]
+
+
+class OfficeText:
+    """Reads the text in the elements of one part. `notes` are the texts of footnotes and comments, each of which is
+    shown where it is first referred to. `styles` are the marks of character styles."""
+
+    def __init__(
+        self, package: Package, part: str, notes: dict[str, str] | None = None, styles: _Styles | None = None
+    ) -> None:
+        self._package, self._relations = package, package.relations(part)
+        self._notes, self._styles = notes if notes is not None else {}, styles or {}
+        self._fields = list[str]()
+
+    def line(self, element: Any) -> str:
+        """Returns the element's text as Markdown."""
+        return re.sub(" +", " ", render_runs(self._runs(element, Run("")))).strip()
+
+    def target(self, element: Any, name: str = "id") -> str:
+        """Returns the part or address that an attribute of the element names, or an empty text."""
+        relation = self._relations.get(relation_id(element, name))
+        return relation.target if relation else ""
+
+    def _runs(self, element: Any, around: Run) -> Iterator[Run]:
+        """Yields the runs in an element. `around` has the marks and link of what surrounds it."""
+        name = element.tag
+        if (text := self._leaf_text(element)) is not None:
+            field = _ADDRESS.match(self._fields[-1]) if self._fields else None
+            yield replace(around, text=text, link=around.link or (field[1] if field else ""))
+        elif name == "OLEObject":
+            self._package.left_out["embedded file"] += 1
+        elif name == "instrText":
+            self._fields[-1:] = ["".join((*self._fields[-1:], element.text or ""))[:_ADDRESS_CHARACTERS_MAX]]
+        elif name == "fldChar" and attribute(element, "fldCharType") == "end":
+            del self._fields[-1:]
+        elif name not in _UNREAD:
+            if attribute(element, "fldCharType") == "begin":
+                self._fields.append("")
+            yield from self._inner_runs(element, around)
+
+    def _leaf_text(self, element: Any) -> str | None:
+        """Returns the text of an element that is read as one, or None."""
+        match element.tag:
+            case "t":
+                return element.text or ""
+            case "tab" | "ptab" | "br" | "cr" | "noBreakHyphen" as name:
+                return _SIGNS[name]
+            case "oMath" | "oMathPara":
+                return equation_text(element)
+            case "sym":
+                symbol = chr(int(attribute(element, "char"), 16) & 0xFF)
+                return symbol.translate(_SYMBOLS.get(attribute(element, "font").lower(), {}))
+            case "docPr":
+                is_named = next(element.getparent().iter("txbx", "txbxContent", "chart", "relIds"), None) is None
+                return f" {name_picture(element)} " if is_named else ""
+            case "chart" | "relIds":
+                return f"\n{self.graphic(element)}\n"
+            case "footnoteReference" | "endnoteReference" | "commentReference" as name:
+                note = self._notes.pop(f"{name.removesuffix('Reference')} {attribute(element, 'id')}", "")
+                return f" {note}" if note else ""
+            case "textpath":  # a watermark
+                return element.get("string", "")
+            case "checkBox":
+                return "☑" if is_on(element, "default" if element.find("checked") is None else "checked") else "☐"
+            case _:
+                return None
+
+    def _inner_runs(self, element: Any, around: Run) -> Iterator[Run]:
+        if element.tag == "hyperlink":
+            around = replace(around, link=self.target(element))
+        symbols: dict[int, Any] = {}
+        if (properties := element.find("rPr")) is not None:
+            clicked = properties.find("hlinkClick")
+            link = self.target(clicked) if clicked is not None else ""
+            style = self._styles.get(value_of(properties, "rStyle"), frozenset())
+            around = replace(around, marks=around.marks | style | marks_of(properties), link=link or around.link)
+            fonts = (value for font in properties.iter("rFonts", "sym", "latin") for value in font.values())
+            symbols = next((_PRIVATE | _SYMBOLS[font.lower()] for font in fonts if font.lower() in _SYMBOLS), symbols)
+        for child in element:
+            for run in self._runs(child, around):
+                yield replace(run, text=run.text.translate(symbols)) if symbols else run
+
+    def graphic(self, element: Any) -> str:
+        """Returns the figures of a chart as a table, or the words of a diagram."""
+        if element.tag == "chart":
+            chart = self._package.root(self.target(element))
+            if next(chart.iter("ser"), None) is not None:
+                return chart_table(chart)
+            self._package.left_out["chart"] += 1
+            return "[chart]"
+        points = self._package.root(self.target(element, "dm")).iter("pt")
+        words = ("".join(text.text or "" for text in point.iter("t")).strip() for point in points)
+        return f"[diagram: {'; '.join(filter(None, words))}]"
+
+
+def marks_of(properties: Any) -> frozenset[Mark]:
+    """Returns the marks that the properties of a run switch on."""
+    place = value_of(properties, "vertAlign")
+    baseline = properties.get("baseline", "0")
+    is_struck = (
+        is_on(properties, "strike") or is_on(properties, "dstrike") or properties.get("strike", "off") not in _OFF
+    )
+    marks: tuple[tuple[Mark, bool], ...] = (
+        ("struck", is_struck),
+        ("superscript", place == "superscript" or baseline.strip("0").startswith(tuple("123456789"))),
+        ("subscript", place == "subscript" or baseline.startswith("-")),
+        ("hidden", is_on(properties, "vanish")),
+    )
+    return frozenset(mark for mark, is_set in marks if is_set)
+
+
+def name_picture(properties: Any) -> str:
+    label = properties.get("descr") or properties.get("title") or properties.get("name") or ""
+    return f"[picture: {' '.join(label.split())}]"
+
+
+def equation_text(element: Any) -> str:
+    """Returns an equation as a line: (a)/(b), x^(2), √(y)."""
+    name = element.tag
+    if name == "t":
+        return element.text or ""
+    if name in _UNREAD:
+        return ""
+    text = "".join(map(equation_text, element))  # lxml refuses more than 256 levels
+    if text and name in ("d", "nary"):  # their properties may name the signs
+        marks = {one.tag: "".join(one.values()[:1]) for one in element[0]}
+        marked = "{begChr}{}{endChr}" if name == "d" else "{chr}{}"
+        return marked.format(text, **{"begChr": "(", "endChr": ")", "chr": "∫"} | marks)
+    return _AROUND.get(name, "{}").format(text) if text else ""
+
+
+def chart_table(chart: Any) -> str:
+    """Returns the chart's figures as a table: a row for each category, a column for each series."""
+    title = " ".join("".join(chart.xpath("chart/title//t/text()")).split())
+    columns: list[dict[str, str]] = []
+    names = dict[str, str]()
+    heads = [""]
+    for series in chart.iter("ser"):
+        heads.append(series.xpath("string(tx//v)"))
+        names |= _points(series, "cat", "xVal")
+        columns.append(_points(series, "val", "yVal"))
+    places = sorted(set(names).union(*columns), key=lambda place: (len(place), place))
+    rows = ([names.get(place, place), *(column.get(place, "") for column in columns)] for place in places)
+    label = f"[chart: {title}]" if title else "[chart]"
+    return f"{label}\n\n{render_table([heads, *rows])}"
+
+
+def _points(series: Any, *kinds: str) -> dict[str, str]:
+    """Returns the stored values by their place."""
+    found = (point for kind in kinds for held in series.iterchildren(kind) for point in held.iter("pt"))
+    return {point.get("idx", ""): _short(point.xpath("string(v)")) for point in found}
+
+
+def _short(value: str) -> str:
+    """Returns a number without the noise of its last binary digits."""
+    try:
+        return f"{float(value):.15g}"
+    except ValueError:
+        return value

@@ -1,0 +1,237 @@
+"""Reads OpenDocument files: texts (odt), spreadsheets (ods) and presentations (odp), and templates of each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.model import (
+    Block,
+    Cell,
+    Mark,
+    Run,
+    name_left_out,
+    pages_at_headings,
+    render_blocks,
+    render_runs,
+    render_table,
+    repeat_merged_cells,
+    spell_number,
+)
+from core.knowledge.parsing.office import Package, attribute
+from core.knowledge.parsing.sheets import Sheet, sheet_page
+
+_HIDDEN = ("collapse", "filter")
+_KINDS: dict[str, DocumentKind] = {"text": "odt", "spreadsheet": "ods", "presentation": "odp"}
+_NUMBERS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman", "": "none"}
+_SIGNS = {"tab": "\t", "line-break": "\n", "s": " "}
+_UNREAD = ("tracked-changes", "ruby-text", "text-box", "notes", "sequence-decls", "variable-decls")
+_REPEATED_MAX = 1_000
+
+
+def read_open_document(content: bytes, limits: ParseLimits) -> Document:
+    """Reads an OpenDocument file as the readers of Office files read theirs. Deleted text is not shown."""
+    package = Package(content, limits)
+    if next(package.root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
+        raise Unreadable("protected")
+    reader = _Reader(package, limits)
+    body = next(package.root("content.xml").iter(*_KINDS), None)
+    if body is None:
+        raise Unreadable("unsupported")
+    kind = _KINDS[body.tag]
+    package.left_out["embedded object"] += sum(1 for _ in body.iter("object", "object-ole"))
+    pages = {"odt": reader.text_pages, "ods": reader.sheet_pages, "odp": reader.slide_pages}[kind](body)
+    title = package.root("meta.xml").xpath("string(//title)").strip()
+    return Document(title=title, kind=kind, pages=(*name_left_out(package.left_out), *pages))
+
+
+class _Reader:
+    def __init__(self, package: Package, limits: ParseLimits) -> None:
+        self._limits = limits
+        self._marks = dict[str, frozenset[Mark]]()
+        self._hidden = set[str]()
+        self._lists = dict[str, dict[str, Any]]()
+        for part in ("styles.xml", "content.xml"):
+            root = package.root(part)
+            for style in root.iter("style"):
+                name, properties = attribute(style, "name"), {key: value for one in style for key, value in _read(one)}
+                self._marks[name] = _marks_of(properties)
+                if properties.get("visibility") == "hidden" or properties.get("display") == "false":
+                    self._hidden.add(name)
+            for style in root.iter("list-style"):
+                self._lists[attribute(style, "name")] = {attribute(level, "level"): level for level in style}
+
+    def text_pages(self, body: Any) -> tuple[Page, ...]:
+        return pages_at_headings(self._blocks(body))
+
+    def sheet_pages(self, body: Any) -> list[Page]:
+        pages = [sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table")]
+        return [page for page in pages if page.text.strip()]
+
+    def slide_pages(self, body: Any) -> list[Page]:
+        pages = [self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1)]
+        return [page for page in pages if page.text.strip()]
+
+    def _slide(self, number: int, slide: Any) -> Page:
+        title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
+        heading = "" if title is None else " ".join(render_blocks(self._boxes(title)).split())
+        blocks = [Block("[hidden slide]" if attribute(slide, "style-name") in self._hidden else "")]
+        blocks.append(Block(heading, "heading", 1))
+        for shape in slide:
+            if shape is not title and shape.tag != "notes":
+                blocks += self._boxes(shape)
+        for notes in slide.iterchildren("notes"):
+            words = render_blocks(block for frame in notes for block in self._boxes(frame)).strip()
+            blocks.append(Block(f"[speaker notes: {words}]" if words else ""))
+        return Page(number, heading, render_blocks(blocks))
+
+    def _boxes(self, shape: Any) -> Iterator[Block]:
+        """Yields the blocks in a shape of a slide, or of a frame in a text."""
+        if shape.tag in ("frame", "g", "text-box", "custom-shape", "rect", "ellipse", "a"):
+            if shape.find("image") is not None:
+                yield Block(_name_picture(shape))
+            elif shape.tag == "frame" and attribute(shape, "class") in ("page-number", "page"):
+                return
+            for inner in shape:
+                yield from self._boxes(inner)
+        else:
+            yield from self._blocks([shape])
+
+    def _blocks(self, container: Any, depth: int = -1, style: str = "") -> Iterator[Block]:
+        number = 0
+        for element in container:
+            match element.tag:
+                case "h" | "p":
+                    line = self.line(element)
+                    level = int(attribute(element, "outline-level") or 1) if element.tag == "h" else 0
+                    yield Block(line, "heading" if level else "paragraph", level)
+                    for box in element.iter("text-box"):
+                        if next(box.iterancestors("p", "h"), None) is element:
+                            yield from self._blocks(box)
+                case "list":
+                    yield from self._blocks(element, depth + 1, attribute(element, "style-name") or style)
+                case "list-item" | "list-header":
+                    inner = list(self._blocks(element, depth, style))
+                    if element.tag == "list-item":
+                        number = int(attribute(element, "start-value") or number + 1)
+                        if inner and inner[0].kind == "paragraph":
+                            inner[0] = Block(inner[0].text, "item", depth, self._marker(style, depth, number))
+                    yield from inner
+                case "table":
+                    yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
+                case "annotation":
+                    yield Block(self._note(element).strip())
+                case "section" | "index-body" | "table-of-content" | "list-block":
+                    yield from self._blocks(element)
+                case _:
+                    pass
+
+    def _marker(self, style: str, depth: int, number: int) -> str:
+        level = self._lists.get(style, {}).get(str(depth + 1))
+        if level is None or level.tag != "list-level-style-number":
+            return "-"
+        kind = attribute(level, "num-format")
+        return (
+            attribute(level, "num-prefix")
+            + spell_number(number, _NUMBERS.get(kind, kind))
+            + attribute(level, "num-suffix")
+        )
+
+    def line(self, element: Any) -> str:
+        """Returns the text of a paragraph as Markdown."""
+        return render_runs(self._runs(element, Run(""))).strip()
+
+    def _runs(self, element: Any, around: Run) -> Iterator[Run]:
+        marks = around.marks | self._marks.get(attribute(element, "style-name"), frozenset())
+        link = attribute(element, "href") if element.tag == "a" else around.link
+        yield Run(" ".join((element.text or " ").split("\n")) if element.text else "", marks, link)
+        for child in element:
+            if child.tag in _SIGNS:
+                yield Run(_SIGNS[child.tag] * min(int(attribute(child, "c") or 1), _REPEATED_MAX), marks, link)
+            elif child.tag in ("note", "annotation"):
+                yield Run(self._note(child))
+            elif child.tag == "frame":
+                yield Run(_name_picture(child) if child.find("image") is not None else "")
+            elif child.tag not in _UNREAD:
+                yield from self._runs(child, Run("", marks, link))
+            yield Run((child.tail or "").replace("\n", " "), marks, link)
+
+    def _note(self, element: Any) -> str:
+        body = element.find("note-body") if element.tag == "note" else element
+        words = " ".join(render_blocks(self._blocks(body if body is not None else ())).split())
+        author = element.findtext("creator")
+        label = attribute(element, "note-class") or (f"comment by {author}" if author else "comment")
+        return f" [{label}: {words}]" if words else ""
+
+    def _rows(self, table: Any) -> Iterator[list[Cell]]:
+        for row in table.iter("table-row"):
+            if next(row.iterancestors("table"), None) is table:
+                yield [
+                    Cell(
+                        render_blocks(self._blocks(cell)),
+                        *(int(attribute(cell, f"number-{way}-spanned") or 1) for way in ("columns", "rows")),
+                    )
+                    for cell in row.iterchildren("table-cell")
+                ]
+
+    def _sheet(self, table: Any) -> Sheet:
+        sheet = Sheet(attribute(table, "name"), attribute(table, "style-name") in self._hidden)
+        at = 0
+        for column in table.iter("table-column"):
+            count = min(int(attribute(column, "number-columns-repeated") or 1), 16_384)
+            if attribute(column, "visibility") in _HIDDEN:
+                sheet.hidden_columns.update(range(at, at + count))
+            at += count
+        number = cells = 0
+        for row in table.iter("table-row"):
+            texts = dict(self._sheet_cells(row, number, sheet))
+            count = int(attribute(row, "number-rows-repeated") or 1)
+            for repeated in range(number, number + count if texts else number):
+                sheet.rows[repeated] = dict(texts)
+                cells += len(texts)
+                if cells > self._limits.cells_max:
+                    raise Unreadable("cells", str(self._limits.cells_max))
+                if attribute(row, "visibility") in _HIDDEN:
+                    sheet.hidden_rows.add(repeated)
+            number += count
+        for shapes in table.iterchildren("shapes"):
+            sheet.blocks += [
+                Block(f"[text box: {block.text}]") for shape in shapes for block in self._boxes(shape) if block.text
+            ]
+        return sheet
+
+    def _sheet_cells(self, row: Any, number: int, sheet: Sheet) -> Iterator[tuple[int, str]]:
+        at = 0
+        for cell in row.iterchildren("table-cell", "covered-table-cell"):
+            count = int(attribute(cell, "number-columns-repeated") or 1)
+            paragraphs = "\n".join(self.line(paragraph) for paragraph in cell.iterchildren("p"))
+            marks = self._marks.get(attribute(cell, "style-name"), frozenset())
+            text = render_runs([Run(paragraphs or attribute(cell, "value"), marks)])
+            for note in cell.iterchildren("annotation"):
+                sheet.blocks.append(Block(f"{self._note(note).strip()} (at {text or 'an empty cell'})"))
+            if text:
+                yield from ((column, text) for column in range(at, at + min(count, _REPEATED_MAX)))
+            rows, columns = (int(attribute(cell, f"number-{way}-spanned") or 1) for way in ("rows", "columns"))
+            if rows > 1 or columns > 1:
+                sheet.merged.append((number, number + rows - 1, at, at + columns - 1))
+            at += count
+
+
+def _read(element: Any) -> Iterator[tuple[str, str]]:
+    for key, value in element.items():
+        yield key.rpartition("}")[2], value
+
+
+def _marks_of(properties: dict[str, str]) -> frozenset[Mark]:
+    place = properties.get("text-position", "0%")
+    marks: tuple[tuple[Mark, bool], ...] = (
+        ("struck", properties.get("text-line-through-style", "none") != "none"),
+        ("superscript", place.startswith("super") or place[0] in "123456789"),
+        ("subscript", place.startswith(("sub", "-"))),
+        ("hidden", properties.get("display") == "none"),
+    )
+    return frozenset(mark for mark, is_set in marks if is_set)
+
+
+def _name_picture(frame: Any) -> str:
+    label = frame.findtext("desc") or frame.findtext("title") or attribute(frame, "name")
+    return f"[picture: {' '.join(label.split())}]"
