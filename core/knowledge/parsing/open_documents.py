@@ -96,7 +96,8 @@ class _Reader:
         else:
             yield from self._blocks([shape])
 
-    def _blocks(self, container: Any, depth: int = -1, style: str = "") -> Iterator[Block]:
+    def _blocks(self, container: Any, numbers: tuple[int, ...] = (), style: str = "") -> Iterator[Block]:
+        """Yields the blocks in a container. `numbers` are those of the list items around it."""
         number = 0
         for element in container:
             match element.tag:
@@ -108,13 +109,13 @@ class _Reader:
                         if next(box.iterancestors("p", "h"), None) is element:
                             yield from self._blocks(box)
                 case "list":
-                    yield from self._blocks(element, depth + 1, attribute(element, "style-name") or style)
+                    yield from self._blocks(element, (*numbers, 0), attribute(element, "style-name") or style)
                 case "list-item" | "list-header":
-                    inner = list(self._blocks(element, depth, style))
-                    if element.tag == "list-item":
-                        number = int(attribute(element, "start-value") or number + 1)
-                        if inner and inner[0].kind == "paragraph":
-                            inner[0] = Block(inner[0].text, "item", depth, self._marker(style, depth, number))
+                    number = int(attribute(element, "start-value") or number + (element.tag == "list-item"))
+                    path = (*numbers[:-1], number)
+                    inner = list(self._blocks(element, path, style))
+                    if element.tag == "list-item" and inner and inner[0].kind == "paragraph":
+                        inner[0] = Block(inner[0].text, "item", len(path) - 1, self._marker(style, path))
                     yield from inner
                 case "table":
                     yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
@@ -125,16 +126,16 @@ class _Reader:
                 case _:
                     pass
 
-    def _marker(self, style: str, depth: int, number: int) -> str:
-        level = self._lists.get(style, {}).get(str(depth + 1))
+    def _marker(self, style: str, numbers: tuple[int, ...]) -> str:
+        levels = [self._lists.get(style, {}).get(str(at)) for at in range(1, len(numbers) + 1)]
+        level = levels[-1]
         if level is None or level.tag != "list-level-style-number":
             return "-"
-        kind = attribute(level, "num-format")
-        return (
-            attribute(level, "num-prefix")
-            + spell_number(number, _NUMBERS.get(kind, kind))
-            + attribute(level, "num-suffix")
-        )
+        first = len(levels) - int(attribute(level, "display-levels") or 1)
+        shown = zip(levels[max(first, 0) :], numbers[max(first, 0) :], strict=True)
+        kinds = ((attribute(held, "num-format") if held is not None else "1", number) for held, number in shown)
+        spelled = ".".join(spell_number(number, _NUMBERS.get(kind, kind)) for kind, number in kinds)
+        return attribute(level, "num-prefix") + spelled + attribute(level, "num-suffix")
 
     def line(self, element: Any) -> str:
         """Returns the text of a paragraph as Markdown."""

@@ -4,6 +4,7 @@ import io
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -196,12 +197,14 @@ class _WorkbookReader:
         return f"~~{shown}~~" if is_struck and shown else shown
 
     def _value_text(self, value: str, kind: str, code: str) -> str:
-        if kind == "s":
-            return self._strings[int(value)]
+        # what is not as the standard says is shown as it is stored
+        with suppress(ValueError, IndexError):
+            if kind == "s":
+                return self._strings[int(value)]
+            if kind == "n":
+                return format_number(float(value), code, is_1904=self._is_1904)
         if kind == "b":
             return "TRUE" if value == "1" else "FALSE"
-        if kind == "n":
-            return format_number(float(value), code, is_1904=self._is_1904)
         return value.removesuffix("T00:00:00") if kind == "d" else value
 
     def _read_notes(self, sheet: Sheet, part: str) -> None:
@@ -245,13 +248,8 @@ def _rich_text(item: Any) -> str:
 
 def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Returns row and column of the first and the last cell of a range."""
-    first, _, last = reference.replace("$", "").partition(":")
-    return _corner(first), _corner(last or first)
-
-
-def _corner(reference: str) -> tuple[int, int]:
-    found = _REFERENCE.fullmatch(reference)
-    return (int(found[2]) - 1, _column_number(found[1])) if found else (-1, -1)
+    corners = [(int(row) - 1, _column_number(letters)) for letters, row in _REFERENCE.findall(reference)] or [(-1, -1)]
+    return corners[0], corners[-1]
 
 
 def _column_number(letters: str) -> int:
@@ -296,10 +294,11 @@ def _old_sheet(book: xlrd.Book, name: str) -> Sheet:
 
 
 def _old_text(book: Any, cell: Any) -> str:
-    style = book.xf_list[cell.xf_index] if cell.xf_index is not None else None
+    is_styled = cell.xf_index is not None and cell.xf_index < len(book.xf_list)
+    style = book.xf_list[cell.xf_index] if is_styled else None
+    known = book.format_map.get(style.format_key) if style else None
     match cell.ctype:
         case xlrd.XL_CELL_NUMBER | xlrd.XL_CELL_DATE:
-            known = book.format_map.get(style.format_key) if style else None
             shown = format_number(cell.value, known.format_str if known else "", is_1904=bool(book.datemode))
         case xlrd.XL_CELL_BOOLEAN:
             shown = "TRUE" if cell.value else "FALSE"
@@ -307,7 +306,5 @@ def _old_text(book: Any, cell: Any) -> str:
             shown = str(xlrd.error_text_from_code.get(cell.value, "#ERROR"))
         case _:
             shown = str(cell.value)
-    is_struck = (
-        style is not None and style.font_index < len(book.font_list) and book.font_list[style.font_index].struck_out
-    )
+    is_struck = style and style.font_index < len(book.font_list) and book.font_list[style.font_index].struck_out
     return f"~~{shown}~~" if shown and is_struck else shown
