@@ -1,8 +1,9 @@
 """Shows the numbers of spreadsheet cells as their formats do."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from decimal import ROUND_HALF_UP, Decimal, localcontext
+from decimal import Decimal
 from functools import lru_cache
 
 _BUILT_IN = {
@@ -16,10 +17,9 @@ _TOKEN = re.compile(
 )
 _CODE_CHARACTERS_MAX = 250
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30, tzinfo=UTC), datetime(1904, 1, 1, tzinfo=UTC)
-_LOSS_MAX = 0.001
+_LOSS_MAX = 0.005
 _PLAIN_MAX = 1e21
-
-_Section = tuple[list[tuple[int, str]], str, str]
+_HALF_UP = 1 + 1e-15  # so that a half is rounded up, as spreadsheets do
 
 
 def built_in_format(number: int) -> str:
@@ -33,60 +33,82 @@ def plain_number(value: float) -> str:
     return f"{Decimal(text):f}" if "e" in text and 1e-10 < abs(value) < _PLAIN_MAX else text
 
 
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One of up to three parts of a format: for positive numbers, negative ones and zero.
+
+    `units` are those of a date, `elapsed` is the first unit of a duration. `shown` has the text around the digits, and
+    `places` where the digits before the point belong. `decimals` is the pattern of those behind it."""
+
+    units: str
+    elapsed: str
+    is_plain: bool
+    shown: tuple[str, ...]
+    places: tuple[int, ...]
+    zeros: int
+    decimals: str
+    factor: float
+    is_grouped: bool
+
+
 def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     """Returns the number as its format shows it. Dates are ISO dates.
 
-    If the format rounds away more than a thousandth of the value, or shows nothing, the number itself is part of it."""
-    sections = _read_sections(code[:_CODE_CHARACTERS_MAX])
+    If the format would round away more than half a percent of the value, there are more decimals. If it shows nothing,
+    the number is marked as hidden."""
+    sections = _read_format(code[:_CODE_CHARACTERS_MAX])
     is_signed = value < 0 and len(sections) > 1
-    tokens, units, marks = sections[1 if is_signed else 2 if value == 0 and len(sections) > 2 else 0]
-    try:
-        if units:
-            return _format_date(value, units, [text.lower() for kind, text in tokens if kind == 4], is_1904)
-    except (OverflowError, ValueError):
+    section = sections[1 if is_signed else 2 if value == 0 and len(sections) > 2 else 0]
+    if section.is_plain or abs(value) >= _PLAIN_MAX:
         return plain_number(value)
-    has_places = re.search("[0#?]", marks) is not None
-    if (
-        re.search("[eE][+-]|[0#?] */", marks)
-        or (not has_places and (not code or re.search("(?i)general|@", marks)))
-        or abs(value) >= _PLAIN_MAX
-    ):
-        return plain_number(value)
-    shown = _fill_in(abs(value), tokens, marks)
+    if section.units:
+        try:
+            return _format_date(value, section, is_1904)
+        except (OverflowError, ValueError):
+            return plain_number(value)
+    shown = _fill_in(abs(value), section)
     if not shown:
         return f"[hidden: {plain_number(value)}]" if value else ""
-    return f"-{shown}" if value < 0 and not (is_signed and re.search("[-(−]", shown)) else shown
+    return f"-{shown}" if value < 0 and not (is_signed and any(sign in shown for sign in "-(−")) else shown
 
 
 @lru_cache(1_000)
-def _read_sections(code: str) -> list[_Section]:
-    """Returns the tokens of each section of a format, the units of a date among them, and the text of the others."""
+def _read_format(code: str) -> list[_Section]:
     sections: list[list[tuple[int, str]]] = [[]]
     for match in _TOKEN.finditer(code):
         if match[0] == ";":
             sections.append([])
         elif match.lastindex:
             sections[-1].append((match.lastindex, match[match.lastindex]))
-    return [
-        (
-            tokens,
-            "".join(text.lower() for kind, text in tokens if kind == 4 or (kind == 5 and text[0] in "yYmMdDhHsS")),
-            "".join(text for kind, text in tokens if kind == 5),
-        )
-        for tokens in sections
-    ]
+    return [_read_section(tokens, code) for tokens in sections]
 
 
-def _format_date(value: float, units: str, elapsed: list[str], is_1904: bool) -> str:
-    seconds = round(value * 86_400)
-    if elapsed:
-        sign, seconds = "-" if seconds < 0 else "", abs(seconds)
-        first, parts = elapsed[0][0], [seconds // 3600, seconds // 60 % 60, seconds % 60]
-        if first != "h":
-            parts = [seconds // 60, seconds % 60] if first == "m" else [seconds]
-        if "s" not in units:
-            parts = parts[: 2 if first == "h" else 1]
-        return sign + ":".join(f"{part:02}" if at else str(part) for at, part in enumerate(parts))
+def _read_section(tokens: list[tuple[int, str]], code: str) -> _Section:
+    marks = "".join(text for kind, text in tokens if kind == 5)
+    point = next((at for at, token in enumerate(tokens) if token == (5, ".")), len(tokens))
+    places = [at for at, (kind, text) in enumerate(tokens[:point]) if kind == 5 and text in "0#?"]
+    fraction, scale = re.search(r"\.([0#?]*)", marks), re.search("[0#?](,+)(?![0#?,])", marks)
+    is_general = not re.search("[0#?]", marks) and (not code or re.search("(?i)general|@", marks))
+    return _Section(
+        units="".join(text.lower() for kind, text in tokens if kind == 4 or (kind == 5 and text[0] in "yYmMdDhHsS")),
+        elapsed="".join(text[0].lower() for kind, text in tokens if kind == 4)[:1],
+        is_plain=bool(is_general or re.search("[eE][+-]|[0#?] */", marks)),
+        shown=tuple("" if kind == 5 and text in "0#?,." else text for kind, text in tokens),
+        places=tuple(places or ([point] if point < len(tokens) else ())),
+        zeros=sum(tokens[at][1] == "0" for at in places),
+        decimals=fraction[1] if fraction else "",
+        factor=100 ** marks.count("%") / 1000 ** (len(scale[1]) if scale else 0),
+        is_grouped=re.search("[0#?],[0#?]", marks) is not None,
+    )
+
+
+def _format_date(value: float, section: _Section, is_1904: bool) -> str:
+    units, seconds = section.units, round(value * 86_400)
+    if section.elapsed:
+        count = abs(seconds)
+        parts = {"h": [count // 3600, count // 60 % 60, count % 60], "m": [count // 60, count % 60], "s": [count]}
+        shown = parts[section.elapsed][: None if "s" in units else -1]
+        return "-" * (seconds < 0) + ":".join(f"{part:02}" if at else str(part) for at, part in enumerate(shown))
     # the format counts a 29 February 1900 that never was
     days = timedelta(days=1 if 0 < value < 60 and not is_1904 else 0)
     moment = (_EPOCH_1904 if is_1904 else _EPOCH) + timedelta(seconds=seconds) + days
@@ -98,24 +120,16 @@ def _format_date(value: float, units: str, elapsed: list[str], is_1904: bool) ->
     return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
 
 
-def _fill_in(value: float, tokens: list[tuple[int, str]], marks: str) -> str:
-    """Returns the text of the tokens with the digits of the value in their places."""
-    fraction = re.search(r"\.([0#?]*)", marks)
-    pattern = fraction[1] if fraction else ""
-    scale = re.search(r"[0#?](,+)(?![0#?,])", marks)
-    value = value * 100 ** marks.count("%") / 1000 ** (len(scale[1]) if scale else 0)
-    if abs(round(value, len(pattern)) - value) > value * _LOSS_MAX:
-        pattern = "0" * len(f"{Decimal(f'{value:.6g}'):f}".partition(".")[2])
-    with localcontext(prec=400, rounding=ROUND_HALF_UP):
-        before, _, after = f"{Decimal(f'{value:.15g}'):.{len(pattern)}f}".partition(".")
-    while after.endswith("0") and pattern[len(after) - 1] == "#":
+def _fill_in(value: float, section: _Section) -> str:
+    """Returns the text of the section with the digits of the value in their places."""
+    value, decimals = value * section.factor, section.decimals
+    if abs(round(value, len(decimals)) - value) > value * _LOSS_MAX:
+        decimals = "0" * len(f"{Decimal(f'{value:.6g}'):f}".partition(".")[2])
+    before, _, after = f"{value * _HALF_UP:.{len(decimals)}f}".partition(".")
+    while after.endswith("0") and decimals[len(after) - 1] == "#":
         after = after[:-1]
-
-    point = next((at for at, token in enumerate(tokens) if token == (5, ".")), len(tokens))
-    places = [at for at, (kind, text) in enumerate(tokens[:point]) if kind == 5 and text in "0#?"]
-    shown = ["" if kind == 5 and text in "0#?,." else text for kind, text in tokens]
-    before = before.lstrip("0").zfill(sum(tokens[at][1] == "0" for at in places))
-    if re.search("[0#?],[0#?]", marks) and before:
+    before, shown, places = before.lstrip("0").zfill(section.zeros), list(section.shown), section.places
+    if section.is_grouped and before:
         before = f"{int(before):,}"
     elif places and any(shown[places[0] : places[-1]]):  # a telephone number, for instance
         for at in reversed(places[1:]):
@@ -123,6 +137,4 @@ def _fill_in(value: float, tokens: list[tuple[int, str]], marks: str) -> str:
     if places:
         shown[places[0]] = before
         shown[places[-1]] += f".{after}" if after else ""
-    elif point < len(tokens):
-        shown[point] = f".{after}"
     return "".join(shown).strip()

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import lxml.etree as untyped
@@ -172,7 +173,7 @@ class _WorkbookReader:
     def _cell_text(self, cell: Any) -> str:
         value, formula, inline = None, None, None
         for child in cell:
-            match local_name(child.tag):
+            match child.tag.rpartition("}")[2]:
                 case "v":
                     value = child.text or ""
                 case "f":
@@ -252,6 +253,7 @@ def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
     return corners[0], corners[-1]
 
 
+@lru_cache(_COLUMNS_MAX)
 def _column_number(letters: str) -> int:
     number = 0
     for letter in letters:
