@@ -21,6 +21,8 @@ _DECLARATIONS = tuple(
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
 _MIME_BYTES = 100
+XML_NO_MEMORY = 2
+"""libxml2's error code XML_ERR_NO_MEMORY."""
 _ADDRESS_CHARACTERS_MAX = 2_000
 _OFF = ("0", "false", "off", "none", "noStrike")
 
@@ -94,13 +96,19 @@ class Package:
             raise Unreadable("hostile")
         return self._archive.open(found)
 
-    def root(self, part: str) -> Any:
-        """Returns a part's root with tags without namespaces, because Strict files have others. An absent part is
-        empty. Deletions and what is only for old programs are removed."""
-        if part.lower() not in self._parts:
+    def root(self, part: str, *, is_needed: bool = False) -> Any:
+        """Returns a part's root with tags without namespaces, because Strict files have others. Deletions and what is
+        only for old programs are removed. An absent or damaged part is empty unless it is needed."""
+        if part.lower() not in self._parts and not is_needed:
             return _ETREE.Element("absent")
-        with self.open(part) as opened:
-            root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
+        try:
+            with self.open(part) as opened:
+                root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
+        except (_ETREE.XMLSyntaxError, zipfile.BadZipFile) as error:
+            if is_needed or getattr(error, "code", 0) == XML_NO_MEMORY:
+                raise
+            self.left_out["damaged part"] += 1
+            return _ETREE.Element("absent")
         for element in root.iter("*"):
             element.tag = local_name(element.tag)
         self.left_out["tracked deletion"] += sum(next(e.iter("delText"), None) is not None for e in root.iter("del"))

@@ -34,7 +34,7 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
     if next(package.root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
         raise Unreadable("protected")
     reader = _Reader(package, limits)
-    body = next(package.root("content.xml").iter(*_KINDS), None)
+    body = next(package.root("content.xml", is_needed=True).iter(*_KINDS), None)
     if body is None:
         raise Unreadable("unsupported")
     kind = _KINDS[body.tag]

@@ -115,7 +115,7 @@ class _WorkbookReader:
             self._formats.append((code, struck[font] if font < len(struck) else False))
 
     def sheets(self) -> Iterator[Sheet]:
-        book = self._package.root(self._part)
+        book = self._package.root(self._part, is_needed=True)
         properties, relations = book.find("workbookPr"), self._package.relations(self._part)
         self._is_1904 = properties is not None and properties.get("date1904", "0") in ("1", "true")
         for element in book.iterfind("sheets/sheet"):

@@ -26,7 +26,7 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     package = Package(content, limits)
     main = package.main_part()
     show = OfficeText(package, main)
-    slides = [show.target(slide) for slide in package.root(main).iterfind("sldIdLst/sldId")]
+    slides = [show.target(slide) for slide in package.root(main, is_needed=True).iterfind("sldIdLst/sldId")]
     if len(slides) > limits.pages_max:
         raise Unreadable("pages", str(len(slides)))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]

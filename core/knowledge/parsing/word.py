@@ -52,7 +52,7 @@ class _WordReader:
 
     def blocks(self) -> Iterator[Block]:
         text = OfficeText(self._package, self._part, self._notes, self._marks)
-        root = self._open_boxes(self._package.root(self._part))
+        root = self._open_boxes(self._package.root(self._part, is_needed=True))
         margins = dict[str, str]()
         for reference in root.iter("headerReference", "footerReference"):
             part = text.target(reference)
