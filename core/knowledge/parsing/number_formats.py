@@ -13,6 +13,8 @@ _BUILT_IN = {
     47: "mm:ss",
 }  # fmt: skip
 _TOKEN = re.compile(
+    r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]?|\[([hms]{1,9})\]|\[[^\]]*\]?|(am/pm|a/p|[ymdhs]+|.)', re.IGNORECASE
+)
     r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]|\[([hms]+)\]|\[[^\]]*\]|(am/pm|a/p|[ymdhs]+|.)', re.IGNORECASE
 )
 _CODE_CHARACTERS_MAX = 250

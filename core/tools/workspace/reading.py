@@ -35,7 +35,7 @@ _PAGES_SHOWN = (
     " cannot read them."
 )
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
-_CONTAINERS = (b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\t\0", b"\t\2", b"\t\4", b"\t\b")
+_CONTAINERS = (b"%PDF-", b"{\\rtf", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\t\0", b"\t\2", b"\t\4", b"\t\b")
 """How documents begin. The last four are Excel files that are older than containers."""
 
 
