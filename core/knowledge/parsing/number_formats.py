@@ -15,8 +15,6 @@ _BUILT_IN = {
 _TOKEN = re.compile(
     r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]?|\[([hms]{1,9})\]|\[[^\]]*\]?|(am/pm|a/p|[ymdhs]+|.)', re.IGNORECASE
 )
-    r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]|\[([hms]+)\]|\[[^\]]*\]|(am/pm|a/p|[ymdhs]+|.)', re.IGNORECASE
-)
 _CODE_CHARACTERS_MAX = 250
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30, tzinfo=UTC), datetime(1904, 1, 1, tzinfo=UTC)
 _LOSS_MAX = 0.005
