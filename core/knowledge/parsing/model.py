@@ -9,7 +9,7 @@ from core.knowledge.document import Page, ParseLimits, Unreadable
 
 Mark = Literal["struck", "superscript", "subscript", "hidden", "code"]
 _COLUMNS_MAX = 1_000
-_REPEATED_CHARACTERS_MAX = 200
+REPEATED_CHARACTERS_MAX = 200
 _HEADING_LEVEL_MAX = 6
 _DEPTH_MAX = 8
 
@@ -134,7 +134,7 @@ def _fill_row(row: Iterable[Cell], above: _Covered) -> tuple[list[str], _Covered
     def cover(cell: Cell, rows: int) -> None:
         if rows > 1:
             below[len(texts)] = (cell, rows - 1)
-        texts.append(cell.text if len(cell.text) <= _REPEATED_CHARACTERS_MAX else "")
+        texts.append(cell.text if len(cell.text) <= REPEATED_CHARACTERS_MAX else "")
 
     for cell in row:
         while len(texts) in above:

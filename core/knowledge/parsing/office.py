@@ -55,7 +55,9 @@ def package_kind(content: bytes) -> DocumentKind:
         raise Unreadable("broken") from error
     if "xl/workbook.bin" in names:
         raise Unreadable("binary_workbook")
-    kind = kind or next((kind for start, kind in _KINDS if any(name.startswith(start) for name in names)), None)
+    for start, office_kind in _KINDS:
+        if any(name.startswith(start) for name in names):
+            return office_kind
     if kind is None:
         raise Unreadable("unsupported")
     return kind
@@ -171,8 +173,11 @@ def is_on(element: Any, name: str) -> bool:
 _WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "smartTag", "AlternateContent", "Choice")
 _SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _UNREAD = frozenset(("pPr", "rPr", "sdtPr", "tabs", "tabLst", "rt", "rPh", "txbxContent"))
-_SYMBOLS = {"wingdings": str.maketrans("þýüûo¨§q", "☑☒✓✗☐☐▪☐"), "wingdings 2": str.maketrans("RSTPO£*0", "☑☒☒✓✗☐☐☐")}
-"""What the fonts draw for the letters with which forms are ticked."""
+_SYMBOLS = {
+    "wingdings": str.maketrans("þýüûo¨§q", "☑☒✓✗☐☐▪☐"),
+    "wingdings 2": str.maketrans("RSTPO£*0", "☑☒☒✓✗☐☐☐"),
+} | {"symbol": str.maketrans("abcdefghiklmnpqrstuwxyzDFGLPQSWY£³´¹·", "αβχδεφγηικλμνπθρστυωξψζΔΦΓΛΠΘΣΩΨ≤≥×≠•")}
+"""What the fonts draw for letters."""
 _PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
 _ADDRESS = re.compile(r'\s*HYPERLINK\s+"?([^"\s]+)', re.IGNORECASE)
 _EQUATIONS = "num=({}) den=/({}) sup=^({}) sub=_({}) lim=_({}) rad=√({}) deg=({})"
@@ -275,19 +280,18 @@ class OfficeText:
 
 
 def marks_of(properties: Any) -> frozenset[Mark]:
-    """Returns the marks that the properties of a run switch on."""
-    place = value_of(properties, "vertAlign")
-    baseline = properties.get("baseline", "0")
-    is_struck = (
-        is_on(properties, "strike") or is_on(properties, "dstrike") or properties.get("strike", "off") not in _OFF
-    )
-    marks: tuple[tuple[Mark, bool], ...] = (
-        ("struck", is_struck),
-        ("superscript", place == "superscript" or baseline.strip("0").startswith(tuple("123456789"))),
-        ("subscript", place == "subscript" or baseline.startswith("-")),
-        ("hidden", is_on(properties, "vanish")),
-    )
-    return frozenset(mark for mark, is_set in marks if is_set)
+    """Returns the marks that the properties of a run switch on, if it has properties."""
+    if properties is None:
+        return frozenset()
+    place, baseline = value_of(properties, "vertAlign"), properties.get("baseline", "0")
+    strikes = (is_on(properties, "strike"), is_on(properties, "dstrike"), properties.get("strike", "off") not in _OFF)
+    marks: dict[Mark, bool] = {
+        "struck": any(strikes),
+        "superscript": place == "superscript" or baseline[0] in "123456789",
+        "subscript": place == "subscript" or baseline.startswith("-"),
+        "hidden": is_on(properties, "vanish"),
+    }
+    return frozenset(mark for mark, is_set in marks.items() if is_set)
 
 
 def name_picture(properties: Any) -> str:

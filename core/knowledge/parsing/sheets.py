@@ -14,13 +14,20 @@ import xlrd
 from xlrd.biffh import XLRDError
 
 from core.knowledge.document import Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.model import Block, Run, name_left_out, render_blocks, render_runs, render_table
+from core.knowledge.parsing.model import (
+    REPEATED_CHARACTERS_MAX,
+    Block,
+    Run,
+    name_left_out,
+    render_blocks,
+    render_runs,
+    render_table,
+)
 from core.knowledge.parsing.number_formats import built_in_format, format_number
 from core.knowledge.parsing.office import OfficeText, Package, attribute, is_on, local_name, marks_of, relation_id
 
 _ETREE: Any = untyped
 _COLUMNS_MAX = 16_384
-_REPEATED_CHARACTERS_MAX = 200
 _EMPTY_COLUMNS_MAX = 10  # for each column that holds something
 _REFERENCE = re.compile("([A-Z]{1,3})([0-9]{1,7})")
 _LINK = re.compile(r'HYPERLINK\("([^"]+)"', re.IGNORECASE)
@@ -69,7 +76,7 @@ def _repeat_merged(sheet: Sheet, steps_max: int) -> None:
     for first, last, left, right in sheet.merged:
         start = sheet.rows.get(first, {})
         text = start.get(left, "")
-        if not text or len(text) > _REPEATED_CHARACTERS_MAX:
+        if not text or len(text) > REPEATED_CHARACTERS_MAX:
             continue
         is_title = first == last and not any(value for column, value in start.items() if not left <= column <= right)
         for number in numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]:
@@ -142,10 +149,11 @@ class _WorkbookReader:
                     case "mergeCell":
                         (first, left), (last, right) = _corners(element.get("ref", ""))
                         sheet.merged.append((first, last, left, right))
-                    case "hyperlink" if target := text.target(element):
+                    case "hyperlink":
                         (at, column), _ = _corners(element.get("ref", ""))
-                        if shown := sheet.rows.get(at, {}).get(column):
-                            sheet.rows[at][column] = render_runs([Run(shown, link=target)])
+                        _link_cell(sheet, at, column, text.target(element))
+                    case _:
+                        pass
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
@@ -180,6 +188,8 @@ class _WorkbookReader:
                     formula = child.text or ""
                 case "is":
                     inline = child
+                case _:
+                    pass
         style = int(cell.get("s", "0"))
         code, is_struck = self._formats[style] if style < len(self._formats) else ("", False)
         kind = cell.get("t", "n")
@@ -236,15 +246,16 @@ class _WorkbookReader:
 
 def _rich_text(item: Any) -> str:
     """Returns the text of a string with its marks."""
-    runs = list[Run]()
-    for child in item:
-        if child.tag == "t":
-            runs.append(Run(child.text or ""))
-        elif child.tag == "r":
-            properties = child.find("rPr")
-            marks = marks_of(properties) if properties is not None else frozenset()
-            runs.append(Run(child.findtext("t") or "", marks))
-    return render_runs(runs)
+    pieces = (piece for piece in item if piece.tag in ("t", "r"))
+    return render_runs(
+        Run(piece.text or "") if piece.tag == "t" else Run(piece.findtext("t") or "", marks_of(piece.find("rPr")))
+        for piece in pieces
+    )
+
+
+def _link_cell(sheet: Sheet, row: int, column: int, address: str) -> None:
+    if shown := sheet.rows.get(row, {}).get(column):
+        sheet.rows[row][column] = render_runs([Run(shown, link=address)])
 
 
 def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -284,11 +295,9 @@ def _old_sheet(book: xlrd.Book, name: str) -> Sheet:
         cells = {column: _old_text(book, cell) for column, cell in enumerate(old.row(number))}
         sheet.rows[number] = {column: shown for column, shown in cells.items() if shown}
     for link in old.hyperlink_list:
-        if link.url_or_path and (shown := sheet.rows.get(link.frowx, {}).get(link.fcolx)):
-            address = (
-                link.url_or_path if isinstance(link.url_or_path, str) else link.url_or_path.decode("utf-8", "replace")
-            )
-            sheet.rows[link.frowx][link.fcolx] = render_runs([Run(shown, link=address.rstrip("\0"))])
+        address = link.url_or_path or ""
+        address = address if isinstance(address, str) else address.decode("utf-8", "replace")
+        _link_cell(sheet, link.frowx, link.fcolx, address.rstrip("\0"))
     for (number, column), note in old.cell_note_map.items():
         label = f"{xlrd.cellname(number, column)} by {note.author}" if note.author else xlrd.cellname(number, column)
         sheet.blocks.append(Block(f"[comment on {label}: {note.text.strip()}]"))

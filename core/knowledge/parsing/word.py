@@ -7,6 +7,7 @@ from typing import Any
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.model import (
+    REPEATED_CHARACTERS_MAX,
     Block,
     Cell,
     Mark,
@@ -87,17 +88,12 @@ class _WordReader:
                 self._package.left_out["embedded document"] += 1
 
     def _paragraph(self, element: Any, text: OfficeText) -> Block:
-        properties = element.find("pPr")
         line = text.line(element)
-        if properties is None or not line:
-            return Block(line)
-        style = self._styles.get(value_of(properties, "pStyle"), _Style())
-        numbered = properties.find("numPr")
-        number = value_of(numbered, "numId") if numbered is not None else ""
-        depth = value_of(numbered, "ilvl") if numbered is not None else ""
-        number, depth = number or style.number, int(depth or style.depth or 0)
-        marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
-        if level := style.level or _outline_level(properties):
+        style = self._styles.get(value_of(element, "pPr/pStyle"), _Style())
+        number = value_of(element, "pPr/numPr/numId") or style.number
+        depth = int(value_of(element, "pPr/numPr/ilvl") or style.depth or 0)
+        marker = self._numbering.marker(number, depth) if line and number not in ("", "0") else ""
+        if level := style.level or _outline_level(element):
             return Block(line, "heading", level, "" if marker == "-" else marker)
         return Block(line, "item", depth, marker) if marker else Block(line)
 
@@ -105,19 +101,16 @@ class _WordReader:
         """Yields the rows. Tables in cells become text."""
         above = dict[int, str]()
         for row in table.iterchildren("tr"):
-            properties = row.find("trPr")
-            before = value_of(properties, "gridBefore") if properties is not None else ""
-            cells, column = [Cell("")] * min(int(before or 0), _COLUMNS_MAX), int(before or 0)
+            column = min(int(value_of(row, "trPr/gridBefore") or 0), _COLUMNS_MAX)
+            cells = [Cell("")] * column
             for element in row.iterchildren("tc"):
-                properties = element.find("tcPr")
-                span = value_of(properties, "gridSpan") if properties is not None else ""
-                merged = properties.find("vMerge") if properties is not None else None
+                merged = element.find("tcPr/vMerge")
                 if merged is not None and attribute(merged, "val") != "restart":
                     words = above.get(column, "")
                 else:
                     words = "\n".join(map(render_block, self._blocks(element, text, in_table=True)))
-                above[column] = words if merged is not None and len(words) < 200 else ""
-                cells.append(Cell(words, min(int(span or 1), _COLUMNS_MAX)))
+                above[column] = words if merged is not None and len(words) <= REPEATED_CHARACTERS_MAX else ""
+                cells.append(Cell(words, min(int(value_of(element, "tcPr/gridSpan") or 1), _COLUMNS_MAX)))
                 column += cells[-1].columns
             yield from repeat_merged_cells([cells])
 
@@ -143,19 +136,17 @@ def _read_styles(root: Any) -> dict[str, _Style]:
             known = value_of(element, "name").lower()
             heading = _HEADING.fullmatch(known)
             level = level or (int(heading[1]) if heading else int(known == "title"))
-            for properties in element.iterchildren("pPr"):
-                level = level or _outline_level(properties)
-                number = number or value_of(properties, "numPr/numId")
-                depth = depth or value_of(properties, "numPr/ilvl")
-            for properties in element.iterchildren("rPr"):
-                marks |= marks_of(properties)
+            level = level or _outline_level(element)
+            number = number or value_of(element, "pPr/numPr/numId")
+            depth = depth or value_of(element, "pPr/numPr/ilvl")
+            marks |= marks_of(element.find("rPr"))
             parent = value_of(element, "basedOn")
         styles[name] = _Style(level, number, depth, marks)
     return styles
 
 
-def _outline_level(properties: Any) -> int:
-    level = int(value_of(properties, "outlineLvl") or 9) + 1
+def _outline_level(element: Any) -> int:
+    level = int(value_of(element, "pPr/outlineLvl") or 9) + 1
     return level if level <= 9 else 0
 
 
