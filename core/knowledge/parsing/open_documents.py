@@ -38,7 +38,6 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
     if body is None:
         raise Unreadable("unsupported")
     kind = _KINDS[body.tag]
-    package.left_out["embedded object"] += sum(1 for _ in body.iter("object", "object-ole"))
     pages = {"odt": reader.text_pages, "ods": reader.sheet_pages, "odp": reader.slide_pages}[kind](body)
     title = package.root("meta.xml").xpath("string(//title)").strip()
     return Document(title=title, kind=kind, pages=(*name_left_out(package.left_out), *pages))
@@ -46,7 +45,7 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
 
 class _Reader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
-        self._limits = limits
+        self._package, self._limits = package, limits
         self._marks = dict[str, frozenset[Mark]]()
         self._hidden = set[str]()
         self._lists = dict[str, dict[str, Any]]()
@@ -87,8 +86,8 @@ class _Reader:
     def _boxes(self, shape: Any) -> Iterator[Block]:
         """Yields the blocks in a shape of a slide, or of a frame in a text."""
         if shape.tag in ("frame", "g", "text-box", "custom-shape", "rect", "ellipse", "a"):
-            if shape.find("image") is not None:
-                yield Block(_name_picture(shape))
+            if picture := _name_picture(shape):
+                yield Block(picture)
             elif shape.tag == "frame" and attribute(shape, "class") in ("page-number", "page"):
                 return
             for inner in shape:
@@ -105,9 +104,9 @@ class _Reader:
                     line = self.line(element)
                     level = int(attribute(element, "outline-level") or 1) if element.tag == "h" else 0
                     yield Block(line, "heading" if level else "paragraph", level)
-                    for box in element.iter("text-box"):
+                    for box in element.iter("text-box", "object"):
                         if next(box.iterancestors("p", "h"), None) is element:
-                            yield from self._blocks(box)
+                            yield from self._blocks(box if box.tag == "text-box" else [box])
                 case "list":
                     yield from self._blocks(element, (*numbers, 0), attribute(element, "style-name") or style)
                 case "list-item" | "list-header":
@@ -119,12 +118,23 @@ class _Reader:
                     yield from inner
                 case "table":
                     yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
+                case "object":
+                    yield self._object(element)
                 case "annotation":
                     yield Block(self._note(element).strip())
                 case "section" | "index-body" | "table-of-content" | "list-block":
                     yield from self._blocks(element)
                 case _:
                     pass
+
+    def _object(self, element: Any) -> Block:
+        """Returns the figures of a chart."""
+        chart = self._package.root(f"{attribute(element, 'href').removeprefix('./')}/content.xml")
+        table = next((table for found in chart.iter("chart") for table in found.iter("table")), None)
+        if table is None:
+            self._package.left_out["embedded object"] += 1
+            return Block("")
+        return Block(f"[chart]\n\n{render_table(repeat_merged_cells(self._rows(table)), self._limits)}", "table")
 
     def _marker(self, style: str, numbers: tuple[int, ...]) -> str:
         levels = [self._lists.get(style, {}).get(str(at)) for at in range(1, len(numbers) + 1)]
@@ -151,7 +161,7 @@ class _Reader:
             elif child.tag in ("note", "annotation"):
                 yield Run(self._note(child))
             elif child.tag == "frame":
-                yield Run(_name_picture(child) if child.find("image") is not None else "")
+                yield Run(_name_picture(child))
             elif child.tag not in _UNREAD:
                 yield from self._runs(child, Run("", marks, link))
             yield Run((child.tail or "").replace("\n", " "), marks, link)
@@ -234,5 +244,8 @@ def _marks_of(properties: dict[str, str]) -> frozenset[Mark]:
 
 
 def _name_picture(frame: Any) -> str:
+    """Returns what a frame's picture shows, or an empty text if there is none, or it stands for a table or chart."""
+    if frame.find("image") is None or frame.find("object") is not None or frame.find("table") is not None:
+        return ""
     label = frame.findtext("desc") or frame.findtext("title") or attribute(frame, "name")
     return f"[picture: {' '.join(label.split())}]"
