@@ -10,7 +10,7 @@ import resource
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Reason, Unreadable
@@ -142,11 +142,12 @@ def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
     reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
     kinds = (kind,) if function in _READERS_OF_KINDS else ()
     document: Document = reader(content, limits, *kinds)
-    if not any(page.text.strip() for page in document.pages):
+    pages = tuple(page for page in document.pages if page.text.strip())
+    if not pages:
         raise Unreadable("empty")
-    if sum(len(page.text) for page in document.pages) > limits.text_characters_max:
+    if sum(len(page.text) for page in pages) > limits.text_characters_max:
         raise Unreadable("text", str(limits.text_characters_max))
-    return document
+    return replace(document, pages=pages)
 
 
 def _reason_of(error: Exception) -> Reason:

@@ -44,6 +44,11 @@ class Cell:
     rows: int = 1
 
 
+def note(kind: str, text: str, author: str = "") -> Block:
+    """Returns a remark, such as a comment, or an empty paragraph if it has no text."""
+    return Block(f"[{kind}{f' by {author}' if author else ''}: {text.strip()}]" if text.strip() else "")
+
+
 def render_runs(runs: Iterable[Run]) -> str:
     """Renders a line as Markdown. Neighbours with the same marks and link become one."""
     rendered = list[str]()
@@ -184,11 +189,9 @@ def _trim_row(row: Sequence[str]) -> list[str]:
 def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
     """Returns a page that says what of the file is not shown, or none. `counts` has singular names."""
     named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in sorted(counts.items()) if count]
-    if not named:
-        return ()
-    verb = "is" if len(named) == 1 and named[0].startswith("1 ") else "are"
-    listed = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),)
+    verb = "is" if sum(counts.values()) == 1 else "are"
+    listed = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
+    return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),) if named else ()
 
 
 _ROMAN = {"m": 1000, "cm": 900, "d": 500, "cd": 400, "c": 100, "xc": 90, "l": 50, "xl": 40, "x": 10, "ix": 9} | {

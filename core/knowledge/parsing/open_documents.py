@@ -10,6 +10,7 @@ from core.knowledge.parsing.model import (
     Mark,
     Run,
     name_left_out,
+    note,
     pages_at_headings,
     render_blocks,
     render_runs,
@@ -18,7 +19,7 @@ from core.knowledge.parsing.model import (
     spell_number,
 )
 from core.knowledge.parsing.office import Package, attribute
-from core.knowledge.parsing.sheets import Sheet, sheet_page
+from core.knowledge.parsing.sheets import Sheet, add_row, sheet_page
 
 _HIDDEN = ("collapse", "filter")
 _KINDS: dict[str, DocumentKind] = {"text": "odt", "spreadsheet": "ods", "presentation": "odp"}
@@ -63,12 +64,10 @@ class _Reader:
         return pages_at_headings(self._blocks(body))
 
     def sheet_pages(self, body: Any) -> list[Page]:
-        pages = [sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table")]
-        return [page for page in pages if page.text.strip()]
+        return [sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table")]
 
     def slide_pages(self, body: Any) -> list[Page]:
-        pages = [self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1)]
-        return [page for page in pages if page.text.strip()]
+        return [self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1)]
 
     def _slide(self, number: int, slide: Any) -> Page:
         title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
@@ -79,8 +78,8 @@ class _Reader:
             if shape is not title and shape.tag != "notes":
                 blocks += self._boxes(shape)
         for notes in slide.iterchildren("notes"):
-            words = render_blocks(block for frame in notes for block in self._boxes(frame)).strip()
-            blocks.append(Block(f"[speaker notes: {words}]" if words else ""))
+            words = render_blocks(block for frame in notes for block in self._boxes(frame))
+            blocks.append(note("speaker notes", words))
         return Page(number, heading, render_blocks(blocks))
 
     def _boxes(self, shape: Any) -> Iterator[Block]:
@@ -169,9 +168,7 @@ class _Reader:
     def _note(self, element: Any) -> str:
         body = element.find("note-body") if element.tag == "note" else element
         words = " ".join(render_blocks(self._blocks(body if body is not None else ())).split())
-        author = element.findtext("creator")
-        label = attribute(element, "note-class") or (f"comment by {author}" if author else "comment")
-        return f" [{label}: {words}]" if words else ""
+        return f" {note(attribute(element, 'note-class') or 'comment', words, element.findtext('creator') or '').text}"
 
     def _rows(self, table: Any) -> Iterator[list[Cell]]:
         for row in table.iter("table-row"):
@@ -192,22 +189,15 @@ class _Reader:
             if attribute(column, "visibility") in _HIDDEN:
                 sheet.hidden_columns.update(range(at, at + count))
             at += count
-        number = cells = 0
+        number = 0
         for row in table.iter("table-row"):
             texts = dict(self._sheet_cells(row, number, sheet))
             count = int(attribute(row, "number-rows-repeated") or 1)
             for repeated in range(number, number + count if texts else number):
-                sheet.rows[repeated] = dict(texts)
-                cells += len(texts)
-                if cells > self._limits.cells_max:
-                    raise Unreadable("cells", str(self._limits.cells_max))
-                if attribute(row, "visibility") in _HIDDEN:
-                    sheet.hidden_rows.add(repeated)
+                add_row(sheet, repeated, texts, self._limits, is_hidden=attribute(row, "visibility") in _HIDDEN)
             number += count
         for shapes in table.iterchildren("shapes"):
-            sheet.blocks += [
-                Block(f"[text box: {block.text}]") for shape in shapes for block in self._boxes(shape) if block.text
-            ]
+            sheet.blocks += [note("text box", block.text) for shape in shapes for block in self._boxes(shape)]
         return sheet
 
     def _sheet_cells(self, row: Any, number: int, sheet: Sheet) -> Iterator[tuple[int, str]]:
@@ -217,8 +207,8 @@ class _Reader:
             paragraphs = "\n".join(self.line(paragraph) for paragraph in cell.iterchildren("p"))
             marks = self._marks.get(attribute(cell, "style-name"), frozenset())
             text = render_runs([Run(paragraphs or attribute(cell, "value"), marks)])
-            for note in cell.iterchildren("annotation"):
-                sheet.blocks.append(Block(f"{self._note(note).strip()} (at {text or 'an empty cell'})"))
+            for comment in cell.iterchildren("annotation"):
+                sheet.blocks.append(Block(f"{self._note(comment).strip()} (at {text or 'an empty cell'})"))
             if text:
                 yield from ((column, text) for column in range(at, at + min(count, _REPEATED_MAX)))
             rows, columns = (int(attribute(cell, f"number-{way}-spanned") or 1) for way in ("rows", "columns"))

@@ -19,6 +19,7 @@ from core.knowledge.parsing.model import (
     Block,
     Run,
     name_left_out,
+    note,
     render_blocks,
     render_runs,
     render_table,
@@ -41,6 +42,8 @@ class Sheet:
 
     name: str
     is_hidden: bool = False
+    cells: int = 0
+    characters: int = 0
     rows: dict[int, dict[int, str]] = field(default_factory=dict[int, dict[int, str]])
     hidden_rows: set[int] = field(default_factory=set[int])
     hidden_columns: set[int] = field(default_factory=set[int])
@@ -70,6 +73,19 @@ def sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
     return Page(None, sheet.name, render_blocks((hidden, table, *sheet.blocks)))
 
 
+def add_row(sheet: Sheet, number: int, cells: dict[int, str], limits: ParseLimits, *, is_hidden: bool = False) -> None:
+    """Adds the texts of a row, by column. Raises Unreadable if the sheet becomes too large."""
+    sheet.rows.setdefault(number, {}).update(cells)
+    sheet.cells += len(cells)
+    sheet.characters += sum(map(len, cells.values()))
+    if sheet.cells > limits.cells_max:
+        raise Unreadable("cells", str(limits.cells_max))
+    if sheet.characters > limits.text_characters_max:
+        raise Unreadable("text", str(limits.text_characters_max))
+    if is_hidden:
+        sheet.hidden_rows.add(number)
+
+
 def _repeat_merged(sheet: Sheet, steps_max: int) -> None:
     """Repeats the text of merged cells, but not that of a title, beside which its row is empty."""
     numbers, steps = sorted(sheet.rows), 0
@@ -96,14 +112,12 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     package = Package(content, limits)
     reader = _WorkbookReader(package, limits)
     pages = [sheet_page(sheet, limits) for sheet in reader.sheets()]
-    pages = [page for page in pages if page.text.strip()]
     return Document(title=package.title(), kind="xlsx", pages=(*name_left_out(package.left_out), *pages))
 
 
 class _WorkbookReader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
-        self._characters = self._cells = 0
         parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
         self._strings = [_rich_text(item) for item in package.root(parts.get("sharedStrings", "")).iter("si")]
         self._people = {
@@ -166,17 +180,7 @@ class _WorkbookReader:
             column = _column_number(reference[1]) if reference else column + 1
             if shown := self._cell_text(cell):
                 cells[column] = shown
-                self._characters += len(shown)
-        if not cells:
-            return
-        sheet.rows.setdefault(number, {}).update(cells)
-        self._cells += len(cells)
-        if self._cells > self._limits.cells_max:
-            raise Unreadable("cells", str(self._limits.cells_max))
-        if self._characters > self._limits.text_characters_max:
-            raise Unreadable("text", str(self._limits.text_characters_max))
-        if element.get("hidden") in ("1", "true"):
-            sheet.hidden_rows.add(number)
+        add_row(sheet, number, cells, self._limits, is_hidden=element.get("hidden") in ("1", "true"))
 
     def _cell_text(self, cell: Any) -> str:
         value, formula, inline = None, None, None
@@ -227,8 +231,7 @@ class _WorkbookReader:
             if relation.kind == "drawing":
                 text = OfficeText(self._package, relation.target)
                 for body in root.iter("txBody"):
-                    words = "\n".join(filter(None, map(text.line, body.iter("p"))))
-                    sheet.blocks.append(Block(f"[text box: {words}]" if words else ""))
+                    sheet.blocks.append(note("text box", "\n".join(map(text.line, body.iter("p")))))
                 self._package.left_out["chart"] += sum(1 for _ in root.iter("chart"))
                 self._package.left_out["picture"] += sum(1 for _ in root.iter("pic"))
                 continue
@@ -237,11 +240,9 @@ class _WorkbookReader:
                 words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()
                 if words and not words.startswith(_THREADED):
                     known = int(comment.get("authorId", "-1"))
-                    author = self._people.get(
-                        comment.get("personId", ""), authors[known] if 0 <= known < len(authors) else ""
-                    )
-                    label = f"{comment.get('ref', '')} by {author}" if author else comment.get("ref", "")
-                    sheet.blocks.append(Block(f"[comment on {label}: {words}]"))
+                    person = self._people.get(comment.get("personId", ""), "")
+                    author = authors[known] if 0 <= known < len(authors) else person
+                    sheet.blocks.append(note(f"comment on {comment.get('ref', '')}", words, author))
 
 
 def _rich_text(item: Any) -> str:
@@ -280,27 +281,26 @@ def read_xls(content: bytes, limits: ParseLimits) -> Document:
         raise Unreadable("protected" if "encrypted" in str(error).lower() else "broken") from error
     pages = list[Page]()
     for name in book.sheet_names():
-        pages.append(sheet_page(_old_sheet(book, name), limits))
+        pages.append(sheet_page(_old_sheet(book, name, limits), limits))
         book.unload_sheet(name)
-    return Document(title="", kind="xls", pages=tuple(page for page in pages if page.text.strip()))
+    return Document(title="", kind="xls", pages=tuple(pages))
 
 
-def _old_sheet(book: xlrd.Book, name: str) -> Sheet:
+def _old_sheet(book: xlrd.Book, name: str, limits: ParseLimits) -> Sheet:
     old: Any = book.sheet_by_name(name)
     sheet = Sheet(name, bool(old.visibility))
     sheet.hidden_columns = {column for column, known in old.colinfo_map.items() if known.hidden}
-    sheet.hidden_rows = {number for number, known in old.rowinfo_map.items() if known.hidden}
     sheet.merged = [(first, last - 1, left, right - 1) for first, last, left, right in old.merged_cells]
     for number in range(old.nrows):
         cells = {column: _old_text(book, cell) for column, cell in enumerate(old.row(number))}
-        sheet.rows[number] = {column: shown for column, shown in cells.items() if shown}
+        known = old.rowinfo_map.get(number)
+        add_row(sheet, number, cells, limits, is_hidden=bool(known and known.hidden))
     for link in old.hyperlink_list:
         address = link.url_or_path or ""
         address = address if isinstance(address, str) else address.decode("utf-8", "replace")
         _link_cell(sheet, link.frowx, link.fcolx, address.rstrip("\0"))
-    for (number, column), note in old.cell_note_map.items():
-        label = f"{xlrd.cellname(number, column)} by {note.author}" if note.author else xlrd.cellname(number, column)
-        sheet.blocks.append(Block(f"[comment on {label}: {note.text.strip()}]"))
+    for (number, column), comment in old.cell_note_map.items():
+        sheet.blocks.append(note(f"comment on {xlrd.cellname(number, column)}", comment.text, comment.author))
     return sheet
 
 

@@ -8,6 +8,7 @@ from core.knowledge.parsing.model import (
     Block,
     Cell,
     name_left_out,
+    note,
     render_block,
     render_blocks,
     render_table,
@@ -30,7 +31,6 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     if len(slides) > limits.pages_max:
         raise Unreadable("pages", str(len(slides)))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
-    pages = [page for page in pages if page.text.strip()]
     return Document(title=package.title(), kind="pptx", pages=(*name_left_out(package.left_out), *pages))
 
 
@@ -46,12 +46,11 @@ def _read_slide(package: Package, number: int, part: str) -> Page:
             notes = OfficeText(package, relation.target)
             found = package.root(relation.target).iter("sp")
             words = "\n".join(_shape_text(shape, notes) for shape in found if _placeholder(shape) == "body")
-            blocks.append(Block(f"[speaker notes: {words.strip()}]" if words.strip() else ""))
+            blocks.append(note("speaker notes", words))
         elif relation.kind == "comments":
             comments = OfficeText(package, relation.target)
             for comment in package.root(relation.target).iter("cm"):
-                words = comment.findtext("text") or _shape_text(comment, comments)
-                blocks.append(Block(f"[comment: {words.strip()}]"))
+                blocks.append(note("comment", comment.findtext("text") or _shape_text(comment, comments)))
     return Page(number, heading, render_blocks(blocks))
 
 

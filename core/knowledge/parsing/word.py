@@ -12,6 +12,7 @@ from core.knowledge.parsing.model import (
     Cell,
     Mark,
     name_left_out,
+    note,
     pages_at_headings,
     render_block,
     render_table,
@@ -45,11 +46,9 @@ class _WordReader:
         self._notes = dict[str, str]()
         for kind in ("footnotes", "endnotes", "comments"):
             text = OfficeText(package, parts.get(kind, f"word/{kind}.xml"), None, self._marks)
-            for note in self._open_boxes(package.root(parts.get(kind, f"word/{kind}.xml"))):
-                author = attribute(note, "author")
-                if words := self._one_line(note, text):
-                    label = f"{kind[:-1]} by {author}" if author else kind[:-1]
-                    self._notes[f"{kind[:-1]} {attribute(note, 'id')}"] = f"[{label}: {words}]"
+            for element in self._open_boxes(package.root(parts.get(kind, f"word/{kind}.xml"))):
+                shown = note(kind[:-1], self._one_line(element, text), attribute(element, "author"))
+                self._notes[f"{kind[:-1]} {attribute(element, 'id')}"] = shown.text
 
     def blocks(self) -> Iterator[Block]:
         text = OfficeText(self._package, self._part, self._notes, self._marks)
