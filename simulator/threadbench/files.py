@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from docx import Document
-from openpyxl import Workbook, load_workbook
 from PIL import Image
-from pptx import Presentation
-from pptx.shapes.placeholder import SlidePlaceholder
 from pydantic import JsonValue
 from pypdf import PdfReader
 
@@ -103,7 +99,10 @@ def _pdf(value: JsonValue) -> bytes:
     return build_pdf(cast(list[list[str]], value))
 
 
+# the demo builds PDF files alone, so the libraries for the others are imported where they are used
 def _docx(value: JsonValue) -> bytes:
+    from docx import Document
+
     document = Document()
     for paragraph in cast(list[str], value):
         document.add_paragraph(paragraph)
@@ -111,6 +110,8 @@ def _docx(value: JsonValue) -> bytes:
 
 
 def _xlsx(value: JsonValue) -> bytes:
+    from openpyxl import Workbook
+
     book = Workbook()
     book.remove(book.worksheets[0])
     for title, rows in cast(dict[str, list[list[str | float]]], value).items():
@@ -121,6 +122,9 @@ def _xlsx(value: JsonValue) -> bytes:
 
 
 def _pptx(value: JsonValue) -> bytes:
+    from pptx import Presentation
+    from pptx.shapes.placeholder import SlidePlaceholder
+
     slides = Presentation()
     for title, text in cast(list[list[str]], value):
         slide = slides.slides.add_slide(slides.slide_layouts[1])
@@ -158,12 +162,16 @@ def _pdf_text(content: bytes) -> str:
 
 
 def _docx_text(content: bytes) -> str:
+    from docx import Document
+
     document = Document(io.BytesIO(content))
     cells = (cell.text for table in document.tables for row in table.rows for cell in row.cells)
     return "\n".join((*(one.text for one in document.paragraphs), *cells))
 
 
 def _xlsx_text(content: bytes) -> str:
+    from openpyxl import load_workbook
+
     def lines() -> Iterator[str]:
         for sheet in load_workbook(io.BytesIO(content), data_only=True).worksheets:
             for row in sheet.iter_rows(values_only=True):
