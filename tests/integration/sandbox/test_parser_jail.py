@@ -20,7 +20,7 @@ from sandbox.local.programs import MissingRequirement
 from tests.fakes.made_pictures import noise
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
-from tests.paths import REPOSITORY
+from tests.paths import FIXTURES, REPOSITORY
 from tests.requirements_of_the_machine import lacking
 
 
@@ -78,6 +78,9 @@ def test_a_parser_that_was_taken_over_finds_nothing(
 async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
     document = await parsed(made_files.pdf(["Hello from a page"]), "a.pdf")
     assert "Hello from a page" in document.pages[0].text
+    # its reader has native code that may start no threads there
+    rich_text = await parsed((FIXTURES / "documents/rich-text.rtf").read_bytes(), "a.rtf")
+    assert "our portal" in rich_text.pages[0].text
     picture = await prepare_for_model(noise((300, 200)), name="a.png")
     assert (picture.width, picture.height) == (300, 200)
     with pytest.raises(DocumentError, match="takes too long"):

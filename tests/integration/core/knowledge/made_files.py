@@ -9,11 +9,7 @@ from typing import Any
 import docx
 import openpyxl
 import pptx
-from docx.oxml.ns import qn
-from openpyxl.chart import BarChart
 from PIL import Image, ImageDraw, ImageFont
-from pptx.chart.data import CategoryChartData
-from pptx.enum.chart import XL_CHART_TYPE
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import DictionaryObject, NameObject, NumberObject, StreamObject
 
@@ -147,48 +143,6 @@ def pdf_with_damage() -> bytes:
     writer.pages[1][NameObject("/Contents")] = writer._add_object(damaged)
     writer.write(out)
     return out.getvalue()
-
-
-def slides_with_chart() -> bytes:
-    made = pptx.Presentation()
-    slide = made.slides.add_slide(made.slide_layouts[6])
-    figures = CategoryChartData()
-    figures.categories = ["Q1", "Q2"]
-    figures.add_series("North", (17, 21))
-    figures.add_series("South", (8.5, None))
-    frame: Any = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, 0, 0, 999, 999, figures)
-    chart = frame.chart
-    chart.has_title = True
-    chart.chart_title.text_frame.text = "Sales by quarter"
-    shown: Any = slide.shapes.add_picture(io.BytesIO(picture()), 0, 0)
-    shown._element.nvPicPr.cNvPr.set("descr", "A lighthouse")
-    return _saved(made)
-
-
-_FOOTNOTES = """<w:footnotes xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">
-<w:footnote w:id="0"><w:p/></w:footnote><w:footnote w:id="2"><w:p><w:r><w:t>As of May.</w:t></w:r></w:p></w:footnote>
-</w:footnotes>"""
-
-
-def word_with_margins() -> bytes:
-    made = docx.Document()
-    made.sections[0].header.paragraphs[0].text = "Draft 7 of the contract"
-    made.sections[0].footer.paragraphs[0].text = "Confidential"
-    made.add_section()
-    paragraph = made.add_paragraph("See the map. ")
-    paragraph.add_run().add_picture(io.BytesIO(picture()))
-    (named,) = paragraph._p.iter(qn("wp:docPr"))
-    named.set("descr", "Map of the harbour")
-    return with_part(_saved(made), "word/footnotes.xml", _FOOTNOTES.encode())
-
-
-def sheet_with_formulas() -> bytes:
-    """A workbook as openpyxl writes it: its formulas have no values."""
-    made = openpyxl.Workbook()
-    for row in (["Item", "Price"], ["Bolt", 2.5], ["Sum", "=SUM(B2:B2)"]):
-        made.active.append(row)
-    made.active.add_chart(BarChart())
-    return _saved(made)
 
 
 def _saved(made: Any) -> bytes:

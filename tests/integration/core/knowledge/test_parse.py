@@ -159,33 +159,6 @@ async def test_each_part_of_a_very_long_table_has_its_header() -> None:
     assert told == "\n".join(f"| {number} | some words |" for number in range(10_000))
 
 
-async def test_the_figures_of_charts_and_the_names_of_pictures_are_part_of_slides() -> None:
-    document = await parsed(made_files.slides_with_chart(), "talk.pptx")
-
-    text = document.pages[0].text
-    assert "[chart: Sales by quarter]" in text
-    assert "|  | North | South |\n| --- | --- | --- |\n| Q1 | 17 | 8.5 |\n| Q2 | 21 |  |" in text
-    assert "[picture: A lighthouse]" in text
-
-
-async def test_headers_footers_notes_and_pictures_are_part_of_a_word_file() -> None:
-    document = await parsed(made_files.word_with_margins(), "letter.docx")
-
-    text = "\n\n".join(page.text for page in document.pages)
-    assert text.count("[header: Draft 7 of the contract]") == 1
-    assert "[footer: Confidential]" in text
-    assert "See the map. [picture: Map of the harbour]" in text
-    assert "[footnote: As of May.]" in text
-
-
-async def test_a_formula_that_no_program_has_calculated_is_shown() -> None:
-    document = await parsed(made_files.sheet_with_formulas(), "sum.xlsx")
-
-    left_out, sheet = document.pages
-    assert sheet.text.splitlines()[2:] == ["| Bolt | 2.5 |", "| Sum | =SUM(B2:B2) (not calculated) |"]
-    assert left_out.text == "[1 chart of this file is not shown]"
-
-
 async def test_the_pages_of_a_pdf_that_are_pictures_are_named() -> None:
     document = await parsed(made_files.scanned_pdf(["Cover.", None, "End."]), "a.pdf")
 

@@ -23,6 +23,7 @@ from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
 from tests.integration.core.tools.shared_bench import bench as bench
 from tests.integration.core.tools.shared_bench import shared_sandbox as shared_sandbox
+from tests.paths import FIXTURES
 
 pytestmark = IN_MODULE_LOOP
 
@@ -53,6 +54,8 @@ async def test_an_office_document_is_read_as_text(bench: Bench) -> None:
     assert "PK" not in shown
     assert "Everybody has thirty days a year." in shown
     assert "| Country | Days |" in shown
+    await bench.put("a.rtf", (FIXTURES / "documents/rich-text.rtf").read_bytes())
+    assert "Die Gebühr beträgt **250 €** im Monat" in await read(bench, "a.rtf")
 
 
 async def test_a_long_page_is_read_on_by_its_lines(bench: Bench) -> None:

@@ -48,15 +48,6 @@ def test_a_shape_with_the_number_of_the_title_is_read(slide: Any) -> None:
     assert read(slide) == ["# Results", "Sales doubled."]
 
 
-def test_groups_in_groups_are_read(slide: Any) -> None:
-    slide.shapes.title.text = "Results"
-    group = slide.shapes.add_group_shape()
-    group.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "outer"
-    group.shapes.add_group_shape().shapes.add_textbox(0, 0, 9, 9).text_frame.text = "inner"
-
-    assert read(slide) == ["# Results", "outer", "inner"]
-
-
 @pytest.mark.parametrize("is_grouped", [False, True])
 def test_a_shape_with_an_equation_is_read_once(slide: Any, is_grouped: bool) -> None:
     slide.shapes.title.text = "Energy"

@@ -77,21 +77,6 @@ def test_the_text_in_content_controls_is_read(body: str, text: str) -> None:
     assert read(body) == text
 
 
-def test_tracked_changes_are_read_as_if_accepted() -> None:
-    deleted = "<w:del><w:r><w:delText>30</w:delText></w:r></w:del>"
-    moved_away = f"<w:moveFrom>{run('gone')}</w:moveFrom>"
-    changed = paragraph(
-        "<w:pPr><w:rPr><w:ins/><w:del/></w:rPr></w:pPr>",
-        run("It takes "),
-        deleted,
-        f"<w:ins>{run('60')}</w:ins>",
-        run(" days"),
-        moved_away,
-        f"<w:moveTo>{run('.')}</w:moveTo>",
-    )
-    assert read(changed).splitlines()[-1] == "It takes 60 days."
-
-
 def test_the_result_of_a_field_is_read_and_its_instruction_is_not() -> None:
     fields = paragraph(
         run("On "),
@@ -140,11 +125,6 @@ def test_equations_are_read(equation: str, text: str) -> None:
     assert read(alone) == text
 
 
-def test_rows_and_cells_in_content_controls_are_read() -> None:
-    rows = f"<w:tr>{cell('a')}{controlled(cell('b'))}</w:tr>" + controlled(f"<w:tr>{cell('c')}{cell('d')}</w:tr>")
-    assert read(f"<w:tbl>{rows}</w:tbl>") == "| a | b |\n| --- | --- |\n| c | d |"
-
-
 def test_merged_cells_are_repeated_and_move_no_other() -> None:
     wide = cell("wide", "<w:gridSpan w:val='2'/>")
     high = cell("high", "<w:vMerge w:val='restart'/>")
@@ -181,13 +161,3 @@ def test_a_large_table_takes_linear_time() -> None:
 def test_a_cell_that_claims_to_be_very_wide_takes_no_room() -> None:
     claim = "<w:gridSpan w:val='1000000000'/>"
     assert read(f"<w:tbl><w:tr>{cell('a', claim)}{cell('b')}</w:tr></w:tbl>").count("|") < 200
-
-
-def test_notes_keep_their_paragraphs_apart_and_lose_what_was_deleted() -> None:
-    deleted = f"<w:del>{run('old')}</w:del>"
-    note = f"<w:footnote w:id='2'>{paragraph(run('One.'), deleted)}{paragraph(run('Two.'))}</w:footnote>"
-    content = made_files.with_part(
-        word(paragraph(run("text"))), "word/footnotes.xml", f"<w:footnotes {NAMESPACES}>{note}</w:footnotes>".encode()
-    )
-    text = "\n".join(page.text for page in read_docx(content, ParseLimits()).pages)
-    assert text.split("\n")[-1] == "[footnote: One. Two.]"
