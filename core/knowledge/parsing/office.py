@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import lxml.etree as untyped
@@ -212,7 +212,7 @@ class OfficeText:
         name = element.tag
         if (text := self._leaf_text(element)) is not None:
             field = _ADDRESS.match(self._fields[-1]) if self._fields else None
-            yield replace(around, text=text, link=around.link or (field[1] if field else ""))
+            yield Run(text, around.marks, around.link or (field[1] if field else ""))
         elif name == "OLEObject":
             self._package.left_out["embedded file"] += 1
         elif name == "instrText":
@@ -253,18 +253,18 @@ class OfficeText:
 
     def _inner_runs(self, element: Any, around: Run) -> Iterator[Run]:
         if element.tag == "hyperlink":
-            around = replace(around, link=self.target(element))
+            around = Run("", around.marks, self.target(element))
         symbols: dict[int, Any] = {}
         if (properties := element.find("rPr")) is not None:
             clicked = properties.find("hlinkClick")
             link = self.target(clicked) if clicked is not None else ""
             style = self._styles.get(value_of(properties, "rStyle"), frozenset())
-            around = replace(around, marks=around.marks | style | marks_of(properties), link=link or around.link)
+            around = Run("", around.marks | style | marks_of(properties), link or around.link)
             fonts = (value for font in properties.iter("rFonts", "sym", "latin") for value in font.values())
             symbols = next((_PRIVATE | _SYMBOLS[font.lower()] for font in fonts if font.lower() in _SYMBOLS), symbols)
         for child in element:
             for run in self._runs(child, around):
-                yield replace(run, text=run.text.translate(symbols)) if symbols else run
+                yield Run(run.text.translate(symbols), run.marks, run.link) if symbols else run
 
     def graphic(self, element: Any) -> str:
         """Returns the figures of a chart as a table, or the words of a diagram."""

@@ -87,11 +87,13 @@ class _WordReader:
                 self._package.left_out["embedded document"] += 1
 
     def _paragraph(self, element: Any, text: OfficeText) -> Block:
-        line = text.line(element)
-        style = self._styles.get(value_of(element, "pPr/pStyle"), _Style())
-        number = value_of(element, "pPr/numPr/numId") or style.number
-        depth = int(value_of(element, "pPr/numPr/ilvl") or style.depth or 0)
-        marker = self._numbering.marker(number, depth) if line and number not in ("", "0") else ""
+        line, properties = text.line(element), element.find("pPr")
+        if properties is None or not line:
+            return Block(line)
+        style = self._styles.get(value_of(properties, "pStyle"), _Style())
+        number = value_of(properties, "numPr/numId") or style.number
+        depth = int(value_of(properties, "numPr/ilvl") or style.depth or 0)
+        marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
         if level := style.level or _outline_level(element):
             return Block(line, "heading", level, "" if marker == "-" else marker)
         return Block(line, "item", depth, marker) if marker else Block(line)
