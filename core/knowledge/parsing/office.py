@@ -24,6 +24,8 @@ _MIME_BYTES = 100
 XML_NO_MEMORY = 2
 """libxml2's error code XML_ERR_NO_MEMORY."""
 _ADDRESS_CHARACTERS_MAX = 2_000
+DELETED = "deleted"
+"""The attribute that `Package.root` gives to a paragraph whose end was deleted."""
 _OFF = ("0", "false", "off", "none", "noStrike")
 
 
@@ -114,6 +116,8 @@ class Package:
         for element in root.iter("*"):
             element.tag = local_name(element.tag)
         self.left_out["tracked deletion"] += sum(next(e.iter("delText"), None) is not None for e in root.iter("del"))
+        for mark in root.iterfind(".//pPr/rPr/del"):
+            mark.getparent().getparent().getparent().set(DELETED, "1")
         _ETREE.strip_elements(root, "del", "moveFrom", "Fallback", with_tail=False)
         _ETREE.strip_tags(root, *_WRAPPERS)
         return root

@@ -19,7 +19,7 @@ from core.knowledge.parsing.model import (
     repeat_merged_cells,
     spell_number,
 )
-from core.knowledge.parsing.office import OfficeText, Package, attribute, marks_of, value_of
+from core.knowledge.parsing.office import DELETED, OfficeText, Package, attribute, marks_of, value_of
 
 _COLUMNS_MAX = 64  # Word makes no table wider
 _STYLES_MAX = 20
@@ -88,12 +88,14 @@ class _WordReader:
 
     def _paragraph(self, element: Any, text: OfficeText) -> Block:
         line, properties = text.line(element), element.find("pPr")
-        if properties is None or not line:
+        if properties is None or (element.get(DELETED) and not line):
             return Block(line)
         style = self._styles.get(value_of(properties, "pStyle"), _Style())
         number = value_of(properties, "numPr/numId") or style.number
         depth = int(value_of(properties, "numPr/ilvl") or style.depth or 0)
         marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
+        if not line:  # but it is counted
+            return Block("")
         if level := style.level or _outline_level(element):
             return Block(line, "heading", level, "" if marker == "-" else marker)
         return Block(line, "item", depth, marker) if marker else Block(line)
