@@ -4,6 +4,7 @@ import io
 import posixpath
 import re
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ class Package:
         try:
             with self.open(part) as opened:
                 root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
-        except (_ETREE.XMLSyntaxError, zipfile.BadZipFile) as error:
+        except (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
             if is_needed or getattr(error, "code", 0) == XML_NO_MEMORY:
                 raise
             self.left_out["damaged part"] += 1
