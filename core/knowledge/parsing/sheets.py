@@ -119,14 +119,18 @@ class _WorkbookReader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
         parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
-        self._strings = [_rich_text(item) for item in package.root(parts.get("sharedStrings", "")).iter("si")]
+        # without its texts and formats, a workbook would show other values
+        strings, styles = (
+            package.root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
+            for kind in ("sharedStrings", "styles")
+        )
+        self._strings = [_rich_text(item) for item in strings.iter("si")]
         self._people = {
             attribute(person, "id"): attribute(person, "displayName")
             for relation in package.relations(self._part).values()
             if relation.kind == "person"
             for person in package.root(relation.target).iter("person")
         }
-        styles = package.root(parts.get("styles", ""))
         codes = {code.get("numFmtId"): code.get("formatCode", "") for code in styles.iter("numFmt")}
         struck = [is_on(font, "strike") for font in styles.iterfind("fonts/font")]
         self._formats = list[tuple[str, bool]]()
@@ -212,11 +216,11 @@ class _WorkbookReader:
         return f"~~{shown}~~" if is_struck and shown else shown
 
     def _value_text(self, value: str, kind: str, code: str) -> str:
-        # what is not as the standard says is shown as it is stored
-        with suppress(ValueError, IndexError):
-            if kind == "s":
-                return self._strings[int(value)]
-            if kind == "n":
+        if kind == "s":
+            number = int(value) if value.isdecimal() else len(self._strings)
+            return self._strings[number] if number < len(self._strings) else "[missing text]"
+        if kind == "n":
+            with suppress(ValueError):  # what is no number is shown as it is stored
                 return format_number(float(value), code, is_1904=self._is_1904)
         if kind == "b":
             return "TRUE" if value == "1" else "FALSE"
