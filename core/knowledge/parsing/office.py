@@ -22,8 +22,10 @@ _DECLARATIONS = tuple(
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
 _MIME_BYTES = 100
-XML_NO_MEMORY = 2
+_XML_NO_MEMORY = 2
 """libxml2's error code XML_ERR_NO_MEMORY."""
+DAMAGE = (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+"""What is raised for a part that cannot be unpacked or parsed."""
 _ADDRESS_CHARACTERS_MAX = 2_000
 DELETED = "deleted"
 """The attribute that `Package.root` gives to a paragraph whose end was deleted."""
@@ -109,10 +111,10 @@ class Package:
         try:
             with self.open(part) as opened:
                 root = _ETREE.parse(opened, _ETREE.XMLParser(resolve_entities=False, remove_comments=True)).getroot()
-        except (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            if is_needed or getattr(error, "code", 0) == XML_NO_MEMORY:
+        except DAMAGE as error:
+            if is_needed:
                 raise
-            self.left_out["damaged part"] += 1
+            self.count_damage(error)
             return _ETREE.Element("absent")
         for element in root.iter("*"):
             element.tag = local_name(element.tag)
@@ -122,6 +124,12 @@ class Package:
         _ETREE.strip_elements(root, "del", "moveFrom", "Fallback", with_tail=False)
         _ETREE.strip_tags(root, *_WRAPPERS)
         return root
+
+    def count_damage(self, error: Exception) -> None:
+        """Counts a part that cannot be read as left out. Raises the error if it is for lack of memory."""
+        if getattr(error, "code", 0) == _XML_NO_MEMORY:
+            raise error
+        self.left_out["damaged part"] += 1
 
     def read(self, part: str) -> bytes:
         """Returns the content of a part that is in `names`, which may declare entities."""

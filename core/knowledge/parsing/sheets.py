@@ -25,7 +25,16 @@ from core.knowledge.parsing.model import (
     render_table,
 )
 from core.knowledge.parsing.number_formats import built_in_format, format_number
-from core.knowledge.parsing.office import OfficeText, Package, attribute, is_on, local_name, marks_of, relation_id
+from core.knowledge.parsing.office import (
+    DAMAGE,
+    OfficeText,
+    Package,
+    attribute,
+    is_on,
+    local_name,
+    marks_of,
+    relation_id,
+)
 
 _ETREE: Any = untyped
 _COLUMNS_MAX = 16_384
@@ -149,7 +158,10 @@ class _WorkbookReader:
                 self._package.left_out["chart sheet"] += 1
                 continue
             sheet = Sheet(element.get("name", ""), element.get("state", "visible") != "visible")
-            self._read_sheet(sheet, relation.target)
+            try:
+                self._read_sheet(sheet, relation.target)
+            except DAMAGE as error:  # the rows before the damage are whole
+                self._package.count_damage(error)
             yield sheet
 
     def _read_sheet(self, sheet: Sheet, part: str) -> None:
