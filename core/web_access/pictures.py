@@ -21,7 +21,7 @@ _LIMITS = ParseLimits(memory_bytes_max=1_500_000_000, cpu_seconds_max=20, wall_s
 _SENTENCES = {
     "pixels": "has too many pixels to be looked at; make it smaller with a program first",
     "memory": "takes more memory than a picture may; make it smaller with a program first",
-    "broken": "is no PNG, JPEG, GIF or WebP, or is damaged; convert it with a program first",
+    "broken": "is no PNG, JPEG, GIF, WebP or HEIC, or is damaged; convert it with a program first",
 }
 
 

@@ -1,5 +1,6 @@
 """Generates pictures for tests."""
 
+import base64
 import io
 import random
 import struct
@@ -48,3 +49,21 @@ def bomb(side: int = 40_000) -> bytes:
     packed = zlib.compress(b"\0" * 1_000_000)
     start = b"\x89PNG\r\n\x1a\n"
     return start + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+_HEIC = (
+    "AAAAHGZ0eXBoZWljAAAAAG1pZjFoZWljbWlhZgAAAchtZXRhAAAAAAAAACFoZGxyAAAAAAAAAABwaWN0AAAAAAAAAAAAAAAAAAAAADRpbG9j"
+    "AAAAAERAAAIAAQAAAAAB7AABAAAAAAAAADAAAgAAAAACHAABAAAAAAAAACQAAAA4aWluZgAAAAAAAgAAABVpbmZlAgAAAAABAABodmMxAAAA"
+    "ABVpbmZlAgAAAQACAABFeGlmAAAAAA5waXRtAAAAAAABAAABB2lwcnAAAADmaXBjbwAAAHZodmNDAQNwAAAAkAAAAAAAHvAA/P34+AAADwNg"
+    "AAEAGEABDAH//wNwAAADAJAAAAMAAAMAHroCQGEAAQAqQgEBA3AAAAMAkAAAAwAAAwAeoCCBBZbq5Ka5uAhoMCAAAAMDIAAAAwAhYgABAAZE"
+    "AcFzwIkAAAATY29scm5jbHgAAQANAAaAAAAAFGlzcGUAAAAAAAAAQAAAAEAAAAAoY2xhcAAAAEAAAAABAAAAMAAAAAEAAAAAAAAAAv////AA"
+    "AAACAAAAEHBpeGkAAAAAAwgICAAAAAlpcm90AwAAABlpcG1hAAAAAAAAAAEAAQaBAgMFhIYAAAAaaXJlZgAAAAAAAAAOY2RzYwACAAEAAQAA"
+    "AFxtZGF0AAAALCgBrxmACWZ8mm/+2kfd+oPQL/k4GBTbH5N3loM1lz4CcrYDLvo44slS0fnAAAAABkV4aWYAAE1NACoAAAAIAAEBEgADAAAA"
+    "AQAGAAAAAAAA"
+)
+
+
+def heic() -> bytes:
+    """Returns a photo as telephones take them, blue above red, that must be turned by 90 degrees to 48 x 64. Pillow
+    cannot write this format."""
+    return base64.b64decode(_HEIC)

@@ -39,6 +39,17 @@ async def test_it_stands_upright_and_keeps_no_metadata() -> None:
     assert b"maker of the camera" not in fit.content
 
 
+async def test_a_photo_of_a_telephone_is_shown_upright() -> None:
+    fit = await prepare_for_model(made.heic(), name="a")
+    with Image.open(io.BytesIO(fit.content)) as shown:
+        assert shown.size == (fit.width, fit.height) == (48, 64)
+        right, left = (shown.convert("RGB").getpixel((x, 30)) for x in (40, 8))
+    assert isinstance(left, tuple)
+    assert isinstance(right, tuple)
+    assert left[0] > 200 > left[2]
+    assert right[2] > 200 > right[0]
+
+
 async def test_of_a_film_the_first_picture_counts() -> None:
     fit = await prepare_for_model(made.animated(), name="a")
     with Image.open(io.BytesIO(fit.content)) as shown:
