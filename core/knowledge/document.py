@@ -21,13 +21,15 @@ DocumentKind = Literal[
     "html",
     "md",
     "txt",
+    "eml",
+    "zip",
 ]
 
 
 PICTURE_PAGE = "[this page is a picture without text]"
 """The text of a page that only has pictures, in a document of which other pages have text."""
-UNREADABLE_PAGE = "[this page could not be read]"
-"""The text of a damaged page, in a document of which other pages can be read."""
+UNREADABLE_PAGE = "[this page is blank, or cannot be read]"
+"""The text of a page that shows nothing, in a document of which other pages can be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,25 +7,19 @@ output is JSON with its title and its text as Markdown without menus; for a pict
 import io
 import json
 import os
-import re
 import sys
-from importlib import import_module
-from typing import Any, Protocol, cast
 
+import pi_heif  # pyright: ignore[reportMissingTypeStubs]
 from PIL import Image, ImageOps
 
-from core.knowledge.document import ParseLimits
+from core.knowledge.document import ParseLimits, Unreadable
 from core.knowledge.parsing.child import limit_this_process
-from core.knowledge.parsing.html import read_html
+from core.knowledge.parsing.html import HtmlReader, page_title, parse_html
+from core.knowledge.parsing.model import render_blocks
+from core.web_access.main_part import find_main_part
 
 _NICENESS = 5
-_SPARSE_CHARACTERS = 300
-"""trafilatura gives a page of fewer than about 250 characters without its structure."""
-_RENAMED = {"time": "span", "figure": "div", "figcaption": "p", "caption": "p", "aside": "div"}
-"""trafilatura leaves these out, or takes a caption for a row of the table."""
-_NUMBER = "\u2045{}\u2046 "
-_MARKED_ITEM = re.compile("(?:(?:[0-9]{1,6}[.]|-) )?\u2045(-?[0-9]{1,10})\u2046 ?")
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "HEIF")
 _PIXELS_MAX = 60_000_000
 _QUALITIES = (85, 70, 50)
 _SHRINK = 0.7
@@ -33,80 +27,16 @@ _LOSSLESS_SHARE = 0.4
 """A picture that may be a drawing is kept as PNG if the PNG uses at most this share of the byte limit."""
 
 
-class _Metadata(Protocol):
-    title: str | None
-
-
-class _Trafilatura(Protocol):
-    """Types for the part of trafilatura that this module uses."""
-
-    def load_html(self, page: str | bytes) -> Any: ...
-    def extract(self, page: Any, **options: object) -> str | None: ...
-    def extract_metadata(self, page: Any) -> _Metadata | None: ...
-
-
 def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits) -> tuple[str, str]:
-    """Returns the page's title and text. Returns all of its text if hardly any main content is found."""
-    import trafilatura
-
-    reader = cast(_Trafilatura, trafilatura)
-    html: Any = import_module("lxml.html")
-    tree = reader.load_html(_decoded(content, charset))
+    """Returns the page's title and the text of its main part. Both are empty for what is no page."""
+    try:
+        tree = parse_html(content, charset)
+    except Unreadable:
+        tree = None
     if tree is None:
         return "", ""
-    metadata = reader.extract_metadata(tree)
-    _rename_elements(tree)
-    _mark_numbers(tree)
-    whole = html.tostring(tree, encoding="utf-8")
-    text = reader.extract(
-        tree,
-        url=url,
-        output_format="markdown",
-        include_links=True,
-        include_tables=True,
-        include_comments=False,
-        favor_recall=True,
-    )
-    title = (metadata.title if metadata else "") or ""
-    if len(text or "") < _SPARSE_CHARACTERS:
-        document = read_html(whole, limits)
-        title, text = title or document.title, "\n\n".join(one.text for one in document.pages).strip()
-    return title, _MARKED_ITEM.sub(r"\1. ", text or "")
-
-
-def _rename_elements(tree: Any) -> None:
-    for element in list(tree.iter(*_RENAMED)):
-        if element.tag == "aside" and next(element.iterancestors("article", "main"), None) is None:
-            continue  # it stands beside the page's own text
-        if element.tag == "caption" and element.getparent().tag == "table":
-            element.getparent().addprevious(element)
-        element.tag = _RENAMED[element.tag]
-
-
-def _mark_numbers(tree: Any) -> None:
-    """Writes the number of each item of an ordered list into its text: trafilatura counts from 1 in each list."""
-    for items in tree.iter("ol"):
-        number = _whole_number(items.get("start"), 1)
-        for item in items.iterchildren("li"):
-            number = _whole_number(item.get("value"), number)
-            is_in_paragraph = len(item) and item[0].tag == "p" and not (item.text or "").strip()
-            words = item[0] if is_in_paragraph else item
-            words.text = _NUMBER.format(number) + (words.text or "").lstrip()
-            number += 1
-
-
-def _whole_number(written: str | None, default: int) -> int:
-    return int(written) if written and re.fullmatch("-?[0-9]{1,9}", written.strip()) else default
-
-
-def _decoded(content: bytes, charset: str) -> str | bytes:
-    """Returns the text decoded with the server's charset, or the bytes if that fails, so that the parser decides."""
-    if not charset:
-        return content
-    try:
-        return content.decode(charset)
-    except (LookupError, UnicodeDecodeError):
-        return content
+    root, boilerplate = find_main_part(tree)
+    return page_title(tree), render_blocks(HtmlReader(limits, url).read(root, boilerplate.__contains__))
 
 
 class _PictureRefused(Exception):
@@ -161,6 +91,7 @@ def main() -> None:
     kind = arguments.pop("kind")
     if kind == "picture":
         Image.init()
+        pi_heif.register_heif_opener(decode_threads=1)  # pyright: ignore[reportUnknownMemberType]
         Image.MAX_IMAGE_PIXELS = None  # fit_picture checks the size before anything is unpacked
     limit_this_process(limits)
     os.nice(_NICENESS)

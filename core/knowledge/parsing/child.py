@@ -1,6 +1,7 @@
-"""The child process that parses one document: `python -m core.knowledge.parsing.child <file name> <limits as JSON>`.
+"""The child process that parses one document: `python -m core.knowledge.parsing.child NAME LIMITS PAGE`.
 
-Reads the file from stdin. Writes JSON lines to stdout: a head, the pages and an end marker, or one error."""
+`LIMITS` is JSON, and `PAGE` what is wanted of an archive. Reads the file from stdin. Writes JSON lines to stdout:
+a head, the pages and an end marker, or one error."""
 
 import importlib
 import json
@@ -61,11 +62,13 @@ _READERS: dict[str, tuple[str, str]] = {
     "ppt": ("old_formats", "read_old_format"),
     "rtf": ("old_formats", "read_old_format"),
     "epub": ("books", "read_epub"),
-    "csv": ("plain", "read_separated"),
-    "tsv": ("plain", "read_separated"),
+    "csv": ("separated", "read_separated"),
+    "tsv": ("separated", "read_separated"),
     "html": ("html", "read_html"),
     "md": ("plain", "read_markdown"),
     "txt": ("plain", "read_text"),
+    "eml": ("mail", "read_mail"),
+    "zip": ("archive", "read_zip"),
 }
 """Module and function by kind, so that each library is imported only for the kind that needs it."""
 
@@ -79,6 +82,9 @@ _ENDINGS: dict[str, DocumentKind] = {
     ".xhtml": "html",
     ".md": "md",
     ".markdown": "md",
+    ".eml": "eml",
+    ".mht": "eml",
+    ".mhtml": "eml",
 }
 _BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]?|xls[xmb]?|od[tsp]|epub|rtf)")
 _PAGE = re.compile(rb"[\xef\xbb\xbf \t\r\n]*+<(?:!doctype )?html", re.IGNORECASE)
@@ -104,14 +110,16 @@ _XML_NO_MEMORY = 2
 def detect_kind(content: bytes, name: str) -> DocumentKind:
     """Returns the document's kind, by its content. `name` only decides between text formats. Raises Unreadable."""
     ending = PurePosixPath(name).suffix.lower()
+    if content.startswith(b"PK\x03\x04"):
+        kind: DocumentKind = importlib.import_module("core.knowledge.parsing.office").package_kind(content)
+        if kind == "zip" and _BINARY.fullmatch(ending):
+            raise Unreadable("broken")
+        return kind
     if b"%PDF-" in content[:1024] and (
         # a text may mention what a PDF begins with
         content.startswith(b"%PDF-") or ending == ".pdf" or b"startxref" in content[-2048:]
     ):
         return "pdf"
-    if content.startswith(b"PK\x03\x04"):
-        package = importlib.import_module("core.knowledge.parsing.office")
-        return package.package_kind(content)
     if content.startswith(b"{\\rtf"):
         return "rtf"
     if content.startswith(_OLE):
@@ -133,15 +141,17 @@ def _old_office(content: bytes, ending: str) -> DocumentKind:
     raise Unreadable("broken" if _BINARY.fullmatch(ending) else "unsupported")
 
 
-def read_document(content: bytes, name: str, limits: ParseLimits) -> Document:
-    """Parses the content. Raises Unreadable, or any exception of the parsing libraries."""
+def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: int = 1) -> Document:
+    """Parses the content. Of an archive, includes the file that is its `wanted_page`.
+
+    Raises Unreadable, or any exception of the parsing libraries."""
     if not content.strip():
         raise Unreadable("empty")
     kind = detect_kind(content, name)
     module, function = _READERS[kind]
     reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
-    kinds = (kind,) if function in _READERS_OF_KINDS else ()
-    document: Document = reader(content, limits, *kinds)
+    more = (kind,) if function in _READERS_OF_KINDS else (wanted_page,) if kind == "zip" else ()
+    document: Document = reader(content, limits, *more)
     pages = tuple(page for page in document.pages if page.text.strip())
     if not pages:
         raise Unreadable("empty")
@@ -157,10 +167,10 @@ def _reason_of(error: Exception) -> Reason:
     return "nested" if isinstance(error, RecursionError) or "depth" in str(error) else "broken"
 
 
-def report_document(content: bytes, name: str, limits: ParseLimits) -> None:
+def report_document(content: bytes, name: str, limits: ParseLimits, wanted_page: int = 1) -> None:
     """Parses the content and writes what came of it to stdout."""
     try:
-        document = read_document(content, name, limits)
+        document = read_document(content, name, limits, wanted_page)
     except Unreadable as reason:
         _say({"error": reason.reason, "fact": reason.fact})
     except Exception as error:
@@ -178,7 +188,7 @@ def main() -> None:
     name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
     limit_this_process(limits)
     os.nice(_NICENESS)
-    report_document(sys.stdin.buffer.read(), name, limits)
+    report_document(sys.stdin.buffer.read(), name, limits, int(sys.argv[3]))
 
 
 def split_long_page(page: Page) -> Iterator[Page]:

@@ -1,154 +1,332 @@
-"""Reads HTML files: text with headings, lists and tables, without scripts and styles."""
+"""Reads HTML: files and web pages."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urljoin
 
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits
-from core.knowledge.parsing.plain import split_at_headings
-from core.knowledge.parsing.shared import decode_text, markdown_table
+from core.knowledge.parsing.encodings import decode_text
+from core.knowledge.parsing.model import (
+    Block,
+    Cell,
+    Mark,
+    Run,
+    name_left_out,
+    pages_at_headings,
+    render_runs,
+    render_table,
+    repeat_merged_cells,
+)
 
-_DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")
-_COLUMNS_MAX = 100
-_NUMBER = re.compile("[0-9]{1,6}")
-_UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object"))
-_OTHERS = ("blockquote", "figure", "figcaption", "form", "fieldset", "address")
-_LAYOUT = "p div section article header footer main aside nav hr pre ul ol dl dt dd details summary"
-_BLOCKS = frozenset((*_LAYOUT.split(), *_OTHERS))
-_BEGINNINGS = {"li": "- "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _ETREE: Any = untyped
+_DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")
+_UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object", "annotation"))
+_HIDDEN_STYLE = re.compile(r"(?i)(?:display\s*+:\s*+none|visibility\s*+:\s*+hidden)")
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_LAYOUT = "body p div section article header footer main aside nav hr pre ul ol li dl dt dd details summary"
+_OTHERS = "blockquote figure figcaption form fieldset address table caption tr td th"
+_BLOCKS = frozenset((*_LAYOUT.split(), *_OTHERS.split(), *_HEADINGS))
+_MARKS: dict[str, Mark] = {
+    "s": "struck",
+    "strike": "struck",
+    "del": "struck",
+    "sup": "superscript",
+    "sub": "subscript",
+    "code": "code",
+    "kbd": "code",
+    "samp": "code",
+    "tt": "code",
+}
+_QUOTED = {"q": ("“", "”"), "msqrt": ("√(", ")")}
+_MATH = {
+    "mfrac": "/",
+    "msup": "^",
+    "msub": "_",
+    "msubsup": "_^",
+    "mroot": "^1/",
+    "munder": "_",
+    "mover": "^",
+    "munderover": "_^",
+}
+"""The signs before the second and third element of a formula's part."""
+_BOXES = ("checkbox", "radio")
+_FIELDS = ("text", "email", "tel", "url", "number", "date", "time", "search", "")
+_ADDRESS = re.compile(r"(?i)(?:https?:|mailto:|tel:|(?![a-z][a-z0-9+.-]*+:))\S")
+_ADDRESS_CHARACTERS_MAX = 2_000
+_NUMBER = re.compile("-?[0-9]{1,6}")
+_SPACE = re.compile(r"\s+")
+_LETTERS = 26
+_DEPTH_MAX = 500
 
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
+    tree = parse_html(content)
+    reader = HtmlReader(limits)
+    pages = pages_at_headings(reader.read(tree)) if tree is not None else ()
+    return Document(title=page_title(tree), kind="html", pages=(*name_left_out(reader.left_out), *pages))
+
+
+def parse_html(content: bytes, charset: str = "") -> Any:
+    """Returns the root element of a page, or None if the page is empty. `charset` is what the server says."""
     declared = _DECLARED.search(content[:4096])
-    text = decode_text(content, declared[1].decode("ascii") if declared else "")
-    reader = _Reader()
+    text = decode_text(content, charset or (declared[1].decode("ascii") if declared else ""))
     # lxml instead of html.parser, because html.parser needs a minute for 80 KB of "<a <a <a"
-    parser = _ETREE.HTMLParser(target=reader, huge_tree=True)
+    parser = _ETREE.HTMLParser(target=_ShallowTree(), huge_tree=True)
     parser.feed(text)
-    parser.close()
-    return Document(title=reader.title(), kind="html", pages=split_at_headings(reader.text()))
+    try:
+        return parser.close()
+    except AssertionError:  # there is no element
+        return None
 
 
-class _Reader:
-    """Collects text from lxml's tag events without building a tree, so deeply nested pages need no extra memory."""
+class _ShallowTree:
+    """Builds the tree of a page. Keeps only the text of very deep elements, which cost quadratic time."""
 
     def __init__(self) -> None:
-        self._blocks: list[str] = []
-        self._line: list[str] = []
-        self._title: list[str] = []
-        self._unseen: str | None = None
-        self._unseen_depth = 0
-        self._is_in_title = False
-        self._rows: list[list[str]] | None = None
-        self._table_depth = 0
-        self._covered: dict[int, int] = {}
-
-    def title(self) -> str:
-        return " ".join("".join(self._title).split())
-
-    def text(self) -> str:
-        self._end_table()
-        self._end_block()
-        return "\n\n".join(self._blocks)
+        self._builder = _ETREE.TreeBuilder()
+        self._depth = 0
+        self.data = self._builder.data
+        self.close = self._builder.close
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        if tag == "title":
-            self._is_in_title = True
-        elif tag == "body":
-            self._unseen = None
-        elif self._unseen is not None:
-            self._unseen_depth += tag == self._unseen
-        elif tag in _UNSEEN:
-            self._unseen, self._unseen_depth = tag, 1
-        elif tag == "img":
-            self._line.append(f" {attributes.get('alt', '')} ")
-        else:
-            self._open(tag, attributes)
+        self._depth += 1
+        if self._depth <= _DEPTH_MAX:
+            self._builder.start(tag, attributes)
 
     def end(self, tag: str) -> None:
-        if tag == "title":
-            self._is_in_title = False
-        elif self._unseen is not None:
-            self._unseen_depth -= tag == self._unseen
-            if self._unseen_depth <= 0:
-                self._unseen = None
-        elif tag == "table":
-            self._table_depth -= 1
-            if self._table_depth <= 0:
-                self._end_table()
-        elif tag in _BLOCKS or tag in _BEGINNINGS:
+        if self._depth <= _DEPTH_MAX:
+            self._builder.end(tag)
+        self._depth -= 1
+
+
+def page_title(tree: Any) -> str:
+    title = tree.find(".//title") if tree is not None else None
+    return " ".join("".join(title.itertext()).split()) if title is not None else ""
+
+
+class HtmlReader:
+    """Turns elements into blocks in one walk without recursion. `base` is the page's address, `left_out` counts what is
+    not shown."""
+
+    def __init__(self, limits: ParseLimits, base: str = "") -> None:
+        self.left_out = Counter[str]()
+        self._limits = limits
+        self._base = base
+        self._blocks: list[Block] = []
+        self._runs: list[Run] = []
+        self._marks: list[Mark] = []
+        self._links = [""]
+        self._lists: list[list[Any]] = []
+        """The type of each open list (empty without numbers), and the number of its next item."""
+        self._marker = ""
+        self._pre_depth = 0
+        self._starts: list[int] = []
+        self._table: Any = None
+        self._rows: list[list[Cell]] = []
+
+    def read(self, root: Any, is_skipped: Callable[[Any], bool] = lambda element: False) -> list[Block]:
+        """Returns the blocks of an element, without the elements in it that are skipped."""
+        layout = _find_layout_tables(root)
+        walker = _ETREE.iterwalk(root, events=("start", "end"))
+        skipped: Any = None
+        for event, element in walker:
+            if event == "start":
+                if element.tag in _UNSEEN or self._is_hidden(element) or is_skipped(element):
+                    skipped = element
+                    walker.skip_subtree()
+                    continue
+                self._start(element, element.tag, is_data=element not in layout)
+                self._add_text(element.text)
+            else:
+                if element is not skipped:
+                    self._end(element, element.tag)
+                skipped = None
+                if element is not root:
+                    self._add_text(element.tail)
+        self._end_block()
+        return self._blocks
+
+    def _is_hidden(self, element: Any) -> bool:
+        is_hidden = "hidden" in element.attrib or _HIDDEN_STYLE.search(element.get("style", "")) is not None
+        if is_hidden and any(text.strip() for text in element.itertext()):
+            self.left_out["hidden element"] += 1
+        return is_hidden
+
+    def _start(self, element: Any, tag: str, *, is_data: bool) -> None:
+        if _is_wrapped(element):
+            self._starts.append(len(self._runs))
+        if tag in _MARKS:
+            self._marks.append(_MARKS[tag])
+        elif tag == "a":
+            self._links.append(self._address(element.get("href", "")))
+        elif tag in _BLOCKS:
+            self._start_block(element, tag, is_data=is_data)
+        elif words := _void_text(element, tag):
+            self._runs.append(Run(words, frozenset(), self._links[-1]))
+        elif tag == "img":
+            self.left_out["picture"] += 1
+
+    def _start_block(self, element: Any, tag: str, *, is_data: bool) -> None:
+        if self._table is None:
             self._end_block()
-
-    def data(self, data: str) -> None:
-        if self._is_in_title:
-            self._title.append(data)
-        elif self._unseen is None:
-            self._line.append(data)
-
-    def close(self) -> None:
-        """Does nothing. lxml requires the method; `text` closes open elements."""
-
-    def _open(self, tag: str, attributes: Mapping[str, str]) -> None:
-        if tag == "br":
-            self._line.append("\n")
-        elif tag == "table":
-            self._table_depth += 1
-            if self._rows is None:
-                self._end_block()
-                self._rows, self._covered = [], {}
-        elif tag in ("tr", "td", "th"):
-            self._begin_cell(attributes, is_row=tag == "tr")
-        elif tag in _BLOCKS or tag in _BEGINNINGS:
-            self._end_block()
-            self._line.append(_BEGINNINGS.get(tag, ""))
-
-    def _begin_cell(self, attributes: Mapping[str, str], *, is_row: bool) -> None:
-        """Begins a row or a cell, to the right of the columns that a wide cell or one from above covers."""
-        if self._rows is None:
-            return
-        self._end_cell()
-        if is_row or not self._rows:
+            if tag == "table" and is_data:
+                self._table, self._rows = element, []
+        elif tag == "tr":
             self._rows.append([])
-        if is_row:
-            return
-        number, row = len(self._rows), self._rows[-1]
-        while self._covered.get(len(row), 0) >= number:
-            row.append("")
-        written = (attributes.get(f"{what}span", "") for what in ("col", "row"))
-        columns, rows = (int(one) if _NUMBER.fullmatch(one) else 1 for one in written)
-        for column in range(len(row), len(row) + min(columns, _COLUMNS_MAX)):
-            self._covered[column] = number + rows - 1
-        row.append("")
-
-    def _end_cell(self) -> None:
-        """Ends the current table cell with the text collected so far. Text before the first cell becomes a block."""
-        text = " ".join("".join(self._line).split())
-        self._line.clear()
-        if not text or self._rows is None:
-            return
-        if self._rows and self._rows[-1]:
-            self._rows[-1][-1] = f"{self._rows[-1][-1]} {text}".strip()
         else:
-            self._blocks.append(text)
+            self._runs.append(Run(" "))
+        if tag in ("ul", "ol"):
+            self._lists.append(
+                [element.get("type", "1") if tag == "ol" else "", _whole_number(element.get("start"), 1)]
+            )
+        elif tag == "li":
+            self._marker = self._item_marker(element)
+            if self._table is not None:
+                self._runs.append(Run(f"{self._marker} "))
+        elif tag == "pre":
+            self._pre_depth += 1
 
-    def _end_table(self) -> None:
-        if self._rows is None:
-            return
-        self._end_cell()
-        table = markdown_table(self._rows)
-        self._rows, self._table_depth = None, 0
-        if table:
-            self._blocks.append(table)
+    def _item_marker(self, element: Any) -> str:
+        if not self._lists or not self._lists[-1][0]:
+            return "-"
+        kind, number = self._lists[-1][0], _whole_number(element.get("value"), self._lists[-1][1])
+        self._lists[-1][1] = number + 1
+        if kind in ("a", "A") and 0 < number <= _LETTERS:
+            return f"{chr(ord(kind) + number - 1)}."
+        return f"{number}."
 
-    def _end_block(self) -> None:
-        if self._rows is not None:
-            self._line.append(" ")
+    def _end(self, element: Any, tag: str) -> None:
+        if tag in _MARKS:
+            self._marks.pop()
+        elif tag == "a":
+            self._links.pop()
+        elif tag in _BLOCKS:
+            self._end_block_element(element, tag)
+        if _is_wrapped(element):
+            start = self._starts.pop()
+            text = "".join(run.text for run in self._runs[start:])
+            self._runs[start:] = [Run(_wrap_text(element, text), frozenset(self._marks), self._links[-1])]
+
+    def _end_block_element(self, element: Any, tag: str) -> None:
+        if element is self._table:
+            self._table = None
+            self._blocks.append(Block(render_table(repeat_merged_cells(self._rows), self._limits), "table"))
+        elif self._table is None:
+            self._end_block(tag)
+        elif tag in ("td", "th"):
+            columns, rows = (_whole_number(element.get(f"{what}span"), 1) for what in ("col", "row"))
+            self._rows = self._rows or [[]]
+            self._rows[-1].append(Cell(self._take_text(), columns, rows))
+        elif tag == "caption":
+            self._blocks.append(Block(self._take_text()))
+        if tag in ("ul", "ol"):
+            self._lists.pop()
+        elif tag == "li":
+            self._marker = ""
+        elif tag == "pre":
+            self._pre_depth -= 1
+
+    def _add_text(self, text: str | None) -> None:
+        if text and self._pre_depth and self._table is None:
+            self._runs.append(Run(text))
+        elif text:
+            self._runs.append(Run(_SPACE.sub(" ", text), frozenset(self._marks), self._links[-1]))
+
+    def _take_text(self) -> str:
+        lines = (" ".join(line.split()) for line in render_runs(self._runs).split("\n"))
+        self._runs.clear()
+        return "\n".join(filter(None, lines))
+
+    def _end_block(self, tag: str = "") -> None:
+        if not self._runs:
             return
-        lines = (" ".join(line.split()) for line in "".join(self._line).split("\n"))
-        text = "\n".join(line for line in lines if line)
-        self._line.clear()
-        if text.strip("#- \n"):
-            self._blocks.append(text)
+        if self._pre_depth:
+            if tag == "pre":
+                self._blocks.append(Block("".join(run.text for run in self._runs).strip("\n"), "code"))
+                self._runs.clear()
+            elif not self._runs[-1].text.endswith("\n"):
+                self._runs.append(Run("\n"))
+            return
+        text = self._take_text()
+        if not text:
+            return
+        if tag in _HEADINGS:
+            self._blocks.append(Block(text, "heading", level=_HEADINGS[tag]))
+        elif self._marker or self._lists:
+            # the further paragraphs of an item stand below the text of the first
+            level = max(len(self._lists) - 1, 0) + (not self._marker)
+            self._blocks.append(Block(text, "item", level=level, marker=self._marker))
+            self._marker = ""
+        else:
+            self._blocks.append(Block(text))
+
+    def _address(self, written: str) -> str:
+        if len(written) > _ADDRESS_CHARACTERS_MAX or not _ADDRESS.match(written.strip()):
+            return ""
+        with suppress(ValueError):
+            return urljoin(self._base, written.strip()).replace(" ", "%20").replace(")", "%29")
+        return ""
+
+
+def _find_layout_tables(root: Any) -> frozenset[Any]:
+    """Returns the tables that only place other tables on the page."""
+    layout, opened = set[Any](), list[Any]()
+    for event, table in _ETREE.iterwalk(root, events=("start", "end"), tag="table"):
+        if event == "end":
+            opened.pop()
+            continue
+        if opened or table.get("role") == "presentation":
+            layout.add(opened[-1] if opened else table)
+        opened.append(table)
+    return frozenset(layout)
+
+
+def _void_text(element: Any, tag: str) -> str:
+    """Returns what an element without content shows."""
+    match tag:
+        case "br":
+            return "\n"
+        case "img" if alternative := " ".join(element.get("alt", "").split()):
+            return f" [picture: {alternative}] "
+        case "time" if not element.text and not len(element):
+            return element.get("datetime", "")
+        case "option":
+            return " ☒ " if "selected" in element.attrib else " ☐ "
+        case "input" if element.get("type", "").lower() in _BOXES:
+            return "☒ " if "checked" in element.attrib else "☐ "
+        case "input" if element.get("type", "").lower() in _FIELDS:
+            return f" {element.get('value', '')} "
+        case _:
+            return ""
+
+
+def _is_wrapped(element: Any) -> bool:
+    parent = element.getparent()
+    return element.tag in _QUOTED or (parent is not None and parent.tag in _MATH)
+
+
+def _wrap_text(element: Any, text: str) -> str:
+    """Returns the text of a quotation or of an element of a formula with its signs."""
+    if element.tag in _QUOTED:
+        before, after = _QUOTED[element.tag]
+        text = f"{before}{text}{after}"
+    parent = element.getparent()
+    signs = _MATH.get(parent.tag if parent is not None else "")
+    if signs is None:
+        return text
+    text = " ".join(text.split())
+    text = text if len(text) == 1 or text.isalnum() else f"({text})"
+    previous = element.getprevious()
+    if previous is None:
+        return text
+    is_third = len(signs) == 2 and previous.getprevious() is not None
+    return f"{signs[is_third] if len(signs) == 2 else signs}{text}"
+
+
+def _whole_number(written: str | None, default: int) -> int:
+    return int(written) if written and _NUMBER.fullmatch(written.strip()) else default

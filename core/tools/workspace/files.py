@@ -15,7 +15,7 @@ from core.context.todo_file import RUNS_COMMANDS, successful_call
 from core.domain.errors import FileChanged, ToolError
 from core.domain.messages import JsonObject, Message
 from core.knowledge.document import Unreadable
-from core.knowledge.parsing.shared import detect_encoding
+from core.knowledge.parsing.encodings import detect_encoding
 from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import (

@@ -67,7 +67,7 @@ async def test_a_page_of_a_few_words_is_read_whole(site: FakeWebService) -> None
         (
             "<ol><li>Register.</li><li><p>Fill in.</p></li></ol><p>Wait a week.</p>"
             "<ol start=3><li>Sign.</li><li value=7>Send <b>all</b>.<ol><li>Stamp.</li></ol></li><li>Rest.</li></ol>",
-            ["1. Register.", "2. Fill in.", "Wait a week.", "3. Sign.", "7. Send **all**.", "  1. Stamp.", "8. Rest."],
+            ["1. Register.", "2. Fill in.", "Wait a week.", "3. Sign.", "7. Send all.", "  1. Stamp.", "8. Rest."],
         ),
         ("<ul><li>One</li></ul><ol start=x><li>Two</li></ol>", ["- One", "1. Two"]),
     ],
@@ -81,8 +81,6 @@ async def test_what_a_page_says_is_kept(site: FakeWebService, html: str, lines: 
     text = (await reader(site).read(f"{site.url}/a")).text
     shown = [line.rstrip() for line in text.splitlines() if line.strip()]
     assert "# Grants" in shown
-    if words < 30:
-        lines = [line.replace("**", "").lstrip() for line in lines]
     assert [line for line in shown if line in lines] == lines
 
 
@@ -118,7 +116,7 @@ async def test_what_cannot_be_read_is_told(site: FakeWebService, answer: Answer,
     [
         (b"<div>" * 50_000 + b"deep", r"deep|another source"),
         (b"<a " * 200_000, "no text in"),
-        (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, "takes more than it may"),
+        (b"<div><p>many <a href='/x'>words</a></p></div>" * 40_000, r"many \[words\]"),
         (b"\x00\xff" * 100_000, "no text in"),
     ],
     ids=["deep", "open tags", "many parts", "bytes"],
@@ -136,7 +134,7 @@ async def test_a_hostile_page_is_left_to_a_child_with_limits(site: FakeWebServic
 
 async def test_a_page_that_takes_too_long_is_given_up(site: FakeWebService) -> None:
     site.trouble.append(says(b"<a " * 200_000, "text/html"))
-    limits = replace(CHILD_LIMITS, wall_seconds_max=0.2)
+    limits = replace(CHILD_LIMITS, wall_seconds_max=0.01)
     with pytest.raises(ToolError, match="takes too long"):
         await LocalReader(AddressGuard(frozenset([site.endpoint])), limits).read(f"{site.url}/a")
 

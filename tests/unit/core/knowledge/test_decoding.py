@@ -3,8 +3,8 @@
 import pytest
 
 from core.knowledge.document import ParseLimits, Unreadable
+from core.knowledge.parsing.encodings import decode_text
 from core.knowledge.parsing.html import read_html
-from core.knowledge.parsing.shared import decode_text
 
 ENGLISH = "“It’s fine”, they said; don’t worry – we’ll see. "
 RUSSIAN = "Привет, мир! Это проверка.\r\n"
@@ -48,7 +48,7 @@ def test_western_text_is_not_taken_for_east_asian(text: str) -> None:
         ("テスト", "shift_jis"),
         ("これは日本語の文章です。3月5日", "shift_jis"),
         ("我們明天再討論這個問題 OK", "big5"),
-        ("第1章 我们", "gb18030"),
+        ("第1章 我们的知识库", "gb18030"),
     ],
 )
 def test_short_east_asian_text_is_recognised(text: str, encoding: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.html import read_html
-from core.knowledge.parsing.shared import markdown_table
+from core.knowledge.parsing.model import render_table
 from core.knowledge.parsing.sheets import read_xlsx
 from tests.integration.core.knowledge import made_files
 
@@ -23,9 +23,9 @@ def test_merged_cells_of_a_web_page_move_no_other() -> None:
     <tr><th>2025<th>2026<th>!</tr>
     <tr><td>Design<td>20<td>25<td>ok</tr></table>"""
     assert page(table) == [
-        "| Team | Days |  | Note |",
+        "| Team | Days | Days | Note |",
         "| --- | --- | --- | --- |",
-        "|  | 2025 | 2026 | ! |",
+        "| Team | 2025 | 2026 | ! |",
         "| Design | 20 | 25 | ok |",
     ]
 
@@ -33,7 +33,7 @@ def test_merged_cells_of_a_web_page_move_no_other() -> None:
 def test_a_cell_over_rows_and_columns_moves_those_around_it() -> None:
     table = """<table><tr><td>a<td rowspan=2 colspan=2>b<td>c<tr><td>d<td>e<tr><td>f<td>g</table>
     <table><tr><td>next<td>table"""
-    assert page(table)[:4] == ["| a | b |  | c |", "| --- | --- | --- | --- |", "| d |  |  | e |", "| f | g |  |  |"]
+    assert page(table)[:4] == ["| a | b | b | c |", "| --- | --- | --- | --- |", "| d | b | b | e |", "| f | g |  |  |"]
     assert page(table)[-2:] == ["| next | table |", "| --- | --- |"]
 
 
@@ -44,7 +44,7 @@ def test_a_span_that_is_no_number_is_none(written: str) -> None:
 
 def test_one_wide_row_does_not_multiply_a_table() -> None:
     rows = [["a", "b"]] * 10_000 + [["x"] * 10_000]
-    lines = markdown_table(rows).splitlines()
+    lines = render_table(rows).splitlines()
 
     assert sum(map(len, lines)) < 500_000
     assert lines[1].count("---") == lines[0].count("|") - 1 == 10_000

@@ -1,0 +1,89 @@
+"""Decodes texts whose encoding is not known."""
+
+import codecs
+import re
+from contextlib import suppress
+from unicodedata import category
+
+import chardet
+from chardet import EncodingEra
+
+from core.knowledge.document import Unreadable
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_ASCII = bytes((*range(0x20, 0x7F), *b"\0\t\n\r\f"))
+_SAMPLE_BYTES = 8192
+_LEGACY_SAMPLE_BYTES = 100_000
+_WESTERN = "cp1252"
+_LATIN = frozenset(("cp1250", "cp1254", "cp1257", "iso8859-2", "iso8859-15", "iso8859-16"))
+_CONFIDENCE_MIN = 0.02
+_LATIN_CONFIDENCE_MIN = 0.04
+_HIGH_BYTE = re.compile(rb"[\x80-\xff]")
+_FOREIGN_LETTER = re.compile(r"[^\W\d_a-zA-Z]")
+_FOREIGN_LETTER_IN_ASCII_WORD = re.compile(r"(?<=[a-zA-Z])[^\W\d_a-zA-Z]|[^\W\d_a-zA-Z](?=[a-zA-Z])")
+
+
+def decode_text(content: bytes, declared: str = "") -> str:
+    """Decodes text. `declared` is the encoding that the file names. Raises Unreadable for binary content."""
+    encoding, mark = detect_encoding(content, declared)
+    return content[len(mark) :].decode(encoding, errors="replace")
+
+
+def detect_encoding(content: bytes, declared: str = "") -> tuple[str, bytes]:
+    """Returns the encoding of a text and its byte order mark, which may be empty. The text may end inside a character.
+
+    `declared` is the encoding that the file names. Raises Unreadable for binary content."""
+    for mark, encoding in _BOMS:
+        if content.startswith(mark):
+            return encoding, mark
+    if b"\0" in content[:_SAMPLE_BYTES]:
+        if (wide := _detect_utf16(content)) is None:
+            raise Unreadable("unsupported")
+        return wide, b""
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(content)
+    damaged = text.count("\ufffd") - content.count("\ufffd".encode())
+    if damaged * 10 <= len(content) - len(text):  # at most a few of many characters
+        return "utf-8", b""
+    with suppress(UnicodeError, LookupError):
+        name = codecs.lookup(declared).name
+        content.decode(name)
+        return (_WESTERN if name == "iso8859-1" else name), b""
+    return _detect_legacy(content), b""
+
+
+def _detect_utf16(content: bytes) -> str | None:
+    """Detects UTF-16 without a byte order mark: nearly all is text in one of the byte orders, and some of it ASCII."""
+    sample, found = content[: min(len(content), _SAMPLE_BYTES) & ~1], dict[str, int]()
+    # no ASCII text with zeros between its words, whose pairs of letters are East Asian characters
+    is_foreign = len(sample.translate(None, _ASCII)) * 5 > len(sample)
+    for encoding in ("utf-16-le", "utf-16-be"):
+        text = sample.decode(encoding, "replace")
+        count = sum(map(str.isascii, text))
+        odd = sum(category(one) in ("Cc", "Cn") and not one.isspace() for one in text)
+        is_text = (odd + text.count("\ufffd")) * 100 <= len(text)
+        if count and is_text and (is_foreign or count * 2 > len(text)):
+            found[encoding] = count
+    return max(found, key=found.__getitem__, default=None)
+
+
+def _detect_legacy(content: bytes) -> str:
+    """Returns an encoding older than Unicode, which is that of Western Europe unless another is likely."""
+    first = _HIGH_BYTE.search(content)
+    start = content.rfind(b"\n", 0, first.start()) + 1 if first else 0
+    sample = content[start : start + _LEGACY_SAMPLE_BYTES]
+    guess = chardet.detect(sample, encoding_era=EncodingEra.MODERN_WEB, prefer_superset=True, compat_names=False)
+    encoding = guess["encoding"] or _WESTERN
+    if guess["confidence"] < (_LATIN_CONFIDENCE_MIN if encoding in _LATIN else _CONFIDENCE_MIN):
+        return _WESTERN
+    if encoding in _LATIN:
+        return encoding
+    # other scripts do not put their letters into words of ASCII letters; accents stand there
+    text = sample.decode(encoding, "ignore")
+    inside = len(_FOREIGN_LETTER_IN_ASCII_WORD.findall(text))
+    return _WESTERN if inside * 2 > len(_FOREIGN_LETTER.findall(text)) else encoding

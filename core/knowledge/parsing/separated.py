@@ -1,0 +1,93 @@
+"""Reads CSV and TSV files."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.encodings import detect_encoding
+from core.knowledge.parsing.model import render_table
+
+_DELIMITERS = "\t;|,"
+"""If several divide the rows equally well, the first counts: commas also stand in numbers and sentences."""
+_DELIMITER_LINE = re.compile(r"""(?i)"?sep=(.)"?[\r\n]""")
+_CELL_CHARACTERS_MAX = 1_000_000
+_SAMPLE_CHARACTERS = 20_000
+_SAMPLE_ROWS = 200
+_TITLE_ROWS_MAX = 20
+
+
+def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
+    """Reads a CSV or TSV file as one table, whose title lines come first. Detects the delimiter of a CSV file.
+
+    Of a file that is too large, reads the first rows and says so."""
+    csv.field_size_limit(_CELL_CHARACTERS_MAX)
+    encoding, mark = detect_encoding(content)
+    sample = _open_text(content, encoding, mark).read(_SAMPLE_CHARACTERS)
+    written = _DELIMITER_LINE.match(sample)
+    candidates = written[1] if written else "\t" if kind == "tsv" else _DELIMITERS
+    widths = {candidate: _count_widths(sample, candidate) for candidate in candidates}
+    delimiter = max(widths, key=widths.__getitem__) if len(widths) == 1 or any(widths.values()) else ","
+    text = _open_text(content, encoding, mark)
+    if written:
+        text.readline()
+    is_cut = len(content) >= limits.file_bytes_max
+    try:
+        rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter), limits)
+    except csv.Error as error:
+        raise Unreadable("broken") from error
+    if is_cut and is_whole:
+        rows.pop()
+    # the lines above the header have one cell each, however many empty ones a spreadsheet program adds
+    header = next((at for at, row in enumerate(rows[:_TITLE_ROWS_MAX]) if sum(map(bool, row)) > 1), 0)
+    titles = "\n".join(cell for row in rows[:header] for cell in row if cell)
+    pages = [Page(None, "Above the table", titles)] if titles else []
+    pages.append(Page(None, "", render_table(rows[header:])))
+    if is_cut or not is_whole:
+        note = f"[Only the first {len(rows):,} rows are read; the file goes on. A program can go through all of it.]"
+        pages.insert(0, Page(None, "Left out", note))
+    return Document(title="", kind=kind, pages=tuple(pages))
+
+
+def _open_text(content: bytes, encoding: str, mark: bytes) -> io.TextIOWrapper:
+    file = io.BytesIO(content)
+    file.seek(len(mark))
+    return io.TextIOWrapper(file, encoding, "replace", newline="")
+
+
+def _count_widths(sample: str, delimiter: str) -> tuple[int, ...]:
+    """Returns how many of the first rows have the most frequent width of more than one cell, and that width;
+    nothing if all have one cell."""
+    rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+    widths = Counter(len(row) for row in islice(rows, _SAMPLE_ROWS) if len(row) > 1)
+    return max(((count, width) for width, count in widths.items()), default=())
+
+
+_CELL_CHARACTERS = 3
+"""How many characters a table adds to each cell, and below each column's header."""
+_HEADER_CHARACTERS = 6
+_NOTE_CHARACTERS = 200
+
+
+def _take_rows(rows: Iterable[list[str]], limits: ParseLimits) -> tuple[list[list[str]], bool]:
+    """Returns the rows that fit into the limits as a table, in which all rows are equally wide, and whether these are
+    all. Raises Unreadable if not even the first row fits."""
+    kept, width, characters = list[list[str]](), 0, 0
+    for row in rows:
+        width = max(width, len(row))
+        characters += sum(map(len, row)) + row.count("|")
+        cells = width * (len(kept) + 2)
+        if cells > limits.cells_max:
+            break
+        marks = cells * _CELL_CHARACTERS + width * _HEADER_CHARACTERS + 2 * len(kept)
+        if characters + marks > limits.text_characters_max - _NOTE_CHARACTERS:
+            break
+        kept.append(row)
+    else:
+        return kept, True
+    if not kept:
+        raise Unreadable("cells", str(limits.cells_max))
+    return kept, False

@@ -1,0 +1,97 @@
+"""Finds the main part of a web page: its text without menus, banners and footers."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import lxml.etree as untyped
+
+_ETREE: Any = untyped
+_MAIN_SHARE_MIN = 0.25
+_BOILERPLATE_SHARE_MAX = 0.4
+_LINKED_SHARE = 0.8
+_LINKS_MIN = 4
+_BOILERPLATE_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search", "dialog"))
+_BOILERPLATE_NAMES = re.compile(
+    r"(?i)(?:^|[\s_-])(?:cookies?|consent|newsletter|breadcrumbs?|share|social|sidebar|related|promo|advert|ads?|menu"
+    r"|nav|navbar|footer|popup|modal)(?:$|[\s_-])"
+)
+_NAME_CHARACTERS_MAX = 300
+_EDGES = frozenset(("header", "footer", "aside"))
+_PARTS = frozenset(("body", "main", "article"))
+_CODE = frozenset(("script", "style", "template", "noscript"))
+_LISTS = frozenset(("ul", "ol", "div", "section"))
+
+
+@dataclass(slots=True)
+class _Text:
+    """How many characters an element shows, how many of these are in links, and how many links it has."""
+
+    characters: int = 0
+    linked: int = 0
+    links: int = 0
+
+
+def find_main_part(page: Any) -> tuple[Any, frozenset[Any]]:
+    """Returns the element with the main text of a page, and the elements in it that are not part of this text."""
+    texts = _measure_texts(page)
+    body = page.find("body")
+    root = page if body is None else body
+    least = texts[root].characters * _MAIN_SHARE_MIN
+    for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
+        if len(found) == 1 and texts[found[0]].characters >= least:
+            return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
+    return root, _find_boilerplate(root, texts, is_whole_page=True)
+
+
+def _measure_texts(page: Any) -> dict[Any, _Text]:
+    texts, opened, links_open = dict[Any, _Text](), [_Text()], 0
+    for event, element in _ETREE.iterwalk(page, events=("start", "end")):
+        is_link = element.tag == "a"
+        if event == "start":
+            links_open += is_link
+            opened.append(_Text(links=int(is_link)))
+            written = element.text if element.tag not in _CODE else ""
+        else:
+            links_open -= is_link
+            text = texts[element] = opened.pop()
+            opened[-1].characters += text.characters
+            opened[-1].linked += text.linked
+            opened[-1].links += text.links
+            written = element.tail
+        count = len(written.strip()) if written else 0
+        opened[-1].characters += count
+        opened[-1].linked += count if links_open else 0
+    return texts
+
+
+def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: bool) -> frozenset[Any]:
+    found, whole, left = set[Any](), texts[root].characters, texts[root].characters
+    walker = _ETREE.iterwalk(root, events=("start",))
+    for _, element in walker:
+        text = texts[element]
+        if element is root or text.characters > whole * _BOILERPLATE_SHARE_MAX:
+            continue
+        is_menu = element.tag in _LISTS and text.links >= _LINKS_MIN and text.linked > text.characters * _LINKED_SHARE
+        if _is_boilerplate(element) or (is_whole_page and (is_menu or _is_page_edge(element))):
+            found.add(element)
+            left -= text.characters
+            walker.skip_subtree()
+    # a page of links has nothing but what is boilerplate on other pages
+    return frozenset(found if left >= whole * _MAIN_SHARE_MIN else ())
+
+
+def _is_boilerplate(element: Any) -> bool:
+    names = f"{element.get('id', '')} {element.get('class', '')}"[:_NAME_CHARACTERS_MAX]
+    is_named = element.tag not in _PARTS and _BOILERPLATE_NAMES.search(names) is not None
+    return element.tag == "nav" or element.get("role") in _BOILERPLATE_ROLES or is_named
+
+
+def _is_page_edge(element: Any) -> bool:
+    """Returns whether the element is the header, footer or sidebar of the page, not of an article on it."""
+    return (
+        element.tag in _EDGES
+        and element.find(".//h1") is None
+        and next(element.iterancestors("article", "main"), None) is None
+    )
