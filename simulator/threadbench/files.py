@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
+from liteparse.parser import LiteParse
 from PIL import Image
 from pydantic import JsonValue
-from pypdf import PdfReader
 
 _TOP, _LEFT, _LEADING = 760, 72, 24
 
@@ -158,7 +158,7 @@ def _plain_text(content: bytes) -> str:
 
 
 def _pdf_text(content: bytes) -> str:
-    return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
+    return LiteParse(ocr_enabled=False, quiet=True).parse(content).text
 
 
 def _docx_text(content: bytes) -> str:

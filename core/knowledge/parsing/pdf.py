@@ -1,64 +1,230 @@
-"""Reads PDF files."""
+"""Reads PDF files, and draws their pages: `python -m core.knowledge.parsing.pdf <arguments as JSON> <limits as JSON>`.
 
-import io
+The program reads the file from stdin. It draws `count` pages without text, the first of them at or after page `first`,
+and writes a JSON line for each and one with the number of pages."""
 
-from pypdf import PageObject, PdfReader
-from pypdf.errors import DependencyError, FileNotDecryptedError, PyPdfError
+import base64
+import json
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from liteparse.parser import LiteParse
+from liteparse.types import DocumentAnnotation, FormField, LayoutBlock, ParsedPage, ParseError, ParseResult
 
 from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Document, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.child import limit_this_process
+from core.knowledge.parsing.model import Block, name_left_out, render_blocks, render_table
+
+_BATCH_PAGES = 50
+_OCR_SECONDS_MAX = 20
+_OCR_LANGUAGES_MAX = 3
+_TESSDATA = ("usr/share/tesseract-ocr/*/tessdata", "usr/share/tessdata", "usr/local/share/tessdata")
+_RECOGNISED = "[text recognised in the picture, which may have mistakes:]"
+_ESCAPED = re.compile(r"\\([^\w\s])")
+_SIDE_PIXELS = 1920
+_POINTS_PER_INCH = 72
+_PREVIEW_DPI = 20
+_DPI_MAX = 200
+_NICENESS = 5
+_EVERYTHING: dict[str, Any] = {
+    "extract_blocks": True,
+    "extract_annotations": True,
+    "extract_form_fields": True,
+    "emit_word_boxes": True,
+    "include_complexity": True,
+}
 
 
 def read_pdf(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a PDF file page by page. A page that cannot be read says so if any other page can."""
+    """Reads a PDF file page by page: text in reading order, tables, form values, annotations and links.
+
+    A page that cannot be read says so if any other page can. Text in scanned pages is recognised for a limited time
+    if Tesseract's data is installed."""
+    pages, characters, left_out = list[Page](), 0, Counter[str]()
+    for result in _parse_batches(content, limits, **_EVERYTHING):
+        _turn_pages(content, result.pages)
+        pictured = _find_pictured_pages(content, [page.page_num for page in result.pages if not page.text.strip()])
+        for page in result.pages:
+            text = _page_text(page) or page.text.strip()
+            if page.page_num in pictured:
+                text = f"{PICTURE_PAGE}\n{_recognise_text(content, page.page_num)}{text}".strip()
+            elif page.complexity is not None:
+                left_out["picture"] += page.complexity.image_block_count
+            pages.append(Page(page.page_num, "", text or UNREADABLE_PAGE))
+            characters += len(text)
+        pages += (Page(error.page_num, "", UNREADABLE_PAGE) for error in result.page_errors)
+        if characters > limits.text_characters_max:
+            raise Unreadable("text", str(limits.text_characters_max))
+    texts = {page.text for page in pages}
+    if texts <= {PICTURE_PAGE, UNREADABLE_PAGE}:
+        raise Unreadable("scanned" if PICTURE_PAGE in texts else "empty" if texts else "broken")
+    pages.sort(key=lambda page: page.number or 0)
+    return Document(title="", kind="pdf", pages=(*name_left_out(left_out), *pages))
+
+
+def _parse_batches(content: bytes, limits: ParseLimits, **options: Any) -> Iterator[ParseResult]:
+    parser = _build_parser(keep_headers_footers=True, max_pages=limits.pages_max, **options)
     try:
-        reader = PdfReader(io.BytesIO(content))
-        # many PDF files are encrypted only against editing, and open without a password
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise Unreadable("protected")
-        count = len(reader.pages)
-    except (FileNotDecryptedError, DependencyError) as error:
-        raise Unreadable("protected") from error
-    if count > limits.pages_max:
-        raise Unreadable("pages", str(count))
-    pages, failed = _pages(reader, count, limits.text_characters_max)
-    if not pages:
-        raise Unreadable("broken" if failed else "scanned" if count else "empty")
-    return Document(title=_title(reader), kind="pdf", pages=tuple(pages))
+        for batch in parser.parse_batches(content[max(content.find(b"%PDF"), 0) :], _BATCH_PAGES):
+            if batch.total_pages > limits.pages_max:
+                raise Unreadable("pages", str(batch.total_pages))
+            yield batch.result
+    except ParseError as error:
+        raise Unreadable("protected" if "password" in str(error).lower() else "broken") from error
 
 
-def _pages(reader: PdfReader, count: int, characters_max: int) -> tuple[list[Page], int]:
-    pages, failed, characters, has_text = list[Page](), 0, 0, False
-    for index in range(count):
-        try:
-            text = reader.pages[index].extract_text()
-        except (MemoryError, RecursionError):
-            raise
-        except Exception:
-            # pypdf may raise anything for a broken page; the other pages may be intact
-            failed += 1
-            pages.append(Page(index + 1, "", UNREADABLE_PAGE))
-            continue
-        characters += len(text)
-        if characters > characters_max:
-            raise Unreadable("text", str(characters_max))
-        if text.strip():
-            has_text = True
-            pages.append(Page(index + 1, "", text))
-        elif has_pictures(reader.pages[index]):
-            pages.append(Page(index + 1, "", PICTURE_PAGE))
-    return (pages if has_text else []), failed
+def _build_parser(*, ocr_enabled: bool = False, **options: Any) -> LiteParse:
+    fixed: dict[str, Any] = {"quiet": True, "num_workers": 1, "continue_on_page_error": True, "extract_links": False}
+    return LiteParse(ocr_enabled=ocr_enabled, ocr_failure_fatal=False, **fixed, **options)
 
 
-def has_pictures(page: PageObject) -> bool:
-    try:
-        return len(page.images) > 0
-    except (PyPdfError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError):
-        return False
+def _turn_pages(content: bytes, pages: list[ParsedPage]) -> None:
+    """Replaces the pages whose text runs sideways or upside down by pages that are turned."""
+    angles = ((at, Counter(round(item.rotation) % 360 for item in page.text_items)) for at, page in enumerate(pages))
+    for at, turned in angles:
+        angle = max(turned, key=turned.__getitem__, default=0)
+        if angle in (90, 180, 270):
+            number = pages[at].page_num
+            parser = _build_parser(
+                target_pages=str(number), page_orientation_corrections=[(number, angle)], **_EVERYTHING
+            )
+            pages[at : at + 1] = parser.parse(content).pages[:1] or [pages[at]]
 
 
-def _title(reader: PdfReader) -> str:
-    try:
-        found = reader.metadata
-        return str(found.title or "") if found else ""
-    except (PyPdfError, ValueError, TypeError, KeyError, AttributeError):
+def _page_text(page: ParsedPage) -> str:
+    blocks = [_convert_block(block) for block in page.blocks or ()]
+    blocks += [Block(text, "item", marker="-") for text in map(_field_text, _distinct_fields(page)) if text]
+    blocks += [Block(text, "item", marker="-") for text in _annotation_texts(page) if text]
+    return render_blocks(blocks)
+
+
+def _convert_block(block: LayoutBlock) -> Block:
+    text = _ESCAPED.sub(r"\1", block.text or "")
+    match block.kind:
+        case "heading":
+            return Block(text, "heading", level=block.level or 1)
+        case "list_item":
+            marker = block.marker or "-"
+            return Block(text, "item", level=block.level or 0, marker=marker if block.ordered else "-")
+        case "table":
+            rows = (
+                [_ESCAPED.sub(r"\1", cell.text) for cell in row] for row in (block.header or [], *(block.rows or ()))
+            )
+            return Block(render_table(rows), "table")
+        case "code" | "grid_fallback":
+            return Block("\n".join(block.lines or ()), "code")
+        case _:
+            return Block(text)
+
+
+def _distinct_fields(page: ParsedPage) -> Iterator[FormField]:
+    """Yields the page's form fields, of several places for the same value one."""
+    seen = set[tuple[object, ...]]()
+    for field in page.form_fields or ():
+        key = (field.name, field.value, field.export_value, field.checked)
+        if key not in seen:
+            seen.add(key)
+            yield field
+
+
+def _field_text(field: FormField) -> str:
+    name = field.alternate_name or field.name or field.id
+    if field.type == "radio" and not field.checked:
+        return ""  # the file does not say what this choice is called
+    if field.checked is not None:
+        value = field.export_value if field.checked and field.export_value not in ("Yes", "On", "Off") else ""
+        return f"[form field] {'☒' if field.checked else '☐'} {name}{f': {value}' if value else ''}"
+    value = ", ".join(field.selected_options) or field.value
+    return "" if field.type == "pushbutton" else f"[form field] {name}: {value or '(empty)'}"
+
+
+def _annotation_texts(page: ParsedPage) -> Iterator[str]:
+    for one in page.annotations or ():
+        words = " ".join((one.contents or "").split())
+        match one.subtype:
+            case "link":
+                yield f"[link] {_words_under(one, page) or words}: {one.uri}" if one.uri else ""
+            case "widget" | "popup":
+                continue
+            case "freetext":
+                yield f"[typed on the page] {words}" if words else ""
+            case kind:
+                marked = f' on "{under}"' if one.quadpoint_rects and (under := _words_under(one, page)) else ""
+                yield f"[{kind} note{f' by {one.title}' if one.title else ''}{marked}] {words}" if words else ""
+
+
+def _words_under(annotation: DocumentAnnotation, page: ParsedPage) -> str:
+    """Returns the words whose middle is in the annotation's rectangle."""
+    place = annotation.rect
+    if place is None:
         return ""
+    return " ".join(
+        word.text
+        for item in page.text_items
+        if item.y < place.y + place.height and item.y + item.height > place.y
+        for word in item.words
+        if 0 <= word.x + word.width / 2 - place.x <= place.width
+        and 0 <= word.y + word.height / 2 - place.y <= place.height
+    )
+
+
+def _find_pictured_pages(content: bytes, numbers: Sequence[int]) -> set[int]:
+    """Returns which of the pages show anything. The others are blank, or cannot be drawn."""
+    return {number for number in numbers if _draw_page(content, number, dpi=_PREVIEW_DPI)}
+
+
+def _draw_page(content: bytes, number: int, dpi: float) -> bytes:
+    """Returns a page as PNG, or nothing if the page is blank or cannot be drawn."""
+    try:
+        drawn = _build_parser(extract_screenshots=True, target_pages=str(number), dpi=dpi).parse(content).screenshots
+    except ParseError:
+        return b""
+    return b"".join(page.image_bytes for page in drawn if not page.is_solid_fill)
+
+
+def _recognise_text(content: bytes, number: int) -> str:
+    """Returns a note with the text of a scanned page, or nothing without Tesseract's data or after much time."""
+    folder = next((path for pattern in _TESSDATA for path in Path("/").glob(pattern)), None)
+    if folder is None or time.process_time() > _OCR_SECONDS_MAX:
+        return ""
+    installed = {path.stem for path in folder.glob("*.traineddata")} - {"osd", "equ"}
+    language = "+".join(sorted(installed, key=lambda name: (name != "eng", name))[:_OCR_LANGUAGES_MAX])
+    options: dict[str, Any] = {"tessdata_path": str(folder), "ocr_language": language, "target_pages": str(number)}
+    try:
+        (page,) = _build_parser(ocr_enabled=True, **options).parse(content).pages
+    except (ParseError, ValueError):
+        return ""
+    return f"{_RECOGNISED}\n{page.text.strip()}\n" if page.text.strip() else ""
+
+
+def draw_textless_pages(content: bytes, limits: ParseLimits, first: int, count: int) -> Iterator[dict[str, object]]:
+    """Yields the number and the drawing of pages without text, and in the end the number of all pages."""
+    last = 0
+    for result in _parse_batches(content, limits):
+        for page in result.pages:
+            last = page.page_num
+            if last < first or not count or page.text.strip():
+                continue
+            dpi = min(_DPI_MAX, _SIDE_PIXELS * _POINTS_PER_INCH / max(page.width, page.height, 1))
+            if drawn := _draw_page(content, last, dpi):
+                count -= 1
+                yield {"page": last, "picture": base64.b64encode(drawn).decode()}
+    yield {"pages": last}
+
+
+def main() -> None:
+    arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
+    limit_this_process(limits)
+    os.nice(_NICENESS)
+    for line in draw_textless_pages(sys.stdin.buffer.read(), limits, **arguments):
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -28,13 +28,16 @@ READ_TOKENS_MAX = 7_000
 """Smaller than the limit for tool results, so that a file's text is not cut a second time in its middle."""
 PAGES_SHOWN_MAX = PICTURES_MAX
 _PICTURES_BYTES_MAX = 60_000_000
-_SCANS = "core.knowledge.parsing.scans"
+_DRAWN_PAGES = "core.knowledge.parsing.pdf"
 _PAGES_SHOWN = (
     "Of {last} pages, {shown} are pictures without text; they come at the end of your next request. If you cannot see"
     " them, read their text with `pdftoppm -r 200 -png` and `tesseract`, where these are installed; else say that you"
     " cannot read them."
 )
+_MAILS = (".eml", ".mht", ".mhtml")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+_HEIC = (b"ftyphei", b"ftypmif1")
+"""What follows the first four bytes of photos of newer telephones."""
 _CONTAINERS = (b"%PDF-", b"{\\rtf", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\t\0", b"\t\2", b"\t\4", b"\t\b")
 """How documents begin. The last four are Excel files that are older than containers."""
 
@@ -59,9 +62,9 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
     files = (await context.sandbox()).files
     try:
         content = await read_editable_bytes(files, path)
-        if not _is_text(content[:HEAD_BYTES], path):
+        if path.lower().endswith(_MAILS) or not await asyncio.to_thread(_is_text, content[:HEAD_BYTES], path):
             try:
-                document = await _parsed(files, path, content[:HEAD_BYTES])
+                document = await _parsed(files, path, content[:HEAD_BYTES], params.page)
             except _Scanned:
                 return await _shown_pages(params, files, context)
             text = await asyncio.to_thread(_document_pages, params, document)
@@ -82,14 +85,14 @@ def _is_text(head: bytes, path: str) -> bool:
         return False
 
 
-async def _parsed(files: Files, path: str, head: bytes) -> Document:
-    if head.startswith(_PICTURES):
+async def _parsed(files: Files, path: str, head: bytes, page: int) -> Document:
+    if head.startswith(_PICTURES) or head[4:].startswith(_HEIC):
         raise ToolError(f"{path} is a picture; see_image shows it to you.")
     limits = ParseLimits()
-    name = path if head.startswith(_CONTAINERS) else ""
+    name = path if head.startswith(_CONTAINERS) or path.lower().endswith(_MAILS) else ""
     try:
         async with spool_to_file(files.read(path), limits) as spooled:
-            return await parse_document(spooled.file, name=name, limits=limits)
+            return await parse_document(spooled.file, name=name, limits=limits, wanted_page=page)
     except DocumentError as error:
         if error.detail.startswith("scanned"):
             raise _Scanned from error
@@ -110,7 +113,7 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
     content = b"".join([one async for one in files.read(path, length=limits.file_bytes_max)])
     wanted: dict[str, object] = {"first": params.page, "count": PAGES_SHOWN_MAX}
     try:
-        output = await run_in_child(_SCANS, wanted, content, limits, bytes_max=_PICTURES_BYTES_MAX)
+        output = await run_in_child(_DRAWN_PAGES, wanted, content, limits, bytes_max=_PICTURES_BYTES_MAX)
         *found, end = [json.loads(line) for line in output.splitlines()]
         pages, last = {int(one["page"]): one["picture"] for one in found}, int(end["pages"])
         pictures = {page: base64.b64decode(picture) for page, picture in pages.items()}
