@@ -63,9 +63,7 @@ def package_kind(content: bytes) -> DocumentKind:
     for start, office_kind in _KINDS:
         if any(name.startswith(start) for name in names):
             return office_kind
-    if kind is None:
-        raise Unreadable("unsupported")
-    return kind
+    return kind or "zip"
 
 
 class Package:

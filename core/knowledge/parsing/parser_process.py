@@ -156,11 +156,11 @@ _SENTENCES = {
     "scanned": "There is no text in the PDF: its pages are pictures. Send one with recognised text, or ask the agent"
     " to look at its pages.",
     "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, OpenDocument, RTF, EPUB, CSV,"
-    " HTML, Markdown and text can.",
+    " HTML, e-mail, zip, Markdown and text can.",
     "binary_workbook": "Binary Excel files (xlsb) cannot be read. Save it as xlsx or PDF and send it again.",
     "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
     "cells": "The tables have more than {fact} cells; that is too many. Send the part that matters.",
-    "unpacked": "The file unpacks to far more than a document holds; it was not read.",
+    "unpacked": "The file unpacks to far more than a document holds. Send the part that matters, unpacked.",
     "hostile": "The file declares entities, which no office program writes; it was not read.",
     "nested": "The file is nested too deeply to be read.",
     "text": "The file holds more than {fact} characters of text; that is too many. Send the part that matters.",
@@ -202,8 +202,11 @@ async def spool_to_file(
         yield SpooledFile(file=file, content_hash=digest.hexdigest(), size_bytes=size)
 
 
-async def parse_document(file: IO[bytes], *, name: str, limits: ParseLimits | None = None) -> Document:
-    """Parses an open file from its current position. `name` only distinguishes text formats.
+async def parse_document(
+    file: IO[bytes], *, name: str, limits: ParseLimits | None = None, wanted_page: int = 1
+) -> Document:
+    """Parses an open file from its current position. `name` only distinguishes text formats. An archive is read as the
+    list of its files, and the file that is its `wanted_page`.
 
     Raises DocumentError with a message for people. The child process has ended by the time the call returns or raises.
     """
@@ -214,6 +217,7 @@ async def parse_document(file: IO[bytes], *, name: str, limits: ParseLimits | No
                 "core.knowledge.parsing.child",
                 name.replace("\0", "")[-200:].encode("utf-8", "replace").decode(),
                 json.dumps(asdict(limits)),
+                str(wanted_page),
                 stdin=file,
                 seconds_max=limits.wall_seconds_max,
                 bytes_max=limits.text_characters_max * _BYTES_PER_CHARACTER,
