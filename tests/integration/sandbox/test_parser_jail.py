@@ -1,6 +1,8 @@
 """What a document that takes over its parser finds: a jail without a network and without anybody's files."""
 
 import asyncio
+import base64
+import json
 import os
 import socket
 import subprocess
@@ -12,15 +14,18 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import DocumentError
-from core.knowledge.parsing.parser_process import confine_children
+from core.knowledge.document import ParseLimits
+from core.knowledge.parsing.parser_process import confine_children, run_in_child
 from core.web_access.pictures import prepare_for_model
 from sandbox.local.parser_jail import ParserJail, find_parser_jail
 from sandbox.local.process_table import child_pids, is_alive
 from sandbox.local.programs import MissingRequirement
-from tests.fakes.made_pictures import noise
+from tests.fakes.made_pictures import heic, noise
+from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
-from tests.paths import FIXTURES, REPOSITORY
+from tests.integration.core.knowledge.test_document_corpus import EXPECTED, shown_text
+from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
 
 
@@ -78,13 +83,30 @@ def test_a_parser_that_was_taken_over_finds_nothing(
 async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
     document = await parsed(made_files.pdf(["Hello from a page"]), "a.pdf")
     assert "Hello from a page" in document.pages[0].text
-    # its reader has native code that may start no threads there
-    rich_text = await parsed((FIXTURES / "documents/rich-text.rtf").read_bytes(), "a.rtf")
-    assert "our portal" in rich_text.pages[0].text
     picture = await prepare_for_model(noise((300, 200)), name="a.png")
     assert (picture.width, picture.height) == (300, 200)
+    photo = await prepare_for_model(heic(), name="a.heic")
+    assert (photo.width, photo.height) == (48, 64)
     with pytest.raises(DocumentError, match="takes too long"):
         await parsed(made_files.pdf(["word " * 500] * 4_000), "slow.pdf", cpu_seconds_max=1)
+
+
+async def test_every_kind_of_document_is_read_there(jail: ParserJail) -> None:
+    """Some readers have native code, which may start no threads there."""
+    row_of_kind = {Path(name).suffix: name for name, row in EXPECTED.items() if "shows" in row}
+    for name in row_of_kind.values():
+        document = await parsed((FOLDER / name).read_bytes(), name)
+        assert str(EXPECTED[name]["shows"][0]) in shown_text(document), name
+    assert len({Path(name).suffix for name in EXPECTED}) == len(row_of_kind)
+
+
+async def test_a_scanned_page_is_drawn_there(jail: ParserJail) -> None:
+    content = (FOLDER / "pdf-scanned.pdf").read_bytes()
+    arguments: dict[str, object] = {"first": 1, "count": 1}
+    output = await run_in_child("core.knowledge.parsing.pdf", arguments, content, ParseLimits(), bytes_max=10_000_000)
+    drawn, end = map(json.loads, output.splitlines())
+    assert base64.b64decode(drawn["picture"]).startswith(b"\x89PNG")
+    assert end == {"pages": 1}
 
 
 async def test_every_parser_runs_in_namespaces_of_its_own(jail: ParserJail) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from core.domain.errors import DocumentError
+from core.knowledge.document import Document
 from core.knowledge.parsing.parser_process import read_output
 from tests.fixtures.documents.make import FOLDER, makers
 from tests.paths import REPOSITORY
@@ -37,8 +38,11 @@ def outputs(kind: str) -> dict[str, bytes]:
     return read
 
 
-def shown_text(name: str) -> str:
-    document = read_output(outputs(Path(name).suffix)[name], 0)
+def read_document(name: str) -> Document:
+    return read_output(outputs(Path(name).suffix)[name], 0)
+
+
+def shown_text(document: Document) -> str:
     pages = (f"[page {page.number or ''} {page.place}]\n{page.text}" for page in document.pages)
     return "\n".join((document.title, *pages))
 
@@ -48,10 +52,10 @@ def test_a_document_shows_what_it_says(name: str) -> None:
     row = EXPECTED[name]
     if "refused" in row:
         with pytest.raises(DocumentError) as refusal:
-            shown_text(name)
+            read_document(name)
         assert row["refused"] in str(refusal.value)
         return
-    text = shown_text(name)
+    text = shown_text(read_document(name))
     assert [part for part in row.get("shows", ()) if str(part) not in text] == [], text[:3_000]
     assert [part for part in row.get("hides", ()) if str(part) in text] == [], text[:3_000]
 

@@ -9,9 +9,12 @@ from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.knowledge_search import ask_document, search_knowledge
 from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
+from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import KnowledgeStage
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
+
+SCANNED = FOLDER / "pdf-scanned.pdf"
 
 
 def context(knowledge: RunKnowledge | None, sandbox: Sandbox | None = None) -> ToolContext:
@@ -58,7 +61,11 @@ async def test_a_document_of_the_workspace_is_asked(stage: KnowledgeStage) -> No
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [(None, "missing.pdf"), (b"%PDF-x", "damaged"), (made_files.scanned_pdf([None]), "read_file shows them")],
+    [
+        (None, "missing.pdf"),
+        (b"%PDF-x", "damaged"),
+        ((FOLDER / "pdf-scanned.pdf").read_bytes(), "read_file shows them"),
+    ],
     ids=["missing", "damaged", "scanned"],
 )
 async def test_a_file_that_cannot_be_read_is_told_to_the_model(

@@ -10,6 +10,7 @@ from PIL import Image
 
 from core.context.tokens import count_text
 from core.loop.calls import RESULT_TOKENS_MAX
+from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.knowledge.made_files import (
     container,
     old_excel_stream,
@@ -18,6 +19,7 @@ from tests.integration.core.knowledge.made_files import (
     sheets,
     slides,
     word,
+    zipped,
 )
 from tests.integration.core.tools.conftest import Bench
 from tests.integration.core.tools.shared_bench import IN_MODULE_LOOP
@@ -58,15 +60,29 @@ async def test_an_office_document_is_read_as_text(bench: Bench) -> None:
     assert "Die Gebühr beträgt **250 €** im Monat" in await read(bench, "a.rtf")
 
 
-async def test_a_long_page_is_read_on_by_its_lines(bench: Bench) -> None:
-    await bench.put("a.pdf", pdf(["short", "\n".join(f"line {n}" for n in range(1, 3001))]))
+async def test_a_page_that_does_not_fit_is_named(bench: Bench) -> None:
+    await bench.put("a.pdf", pdf(["short", "\n".join("word " * 200 for _ in range(50))]))
     assert (await read(bench, "a.pdf")).endswith("[cut before page 2; read on with page=2]")
-    shown = await read(bench, "a.pdf", page=2)
-    assert shown.startswith("[page 2 of 2]\nline 1\nline 2\n")
+
+
+async def test_a_long_file_of_an_archive_is_read_on_by_its_lines(bench: Bench) -> None:
+    lines = "\n".join(f"line {n}" for n in range(1, 3001))
+    await bench.put("a.zip", zipped({"b.txt": lines.encode(), "c.pdf": pdf(["Hello."])}))
+    assert "2. b.txt (" in await read(bench, "a.zip")
+    assert (await read(bench, "a.zip", page=3)).startswith("[page 3 of 3: c.pdf]\n[page 1]\nHello.")
+    shown = await read(bench, "a.zip", page=2)
+    assert shown.startswith("[page 2 of 2: b.txt]\nline 1\nline 2\n")
     found = re.search(r"read on with start_line=(\d+) and page=2\]$", shown)
     assert found
-    rest = await read(bench, "a.pdf", page=2, start_line=int(found[1]))
-    assert rest.startswith(f"[page 2 of 2]\nline {found[1]}\n")
+    rest = await read(bench, "a.zip", page=2, start_line=int(found[1]))
+    assert rest.startswith(f"[page 2 of 2: b.txt]\nline {found[1]}\n")
+
+
+async def test_an_email_is_read_with_its_attachments(bench: Bench) -> None:
+    await bench.put("a.eml", (FOLDER / "mail-attachments.eml").read_bytes())
+    shown = await read(bench, "a.eml")
+    assert "See the price list." in shown
+    assert "| Washer large | M8 | 0.30 |" in shown
 
 
 async def test_sheets_are_pages(bench: Bench) -> None:
@@ -101,7 +117,7 @@ async def test_the_pages_of_a_scanned_pdf_are_shown(bench: Bench) -> None:
     assert [one.type for one in outcome.messages] == ["image_context"] * 4
     assert [one.content["file_path"] for one in outcome.messages] == [f"scan.pdf, page {page}" for page in (2, 3, 4, 5)]
     shown = Image.open(io.BytesIO(base64.b64decode(str(outcome.messages[0].content["base64"]))))
-    assert shown.size == (900, 300)
+    assert shown.size == (1920, 640)
     text = str(outcome.result["output"])
     assert "Of 6 pages, 2, 3, 4, 5 are pictures" in text
     assert "tesseract" in text
