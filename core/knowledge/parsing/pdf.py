@@ -188,9 +188,13 @@ def _draw_page(content: bytes, number: int, dpi: float) -> bytes:
     return b"".join(page.image_bytes for page in drawn if not page.is_solid_fill)
 
 
+def find_tesseract_data() -> Path | None:
+    return next((path for pattern in _TESSDATA for path in Path("/").glob(pattern)), None)
+
+
 def _recognise_text(content: bytes, number: int) -> str:
     """Returns a note with the text of a scanned page, or nothing without Tesseract's data or after much time."""
-    folder = next((path for pattern in _TESSDATA for path in Path("/").glob(pattern)), None)
+    folder = find_tesseract_data()
     if folder is None or time.process_time() > _OCR_SECONDS_MAX:
         return ""
     installed = {path.stem for path in folder.glob("*.traineddata")} - {"osd", "equ"}

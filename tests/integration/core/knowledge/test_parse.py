@@ -3,6 +3,7 @@
 import pytest
 
 from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Page
+from core.knowledge.parsing.pdf import find_tesseract_data
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
 
@@ -164,6 +165,12 @@ async def test_the_pages_of_a_pdf_that_are_pictures_are_named() -> None:
     document = await parsed(made_files.scanned_pdf(["Cover.", None, "End."]), "a.pdf")
 
     assert [page.text.split("\n")[0] for page in document.pages] == ["Cover.", PICTURE_PAGE, "End."]
+
+
+async def test_text_in_a_scanned_page_is_recognised_where_tesseract_is_installed() -> None:
+    document = await parsed(made_files.scanned_pdf(["Cover.", None]), "a.pdf")
+
+    assert ("Invoice 2" in document.pages[1].text) == (find_tesseract_data() is not None)
 
 
 async def test_a_damaged_page_of_a_pdf_is_named() -> None:
