@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from core.agents.definition import AgentVersion
+from core.domain.actions import StoredAction
 from core.domain.approval import Approval
 from core.domain.audit import AuditEntry
 from core.domain.budget import PlannedCall, Reservation
@@ -21,7 +22,7 @@ from core.domain.threads import (
     Decision,
     FinishReason,
     FollowMode,
-    InboxItem,
+    JoinedThread,
     Lease,
     Person,
     Receipt,
@@ -37,16 +38,29 @@ from core.domain.threads import (
 Decide = Callable[[ThreadSnapshot | None], Decision]
 
 
-class Inbox(Protocol):
+class InboundCursors(Protocol):
+    """How far the channels of a platform have been read, for catching up after downtime."""
+
+    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
+        """Stores how far a channel has been read. A cursor never moves back; ids are compared by length, then as
+        text."""
+        ...
+
+    async def cursors(self, platform: str) -> dict[str, str]:
+        """Returns the cursor of each scope of the platform."""
+        ...
+
+
+class Inbox(InboundCursors, Protocol):
     """Claims incoming messages and clicks exactly once, before the platform receives its acknowledgement."""
 
-    async def accept(self, arrival: InboxItem, decide: Decide) -> Receipt:
-        """Claims the item's key, passes the thread's snapshot (None for a new thread) to `decide`, and applies the
+    async def accept(self, action: StoredAction, decide: Decide) -> Receipt:
+        """Claims the action's key, passes the thread's snapshot (None for a new thread) to `decide`, and applies the
         decision.
 
         `Accept` stores the input, creates the thread if necessary, answers the ask, and queues a run unless one is
-        active. `Overhear` keeps a message that people wrote to each other, without claiming its key. An "edit" or
-        "delete" of an input that no run has consumed changes or removes that input instead. A duplicate key changes
+        active. `Overhear` keeps a message that people wrote to each other, without claiming its key. An edit or a
+        deletion of an input that no run has consumed changes or removes that input instead. A duplicate key changes
         nothing.
         """
         ...
@@ -58,13 +72,8 @@ class Inbox(Protocol):
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
 
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
-        """Stores how far a channel has been read. A cursor never moves back; ids are compared by length, then as
-        text."""
-        ...
-
-    async def cursors(self, platform: str) -> dict[str, str]:
-        """Returns the cursor of each scope of the platform, for catching up after downtime."""
+    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
+        """Returns the bound threads of a workspace, the most recently active first."""
         ...
 
 

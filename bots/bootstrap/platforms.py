@@ -22,11 +22,11 @@ from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile
+from core.stores import InboundCursors
 from core.web_access.guard import is_loopback
 
 if TYPE_CHECKING:
     from bots.discord.app import DiscordApp
-    from bots.discord.gateway.cursors import CursorStore
     from bots.slack.app import OnWorkspaceUninstall, SlackApp
     from bots.slack.install.flow import InstallFlow
     from bots.slack.install.tokens import TokenStore
@@ -159,7 +159,7 @@ def add_discord(
     platforms: Platforms,
     settings: Settings,
     receiver: ActionReceiver,
-    cursors: "CursorStore",
+    cursors: InboundCursors,
     observability: ObservabilityDeps,
     on_uninstall: "OnWorkspaceUninstall",
 ) -> None:
@@ -172,7 +172,7 @@ def add_discord(
     app = platforms.discord = DiscordApp(
         token=settings.discord_token.get_secret_value(),
         receive=receiver.receive,
-        lookups=receiver,
+        suggest=receiver.suggest,
         admits=receiver.admits,
         cursors=cursors,
         api_url=settings.discord_api_url,

@@ -11,16 +11,16 @@ from discord.http import Route
 from yarl import URL
 
 from bots.discord.gateway.client import GatewayClient, close_unregistered_shards, forgo_message_content
-from bots.discord.gateway.cursors import CursorStore
 from bots.discord.limits import FILE_BYTES_DEFAULT
 from bots.discord.rest.client import get_text
 from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
-from bots.inbound.receiver import Admits, Lookups, Receive
+from bots.inbound.receiver import Admits, Receive, Suggest
 from bots.settings.discord import Shards
 from core.domain.errors import ConfigurationError, SurfaceError, TokenRefused
 from core.domain.threads import Address
+from core.stores import InboundCursors
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class DiscordApp:
     """Connects to Discord and stays connected.
 
     `api_url` replaces Discord's address with that of a local server. discord.py keeps addresses in class attributes, so
-    the setting applies to the whole process: one process talks to one Discord. `lookups` suggests values while people
+    the setting applies to the whole process: one process talks to one Discord. `suggest` returns values while people
     fill in a command. `shards` are the shards that this process connects; it receives no events of other guilds.
     `on_uninstall` is called with the platform and the guild id after the bot was removed from a guild.
     """
@@ -56,9 +56,9 @@ class DiscordApp:
         *,
         token: str,
         receive: Receive,
-        cursors: CursorStore,
+        cursors: InboundCursors,
         api_url: str | None = None,
-        lookups: Lookups | None = None,
+        suggest: Suggest | None = None,
         trace: aiohttp.TraceConfig | None = None,
         needs_roles: bool = False,
         admits: Admits | None = None,
@@ -68,7 +68,7 @@ class DiscordApp:
         self._token = token
         self._api_url = None if api_url == BUILT_IN_BASE else api_url
         self._shards = shards
-        self.client = GatewayClient(receive, cursors, lookups, trace, shards)
+        self.client = GatewayClient(receive, cursors, suggest, trace, shards)
         self.client.event_handler.needs_roles = needs_roles
         self.client.event_handler.admits = admits
         self.client.on_uninstall = on_uninstall

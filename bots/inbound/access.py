@@ -9,18 +9,15 @@ import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from bots.inbound.actions import (
+from bots.inbound.actions import CommandCalled, Outcome, UserAction
+from core.domain.actions import (
     MEMBER,
     ActorContext,
     AskAnswered,
-    CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
-    Outcome,
     StopRequested,
-    UserAction,
-    acting_person,
 )
 from core.domain.pairing import PairingRequest, Pairings
 from core.domain.threads import Address
@@ -110,7 +107,7 @@ class AccessPolicy:
 
 def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
     """Returns a sentence that explains why the action is refused, or None if it is allowed."""
-    address, person = action.address, acting_person(action)
+    address, person = action.address, action.person
     if isinstance(action, MessageDeleted | StopRequested) and not person.person_id:
         # the platform does not report who deleted a message or closed a thread, so accept it in an allowed channel
         anyone = AccessPolicy(workspaces=policy.workspaces, channels=policy.channels, users=(ANYONE,))
@@ -149,7 +146,7 @@ class AccessCheck:
         sentence = refusal_sentence(action, self.policy) or NOT_ALLOWED
         if not _expects_answer(action):
             return Outcome(is_ignored=True)
-        address, person_id = action.address, acting_person(action).person_id
+        address, person_id = action.address, action.person.person_id
         place = f"{address.platform} {address.workspace_id} {address.channel_id}"
         log.info("%s may not talk to the agent in %s: %s", person_id, place, sentence)
         if (code := await self._new_code(action)) is not None:
@@ -164,9 +161,7 @@ class AccessCheck:
         if not action.actor.is_direct:
             return False
         address = action.address
-        return await self.pairings.is_paired(
-            address.platform, pairing_workspace(address), acting_person(action).person_id
-        )
+        return await self.pairings.is_paired(address.platform, pairing_workspace(address), action.person.person_id)
 
     async def _new_code(self, action: UserAction) -> str | None:
         """Returns a new pairing code.
@@ -181,7 +176,7 @@ class AccessCheck:
         request = PairingRequest(
             platform=address.platform,
             workspace_id=pairing_workspace(address),
-            person=acting_person(action),
+            person=action.person,
             code_hash=hash_code(code),
             asked_at=now,
             expires_at=now + timedelta(minutes=CODE_MINUTES),
@@ -210,7 +205,7 @@ def _refusal_key(action: UserAction) -> str:
     """Returns the dedupe key that limits refusals to one per day, user and channel."""
     address, today = action.address, datetime.now(UTC).date()
     place = f"{address.platform}:{address.workspace_id}:{address.channel_id}"
-    return f"refused:{place}:{acting_person(action).person_id}:{today}"
+    return f"refused:{place}:{action.person.person_id}:{today}"
 
 
 def _expects_answer(action: UserAction) -> bool:
@@ -220,5 +215,5 @@ def _expects_answer(action: UserAction) -> bool:
     if isinstance(action, IncomingMessage | CommandCalled):
         return action.is_addressed
     if isinstance(action, AskAnswered):
-        return not action.message_ref
+        return not action.ask_ref
     return not isinstance(action, MessageEdited | MessageDeleted | StopRequested)

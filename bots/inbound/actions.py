@@ -1,18 +1,23 @@
-"""User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them.
-
-The `sent_at` of an action is by the platform's clock, so that actions compare with messages and with each other. It is
-None if the platform does not say it; such an action comes live or not at all.
-"""
+"""User actions in chat, parsed from platform payloads, and pure functions that decide how to handle them."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, assert_never
 
-from bots.inbound.commands.grammar import CommandName, read_word
+from bots.inbound.commands.grammar import STOP_COMMAND, CommandName, parse_command, read_word
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
+from core.domain.actions import (
+    Action,
+    AskAnswered,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    StopRequested,
+    StoredAction,
+)
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ONCE, DENY, is_for_admins, parse_choice
 from core.domain.threads import (
     Accept,
@@ -22,7 +27,6 @@ from core.domain.threads import (
     FollowMode,
     Hold,
     Ignore,
-    IncomingFile,
     Overhear,
     Person,
     Run,
@@ -33,7 +37,6 @@ from core.domain.threads import (
 MISSED_SECONDS_MAX = 3 * 86_400
 """Messages that were sent longer ago, while no bot ran, are skipped: no one waits for an answer any more."""
 LATE_SECONDS = 3_600
-CLOCK_DIFFERENCE_SECONDS = 2.0
 DISCORD_EPOCH_SECONDS = 1_420_070_400.0
 READING_SECONDS = 1.5
 """A yes that is sent sooner than this after a card was meant for something else: nobody can have read the card yet."""
@@ -45,177 +48,39 @@ SHORT_HELP = (
 ANOTHER_AGENT_RUNNING = "Another agent is at work here: ask for this one when that is done, or stop it first."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActorContext:
-    """Facts about the acting user that the platform reports with an action.
-
-    `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups,
-    or None if it did not list them. `home_id` is the user's own workspace if it differs from the action's.
-    `organisation_id` is the organisation of the latter, if any. `expects_answer` is true for clicks and slash commands,
-    which the platform shows as failed if they get no response. `app_ids` are the ids of the app that wrote the message.
-    """
-
-    is_known: bool = True
-    is_direct: bool = False
-    is_guest: bool = False
-    home_id: str = ""
-    organisation_id: str = ""
-    groups: frozenset[str] | None = frozenset()
-    expects_answer: bool = False
-    app_ids: frozenset[str] = frozenset()
-
-
-MEMBER = ActorContext()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingMessage:
-    """A user wrote a message.
-
-    `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
-    message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
-    slash command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own
-    threads. `is_to_others` is true if it begins with a mention of another person or replies to another person's
-    message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written,
-    if it is an edit. With `is_about_message`, `message_ref` is somebody's message that the request is about.
-    `is_missed` is true if it was read from the history. `prepare` is awaited after a new run is stored and before a
-    worker begins it.
-    """
-
-    address: Address
-    dedupe_key: str
-    message_ref: str
-    author: Person
-    text: str
-    sent_at: datetime
-    is_addressed: bool
-    is_about_message: bool = False
-    is_by_name: bool = False
-    is_to_others: bool = False
-    reply_ref: str = ""
-    files: tuple[IncomingFile, ...] = ()
-    agent_id: str | None = None
-    edited_at: datetime | None = None
-    is_missed: bool = False
-    actor: ActorContext = MEMBER
-    prepare: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageEdited:
-    """A user edited a message at `sent_at`. `dedupe_key` identifies this edit of it."""
-
-    address: Address
-    dedupe_key: str
-    message_ref: str
-    author: Person
-    text: str
-    is_addressed: bool = True
-    sent_at: datetime
-    actor: ActorContext = MEMBER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageDeleted:
-    address: Address
-    dedupe_key: str
-    message_ref: str
-    author: Person
-    sent_at: datetime
-    actor: ActorContext = MEMBER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskAnswered:
-    """A user answered a question by a click, a form or a reaction. `value` is the typed text.
-
-    A click names the option by its index (labels may be shortened), and a reaction the question by `message_ref`.
-    """
-
-    address: Address
-    dedupe_key: str
-    ask_id: str = ""
-    message_ref: str = ""
-    value: str = ""
-    option: int | None = None
-    person: Person
-    sent_at: datetime
-    actor: ActorContext = MEMBER
-
-
 RunButton = Literal["stop", "retry", "continue", "details"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunButtonPressed:
+class RunButtonPressed(Action):
     """A user pressed a button of a status message."""
 
-    address: Address
-    dedupe_key: str
+    sent_at: datetime | None = None
     run_id: str
     action: RunButton
-    person: Person
-    sent_at: datetime | None = None
-    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested:
-    """A user reacted to a request with a cross, used the platform's own stop button, or wrote that the agent stop.
+class CommandCalled(Action):
+    """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `message` is what was written,
+    or None."""
 
-    Words stop no run that was requested after them. `message_ref` is the message with the reaction. Otherwise it is
-    empty. `is_addressed` is false for words in a thread that may be meant for other people.
-    """
-
-    address: Address
-    dedupe_key: str
-    message_ref: str
-    person: Person
     sent_at: datetime | None = None
-    is_addressed: bool = True
-    actor: ActorContext = MEMBER
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandCalled:
-    """A user called a slash command, or wrote a command. Only `knowledge` accepts files. `is_addressed` is false for
-    words in a thread that may be meant for other people. `message` is what was written, or None."""
-
-    address: Address
-    dedupe_key: str
     name: CommandName
     argument: str
-    person: Person
-    sent_at: datetime | None = None
-    files: tuple[IncomingFile, ...] = ()
-    is_addressed: bool = True
     message: IncomingMessage | None = None
-    actor: ActorContext = MEMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackGiven:
-    """A user says whether the answer of a run was good, or, later, why it was not."""
+class FeedbackGiven(Action):
+    """A user says whether the answer of a run was good, or, later, in `text`, why it was not."""
 
-    address: Address
-    dedupe_key: str
+    sent_at: datetime | None = None
     run_id: str
     is_good: bool
-    person: Person
-    reason: str = ""
-    actor: ActorContext = MEMBER
 
 
-UserAction = (
-    IncomingMessage
-    | MessageEdited
-    | MessageDeleted
-    | AskAnswered
-    | RunButtonPressed
-    | StopRequested
-    | CommandCalled
-    | FeedbackGiven
-)
+UserAction = StoredAction | RunButtonPressed | CommandCalled | FeedbackGiven
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,12 +98,6 @@ NOT_STORED = "This could not be stored just now. Please try again in a minute."
 UNKNOWN_CONTROL = "That does not work any more. Please write to me what you need."
 """Shown to a user of a control, form or command that this version of the program does not know."""
 NOT_INSTALLED = "I am not installed in this workspace any more. Ask an admin to add me again."
-
-
-def time_of_arrival() -> datetime:
-    """Returns a time for an action whose platform does not say when it was sent. It is a bit before now, because clocks
-    differ, and no message that was sent after the action may count as older."""
-    return datetime.now(UTC) - timedelta(seconds=CLOCK_DIFFERENCE_SECONDS)
 
 
 def time_of_message(address: Address, message_ref: str) -> datetime | None:
@@ -270,24 +129,88 @@ def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
     return sent_at >= shown_at + reading
 
 
-def acting_person(action: UserAction) -> Person:
-    if isinstance(action, IncomingMessage | MessageEdited | MessageDeleted):
-        return action.author
-    return action.person
-
-
-def is_late(message: IncomingMessage, now: datetime) -> bool:
-    """Whether the message was missed, and for so long that people may have done without the agent.
+def is_late(action: Action, now: datetime) -> bool:
+    """Whether it is a message that was missed, and for so long that people may have done without the agent.
 
     One that comes live is never late, whatever the clocks of this machine and of the platform say.
     """
-    return message.is_missed and (now - message.sent_at).total_seconds() > LATE_SECONDS
+    is_missed = isinstance(action, IncomingMessage) and action.is_missed
+    return is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
+
+
+def stop_by(action: Action) -> StopRequested:
+    """Returns the wish to stop that the words of an action express."""
+    return StopRequested(
+        address=action.address,
+        dedupe_key=action.dedupe_key,
+        person=action.person,
+        sent_at=action.sent_at,
+        is_addressed=action.is_addressed,
+        actor=action.actor,
+    )
+
+
+def parse_words(
+    message: IncomingMessage, words: str, *, has_files: bool
+) -> IncomingMessage | CommandCalled | StopRequested:
+    """Returns the command or the wish to stop if the message's `words` are nothing else, or else the message.
+
+    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
+    but StopRequested posts nothing if no run is active.
+    """
+    command = parse_command(words, has_files=has_files)
+    is_for_others = message.is_to_others and not message.is_addressed
+    if command is None or message.actor.app_ids or is_for_others:
+        return message
+    name, argument = command
+    if not (message.is_addressed or name == "follow"):
+        return stop_by(message) if command == STOP_COMMAND else message
+    return CommandCalled(
+        address=message.address,
+        dedupe_key=message.dedupe_key,
+        person=message.person,
+        sent_at=message.sent_at,
+        files=message.files,
+        is_addressed=message.is_addressed,
+        actor=message.actor,
+        name=name,
+        argument=argument,
+        message=message,
+    )
 
 
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
     """Splits a leading `agent:<name>` from a message. Returns the name, or None, and the remaining text."""
     named = _AGENT_PREFIX.match(text)
     return (named[1].lower(), text[named.end() :]) if named else (None, text)
+
+
+def decide(
+    action: StoredAction,
+    snapshot: ThreadSnapshot | None,
+    agents: Mapping[str, AgentDefinition] | None = None,
+    *,
+    follow_mode: FollowMode = "default",
+    is_admin: bool = False,
+    is_late: bool = False,
+    may_hold: bool = False,
+) -> Decision:
+    """Returns how to handle an action. The options are those of `decide_message`."""
+    match action:
+        case IncomingMessage():
+            return decide_message(
+                action, snapshot, agents, follow_mode=follow_mode, is_admin=is_admin, is_late=is_late, may_hold=may_hold
+            )
+        case MessageEdited():
+            return decide_edit(action, snapshot)
+        case MessageDeleted():
+            return decide_delete(action, snapshot)
+        case AskAnswered():
+            return decide_answer(action, snapshot, is_admin=is_admin)
+        case StopRequested():
+            return decide_stop(action, snapshot)
+        case _:
+            assert_never(action)
 
 
 def decide_message(
@@ -383,7 +306,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     is_elsewhere = message.reply_ref not in ("", ask.message_ref)
     if ask.kind == "approval":
         return None if is_elsewhere else _decide_approval(message, ask, snapshot)
-    is_asked = _is_asked(message.author, snapshot)
+    is_asked = _is_asked(message.person, snapshot)
     has_turn = is_asked and not _are_talking(snapshot, ask)
     is_answer = has_turn or (message.is_addressed and (is_asked or not is_elsewhere))
     if not is_answer or message.text.rstrip().endswith(("?", "？")):
@@ -431,7 +354,7 @@ def _decide_request(message: IncomingMessage, snapshot: ThreadSnapshot, follow_m
         return Overhear(reason=f"follow mode {follow_mode}")
     if message.agent_id is not None:
         return Accept(is_steering=True)
-    if snapshot.talk.is_alone(message.author):
+    if snapshot.talk.is_alone(message.person):
         return Accept(is_steering=True, attention="clear")
     if follow_mode == "follow":
         return Accept(is_steering=True, attention="unsure")
@@ -444,16 +367,7 @@ def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decisio
         return Ignore(reason="nothing under way to amend")
     if read_word(edit.text) != "stop":
         return Accept()
-    stop = StopRequested(
-        address=edit.address,
-        dedupe_key=edit.dedupe_key,
-        message_ref="",
-        person=edit.author,
-        sent_at=edit.sent_at,
-        is_addressed=edit.is_addressed,
-        actor=edit.actor,
-    )
-    decision = decide_stop(stop, snapshot)
+    decision = decide_stop(stop_by(edit), snapshot)
     return decision if isinstance(decision, StopRun) else Accept()
 
 
@@ -465,7 +379,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
     """
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
-    requester, author = snapshot.active_run.requester, deletion.author.person_id
+    requester, author = snapshot.active_run.requester, deletion.person.person_id
     is_foreign = author and requester and not requester.is_app and requester.person_id != author
     if not is_foreign and snapshot.active_run.request_ref == deletion.message_ref:
         return StopRun(until=deletion.sent_at)
@@ -507,8 +421,8 @@ def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_ad
     if answer.actor.app_ids:
         return Ignore(reason="an app answers nothing")
     ask = snapshot.open_ask if snapshot else None
-    if answer.message_ref:
-        if ask is None or ask.kind != "approval" or ask.message_ref != answer.message_ref:
+    if answer.ask_ref:
+        if ask is None or ask.kind != "approval" or ask.message_ref != answer.ask_ref:
             return Ignore(reason="not an open question")
     elif ask is None or ask.ask_id != answer.ask_id:
         return Ignore(reason="not open", notice="This question is no longer open.")

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import ActorContext
 from bots.inbound.commands.budget import format_limits
 from bots.inbound.commands.dispatch import CommandDeps
+from core.domain.actions import ActorContext
 from core.domain.threads import Address, FollowMode, Person, Run, Thread
 
 RUNS_MAX = 10

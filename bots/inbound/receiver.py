@@ -6,48 +6,26 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from bots.inbound.access import DISCORD_DIRECT_MESSAGES, AccessCheck, AccessPolicy
 from bots.inbound.actions import (
-    AskAnswered,
     CommandCalled,
     FeedbackGiven,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
     Outcome,
     RunButtonPressed,
-    StopRequested,
     UserAction,
-    acting_person,
-    decide_answer,
-    decide_delete,
-    decide_edit,
-    decide_message,
-    decide_stop,
+    decide,
     is_late,
-    time_of_arrival,
+    stop_by,
 )
 from bots.inbound.commands.admin import audit_entry_for
 from bots.inbound.commands.dispatch import CommandDeps, Suggestion, answer_command, suggest_values
-from core.agents.definition import AgentDefinition
+from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested, StoredAction
 from core.domain.pairing import Pairings
-from core.domain.threads import (
-    FollowMode,
-    Hold,
-    Ignore,
-    InboxItem,
-    InputKind,
-    Overhear,
-    Person,
-    Receipt,
-    Run,
-    StopRun,
-    Thread,
-)
+from core.domain.threads import FollowMode, Hold, Ignore, Overhear, Person, Receipt, Run, StopRun, Thread
 from core.ports import RunQueue, StopSignals
-from core.stores import Decide, Feedback, FeedbackStore, Inbox, StopRequests
+from core.stores import Feedback, FeedbackStore, Inbox, StopRequests
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +84,7 @@ class ActionReceiver:
         """
         if (refusal := await self._find_refusal(action)) is not None:
             if isinstance(action, IncomingMessage):
-                await self.commands.conversations.note_author(action.address, action.author)
+                await self.commands.conversations.note_author(action.address, action.person)
             return refusal
         outcome = await self.receive_trusted(action)
         # a notice could be the other app's next cue
@@ -136,15 +114,7 @@ class ActionReceiver:
             case FeedbackGiven():
                 return await self._record_feedback(action)
             case CommandCalled(name="stop"):
-                stop = StopRequested(
-                    address=action.address,
-                    dedupe_key=action.dedupe_key,
-                    message_ref="",
-                    person=action.person,
-                    sent_at=action.sent_at,
-                    actor=action.actor,
-                )
-                return _stop_outcome(await self._accept(stop))
+                return _stop_outcome(await self._accept(stop_by(action)))
             case CommandCalled():
                 if (message := await self._answer_meant(action)) is not None:
                     return await self._accept(message)
@@ -202,18 +172,25 @@ class ActionReceiver:
             await asyncio.sleep(POLL_SECONDS)
         return False
 
-    async def _accept(self, action: "Storable") -> Outcome:
+    async def _accept(self, action: StoredAction) -> Outcome:
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
         mode = modes.get(action.address.channel_id) or modes.get("", "default")
-        rule = partial(arrival_of, action, agents, follow_mode=mode, is_admin=self._is_admin(action))
-        receipt = await self.inbox.accept(*rule(may_hold=True))
+        rule = partial(
+            decide,
+            action,
+            agents=agents,
+            follow_mode=mode,
+            is_admin=self._is_admin(action),
+            is_late=is_late(action, datetime.now(UTC)),
+        )
+        receipt = await self.inbox.accept(action, partial(rule, may_hold=True))
         for holds_left in reversed(range(HOLDS_MAX)):
             if not isinstance(receipt.decision, Hold):
                 break
             await asyncio.sleep(HOLD_SECONDS)
-            receipt = await self.inbox.accept(*rule(may_hold=holds_left > 0))
+            receipt = await self.inbox.accept(action, partial(rule, may_hold=holds_left > 0))
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
             return await self._accept(replace(action, text=text, edited_at=edited_at))
@@ -227,12 +204,12 @@ class ActionReceiver:
             return Outcome(notice=receipt.decision.notice if is_shown else "", is_ignored=True)
         return Outcome(run_id=receipt.run_id)
 
-    def _is_admin(self, action: "Storable") -> bool:
+    def _is_admin(self, action: StoredAction) -> bool:
         """Whether an admin acts. Over the HTTP API that is everyone, because they present the API token."""
-        address, person = action.address, acting_person(action)
+        address, person = action.address, action.person
         return address.platform == "api" or self.policy.is_admin(address.workspace_id, person.person_id, action.actor)
 
-    async def _is_notice_due(self, action: "Storable", notice: str) -> bool:
+    async def _is_notice_due(self, action: StoredAction, notice: str) -> bool:
         """Whether to show the notice about an ignored action. One about a message in chat is shown only once, even if
         the message is redelivered."""
         is_in_chat = action.address.platform != "api"
@@ -240,7 +217,7 @@ class ActionReceiver:
             return True
         return await self.inbox.claim(f"{action.dedupe_key}:told")
 
-    async def _wake(self, receipt: Receipt, action: "Storable") -> None:
+    async def _wake(self, receipt: Receipt, action: StoredAction) -> None:
         """Wakes the worker and the delivery. If the process dies before this call, periodic jobs find the run."""
         if receipt.is_duplicate or receipt.run_id is None:
             return
@@ -293,7 +270,7 @@ class ActionReceiver:
                 thread_id=found[1].thread_id,
                 person=given.person,
                 is_good=given.is_good,
-                reason=given.reason,
+                reason=given.text,
                 given_at=datetime.now(UTC),
             )
         )
@@ -337,77 +314,13 @@ async def stop_runs(receiver: ActionReceiver, run_ids: Sequence[str]) -> int:
     return sum(not one.is_ignored for one in outcomes)
 
 
-Storable = IncomingMessage | MessageEdited | MessageDeleted | AskAnswered | StopRequested
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Admits = Callable[[UserAction], Awaitable[bool]]
 """Returns whether the user of an action has access."""
 
 
-class Lookups(Protocol):
-    """What a platform reads while a person fills something in, which stores nothing. ActionReceiver implements it."""
-
-    async def suggest(self, called: CommandCalled) -> Sequence[Suggestion]: ...
-
-
-def arrival_of(
-    action: Storable,
-    agents: Mapping[str, AgentDefinition] | None = None,
-    *,
-    follow_mode: FollowMode = "default",
-    is_admin: bool = False,
-    may_hold: bool = False,
-) -> tuple[InboxItem, Decide]:
-    """Returns the inbox item to store for an action, and the rule that decides how the action is handled.
-
-    `agents` are the agents that a message can request by name. `is_admin`: whether an admin acts. `may_hold`: whether
-    the caller asks again if the rule says so.
-    """
-    match action:
-        case IncomingMessage():
-            arrival = _arrival(action, "message", action.author, text=action.text)
-            message = replace(
-                arrival,
-                files=action.files,
-                agent_id=action.agent_id,
-                edited_at=action.edited_at,
-                is_about_message=action.is_about_message,
-            )
-            decide = partial(
-                decide_message,
-                action,
-                agents=agents,
-                follow_mode=follow_mode,
-                is_admin=is_admin,
-                is_late=is_late(action, datetime.now(UTC)),
-                may_hold=may_hold,
-            )
-            return message, decide
-        case MessageEdited():
-            edit = _arrival(action, "edit", action.author, text=action.text)
-            return replace(edit, is_addressed=action.is_addressed), partial(decide_edit, action)
-        case MessageDeleted():
-            return _arrival(action, "delete", action.author), partial(decide_delete, action)
-        case AskAnswered():
-            answer = _arrival(action, "answer", action.person, text=action.value)
-            return answer, partial(decide_answer, action, is_admin=is_admin)
-        case StopRequested():
-            wish = _arrival(action, "answer", action.person, text="Stop")
-            return wish, partial(decide_stop, action)
-        case _:
-            assert_never(action)
-
-
-def _arrival(action: Storable, kind: InputKind, author: Person, *, text: str = "") -> InboxItem:
-    message_ref = "" if isinstance(action, AskAnswered) else action.message_ref
-    return InboxItem(
-        dedupe_key=action.dedupe_key,
-        address=action.address,
-        kind=kind,
-        author=author,
-        text=text,
-        message_ref=message_ref,
-        sent_at=action.sent_at or time_of_arrival(),
-    )
+Suggest = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
+"""Returns values for the option that a person is filling in."""
 
 
 def _stop_outcome(outcome: Outcome) -> Outcome:

@@ -13,7 +13,7 @@ from bots.inbound.receiver import Admits, Receive
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.backfill import Backfill
 from bots.slack.events.bolt import build_bolt_app
-from bots.slack.events.cursors import ChannelCursors, InboxStore
+from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.transports import HttpTransport, SocketModeTransport
 from bots.slack.install.flow import InstallFlow
@@ -27,6 +27,7 @@ from bots.slack.workspaces import (
     Workspaces,
 )
 from core.domain.errors import ConfigurationError
+from core.stores import Inbox
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class SlackApp:
         on_uninstall: OnWorkspaceUninstall | None = None,
         install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
-        inbox: InboxStore | None = None,
+        inbox: Inbox | None = None,
         greetings: Greetings | None = None,
     ) -> None:
         if receive and not (app_token or signing_secret):

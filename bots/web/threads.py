@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound.actions import IncomingMessage
 from bots.web import request_parsing
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.context.untrusted_text import clean_line
+from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, Person, ThreadSnapshot
@@ -101,7 +101,7 @@ async def add_message(request: web.Request) -> web.Response:
         address=thread.address,
         dedupe_key=message_ref,
         message_ref=message_ref,
-        author=Person(person_id=API_PERSON, name=clean_line(draft.author, 100) or DEFAULT_AUTHOR),
+        person=Person(person_id=API_PERSON, name=clean_line(draft.author, 100) or DEFAULT_AUTHOR),
         text=draft.text,
         sent_at=datetime.now(UTC),
         is_addressed=True,

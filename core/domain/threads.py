@@ -114,31 +114,6 @@ class ChatPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InboxItem:
-    """An incoming message, edit, deletion or answer that must be processed exactly once.
-
-    `dedupe_key` identifies the event itself, so a redelivered event carries the same key. `message_ref` is the
-    platform's id of the message. `agent_id` is set if the person asked for an agent by name. `edited_at` is when a
-    message got this text, if it is an edited one. For edits, `is_addressed` is whether the new text addresses the
-    agent. With `is_about_message`, `message_ref` is somebody's message that a request is about. `sent_at` is by the
-    platform's clock.
-    """
-
-    dedupe_key: str
-    address: Address
-    kind: InputKind
-    author: Person
-    text: str = ""
-    files: tuple[IncomingFile, ...] = ()
-    message_ref: str = ""
-    sent_at: datetime
-    agent_id: str | None = None
-    edited_at: datetime | None = None
-    is_addressed: bool = True
-    is_about_message: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInput:
     """An input that the thread has accepted and that no run has consumed yet. `position` orders those of a thread."""
 
@@ -258,7 +233,7 @@ class ThreadParticipants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSnapshot:
-    """The state of a thread that a decision about an inbox item is based on. It is read in the transaction that
+    """The state of a thread that a decision about an action is based on. It is read in the transaction that
     applies the decision. Only such a decision gets `talk` and `follow_mode`, which is None if nobody has chosen one."""
 
     thread: Thread
@@ -322,7 +297,7 @@ Decision = Accept | StopRun | Overhear | Ignore | Hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The result of accepting an inbox item. If `is_duplicate` is true, the key was claimed before and nothing was
+    """The result of accepting an action. If `is_duplicate` is true, the key was claimed before and nothing was
     changed.
 
     `run_id` is the new run, or the active run that consumes the input or is asked to stop. `newer_version` is

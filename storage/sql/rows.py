@@ -6,9 +6,10 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
+from core.domain.actions import StoredAction
 from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
-from core.domain.threads import Address, Ask, InboxItem, IncomingFile, Person, Run, Thread, ThreadInput, ToolCallRecord
+from core.domain.threads import Address, Ask, IncomingFile, Person, Run, Thread, ThreadInput, ToolCallRecord
 from core.stores import Delivery, UsageEntry
 from storage.sql.columns import dump_json
 
@@ -81,14 +82,21 @@ def input_from_row(row: Row) -> ThreadInput:
     return from_row(ThreadInput, row, author=author, files=_FILES.validate_python(row["files"]))
 
 
-def arrival_to_row(arrival: InboxItem) -> RowValues:
-    """Returns the columns of an input that come from its arrival."""
+def input_to_row(action: StoredAction) -> RowValues:
+    """Returns the columns of an input that come from the action."""
+    zone = action.person.time_zone or None
+    return {**words_to_row(action), "kind": action.kind, "dedupe_key": action.dedupe_key, "author_time_zone": zone}
+
+
+def words_to_row(action: StoredAction) -> RowValues:
+    """Returns the columns that tell what was written, by whom and when."""
     return {
-        **to_row(arrival, "address", "author", "files", "agent_id"),
-        "author_id": arrival.author.person_id,
-        "author_name": arrival.author.name,
-        "author_time_zone": arrival.author.time_zone or None,
-        "files": [asdict(file) for file in arrival.files],
+        "message_ref": action.message_ref,
+        "author_id": action.person.person_id,
+        "author_name": action.person.name,
+        "text": action.text,
+        "files": [asdict(file) for file in action.files],
+        "sent_at": action.acted_at,
     }
 
 

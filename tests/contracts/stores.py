@@ -6,21 +6,11 @@ from datetime import UTC, datetime
 
 from sqlalchemy import text
 
+from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StoredAction
 from core.domain.events import AgentEvent, Cursor, MessageAdded, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.threads import (
-    Accept,
-    Address,
-    Decision,
-    InboxItem,
-    InputKind,
-    Lease,
-    Person,
-    Receipt,
-    Reply,
-    ThreadSnapshot,
-)
+from core.domain.threads import Accept, Address, Decision, InputKind, Lease, Person, Receipt, Reply, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import Decide, DeliveryDraft, JournalEntry, RunResult
 from storage.sql.database import Database
@@ -145,9 +135,18 @@ def deciding(decision: Decision) -> Callable[[ThreadSnapshot | None], Decision]:
     return lambda snapshot: decision
 
 
-def message(words: str, *, key: str, kind: InputKind = "message") -> InboxItem:
-    return InboxItem(
-        dedupe_key=key, address=ADDRESS, kind=kind, author=ALICE, text=words, message_ref=key, sent_at=datetime.now(UTC)
+KINDS = {"message": IncomingMessage, "edit": MessageEdited, "delete": MessageDeleted, "answer": AskAnswered}
+
+
+def message(words: str, *, key: str, kind: InputKind = "message") -> StoredAction:
+    return KINDS[kind](
+        dedupe_key=key,
+        address=ADDRESS,
+        person=ALICE,
+        text=words,
+        message_ref=key,
+        sent_at=datetime.now(UTC),
+        is_addressed=True,
     )
 
 

@@ -47,7 +47,7 @@ async def test_an_approval_withdraws_an_open_question(stores: Stores) -> None:
 
 async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> None:
     lease, ask_id = await _waiting(stores)
-    click = replace(message(APPROVE_ALWAYS, key="k1", kind="answer"), author=BOB)
+    click = replace(message(APPROVE_ALWAYS, key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
     assert (receipt.run_id, receipt.is_new_run) == (lease.run_id, True)
     again = await stores.claims.claim(lease.run_id, "w2")
@@ -155,7 +155,7 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
 @pytest.mark.parametrize("words", ['no, the "wrong" list', DENY])
 async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(stores: Stores, words: str) -> None:
     _, ask_id = await _waiting(stores)
-    click = replace(message(words, key="k1", kind="answer"), author=BOB)
+    click = replace(message(words, key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
     lease = await stores.claims.claim(str(receipt.run_id), "w2")
     assert lease is not None

@@ -21,7 +21,7 @@ async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
 
 async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> None:
     lease, ask_id = await stores.asked()
-    click = replace(message("b", key="k1", kind="answer"), author=BOB)
+    click = replace(message("b", key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
 
     assert receipt.is_new_run

@@ -37,8 +37,8 @@ async def test_a_repeated_an_ignored_and_a_steering_message_are_not_recorded(sto
 
 async def test_an_answer_to_a_question_and_a_stop_are_recorded(stores: Stores) -> None:
     await stores.asked()
-    await stores.inbox.accept(replace(message("b", key="k1", kind="answer"), author=BOB), deciding(Accept()))
-    await stores.say("", key="k2", decide=deciding(StopRun()), author=BOB)
+    await stores.inbox.accept(replace(message("b", key="k1", kind="answer"), person=BOB), deciding(Accept()))
+    await stores.say("", key="k2", decide=deciding(StopRun()), person=BOB)
     assert [act[:2] for act in await acts(stores)] == [
         ("run_requested", "alice"),
         ("question_answered", "bob"),
@@ -54,7 +54,7 @@ async def test_approvals_are_recorded_with_the_tools(stores: Stores) -> None:
         ("k3", (PIN, POST), DENY),
     ):
         await stores.journal.suspend(lease, JournalEntry(), Approval(turn_id="t1", calls=calls))
-        await stores.say(said, key=key, author=BOB)
+        await stores.say(said, key=key, person=BOB)
         again = await stores.claims.claim(lease.run_id, "w1")
         assert again is not None
         lease = again

@@ -302,7 +302,7 @@ async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(sto
 
 async def _queued(stores: Stores, channel: str, person: Person, workspace: str = "T1") -> str:
     address = replace(ADDRESS, workspace_id=workspace, channel_id=channel, thread_key=new_id())
-    receipt = await stores.say("hello", address=address, author=person)
+    receipt = await stores.say("hello", address=address, person=person)
     return receipt.run_id or ""
 
 

@@ -150,7 +150,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
             usage=(UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=5)),),
         ),
     )
-    heard = replace(message("lunch?", key="h1"), message_ref="h1", author=BOB)
+    heard = replace(message("lunch?", key="h1"), message_ref="h1", person=BOB)
     await stores.inbox.accept(heard, deciding(Overhear(reason="to others")))
     other = replace(ADDRESS, workspace_id="T2")
     elsewhere = replace(message("hello", key="e1"), address=other)
@@ -183,7 +183,7 @@ async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(st
     runs = [(await stores.say("one")).run_id]
     elsewhere = replace(ADDRESS, thread_key="200.1")
     runs.append((await stores.say("two", address=elsewhere)).run_id)
-    await stores.say("three", address=replace(ADDRESS, thread_key="300.1"), author=BOB)
+    await stores.say("three", address=replace(ADDRESS, thread_key="300.1"), person=BOB)
     await stores.say("four", address=replace(ADDRESS, workspace_id="T2"))
     found = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=10)
     assert [run.run_id for run, _ in found] == runs[::-1]

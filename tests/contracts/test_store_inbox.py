@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from core.domain.actions import StoredAction
 from core.domain.threads import (
     APP_PREFIX,
     APP_REQUESTS_SECONDS,
@@ -13,7 +14,6 @@ from core.domain.threads import (
     ChatMessage,
     Decision,
     Ignore,
-    InboxItem,
     IncomingFile,
     JoinedThread,
     Overhear,
@@ -100,7 +100,7 @@ async def test_what_is_ignored_claims_no_key(stores: Stores) -> None:
 
 async def test_a_message_during_a_run_joins_it(stores: Stores) -> None:
     lease = await stores.started("first")
-    receipt = await stores.say("second", author=BOB)
+    receipt = await stores.say("second", person=BOB)
 
     assert receipt.run_id == lease.run_id
     assert not receipt.is_new_run
@@ -118,7 +118,7 @@ async def test_inputs_keep_the_order_they_came_in(stores: Stores) -> None:
 async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
     sent_at = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
     files = (IncomingFile(file_ref="F1", name="дані 📊.csv", mime_type="text/csv", size_bytes=0),)
-    receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, author=BOB)
+    receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, person=BOB)
     lease = await stores.claims.claim(receipt.run_id or "", "w1")
     assert lease is not None
 
@@ -259,8 +259,8 @@ async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> N
     assert await stores.inbox.cursors("discord") == {"C1": "300"}
 
 
-def _of(arrival: InboxItem, message_ref: str) -> InboxItem:
-    return replace(arrival, message_ref=message_ref)
+def _of(action: StoredAction, message_ref: str) -> StoredAction:
+    return replace(action, message_ref=message_ref)
 
 
 async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -> None:
@@ -317,7 +317,7 @@ async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: 
 
     later = datetime.now(UTC) + timedelta(minutes=1)
     for number, author in enumerate((BOB, ALICE)):
-        await stores.say("lunch?", message_ref=f"h{number}", author=author, sent_at=later, decide=decide)
+        await stores.say("lunch?", message_ref=f"h{number}", person=author, sent_at=later, decide=decide)
         await stores.conversations.note_earlier_authors(lease.thread_id, {"U9": "dana"})
 
     assert [(one.is_known, one.heard_at) for one in seen] == [(False, None), (True, later)]
@@ -356,15 +356,15 @@ async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Store
     async def asked(key: str, **changes: object) -> bool:
         arrival = replace(
             message("hello", key=key),
-            **{"address": replace(ADDRESS, thread_key=key), "author": app, "sent_at": now, **changes},
+            **{"address": replace(ADDRESS, thread_key=key), "person": app, "sent_at": now, **changes},
         )
         receipt = await stores.inbox.accept(arrival, deciding(Accept()))
         return isinstance(receipt.decision, Accept) and not receipt.is_duplicate
 
     assert [await asked(key) for key in ("1.1", "1.2", "1.3")] == [True, True, False]
     # other apps, people and channels are counted by themselves, and the time passes
-    assert await asked("2.1", author=replace(app, person_id=f"{APP_PREFIX}A2"))
-    assert await asked("2.2", author=ALICE)
+    assert await asked("2.1", person=replace(app, person_id=f"{APP_PREFIX}A2"))
+    assert await asked("2.2", person=ALICE)
     assert await asked("2.3", address=replace(ADDRESS, channel_id="C2"))
     later = now + timedelta(seconds=APP_REQUESTS_SECONDS)
     assert await asked("1.3", sent_at=later)

@@ -220,7 +220,7 @@ async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> No
 async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(stores: Stores, ending: RunResult) -> None:
     lease = await stores.started("one")
     taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
-    await stores.say("two", key="m2", author=BOB)
+    await stores.say("two", key="m2", person=BOB)
 
     assert await stores.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
     snapshot = await stores.conversations.find(ADDRESS)

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.domain.threads import Address, Decision, Ignore, InputKind, Receipt, ThreadSnapshot
+from core.domain.actions import StopRequested
+from core.domain.threads import Address, Decision, Ignore, InputKind, Receipt, StopRun, ThreadSnapshot
 from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, Stores, accept, message
+from tests.contracts.stores import ADDRESS, ALICE, Stores, accept, deciding, message
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 OVER_HTTP = Address(platform="api", workspace_id="api", channel_id="api", thread_key="1")
@@ -35,8 +36,7 @@ async def change(
 ) -> Receipt:
     """An edit or a deletion, decided on as chats do: it needs something under way."""
     arrival = replace(
-        message(words, key=f"{kind} {ref} {sent_at}"),
-        kind=kind,
+        message(words, key=f"{kind} {ref} {sent_at}", kind=kind),
         message_ref=ref,
         sent_at=sent_at,
         is_addressed=is_addressed,
@@ -95,6 +95,13 @@ async def test_a_message_that_was_edited_before_it_came_is_taken_in_its_newest_v
     new = await stores.say("pay 10", key="m1", sent_at=NOON, edited_at=at(5))
     assert new.is_new_run
     assert await read(stores) == ["pay 10"]
+
+
+async def test_a_cross_on_a_message_that_was_just_edited_stops(stores: Stores) -> None:
+    run_id = (await stores.say("pay 1000", key="m1")).run_id
+    await change(stores, "edit", "m1", "pay 10", sent_at=datetime.now(UTC))
+    cross = StopRequested(address=ADDRESS, dedupe_key="x", message_ref="m1", person=ALICE)
+    assert (await stores.inbox.accept(cross, deciding(StopRun()))).run_id == run_id
 
 
 async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back(stores: Stores) -> None:

@@ -42,7 +42,7 @@ async def _started(stores: Stores, **changes: object) -> Lease:
 async def _spread(stores: Stores) -> Lease:
     """Alice has spent 1 here and 4 in another channel, Bob 2 here, another workspace 8; answers Alice's run here."""
     first = await _started(stores)
-    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
+    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), person=BOB)
     elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"))
     other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
     for lease, cost in ((first, 1), (of_bob, 2), (elsewhere, 4), (other_team, 8)):
@@ -221,8 +221,8 @@ async def test_a_run_that_is_refused_gives_back_what_its_dead_call_had_reserved(
 
 async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stores) -> None:
     first = await _started(stores)
-    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), author=BOB)
-    elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"), author=BOB)
+    of_bob = await _started(stores, address=replace(ADDRESS, thread_key="200.1"), person=BOB)
+    elsewhere = await _started(stores, address=replace(ADDRESS, channel_id="C2"), person=BOB)
     other_team = await _started(stores, address=replace(ADDRESS, workspace_id="T2"))
     everywhere = Budget(person=Limit(usd=1), channel=Limit(usd=1), workspace=Limit(usd=1), run=Limit(usd=1))
     for budget, admitted in (

@@ -5,18 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bots.delivery.content import AskPrompt, RunStatus
-from bots.inbound.actions import (
-    AskAnswered,
-    CommandCalled,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    RunButton,
-    RunButtonPressed,
-    StopRequested,
-    UserAction,
-)
+from bots.inbound.actions import CommandCalled, RunButton, RunButtonPressed, UserAction
 from bots.inbound.commands.grammar import CommandName
+from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Address, Person
 from tests.histories.chat import ChatMessage, SimulatedChat
 from tests.histories.servers import Chance
@@ -109,7 +100,7 @@ class Users:
                 address=message.address,
                 dedupe_key=f"slack:{message.ref}",
                 message_ref=message.ref,
-                author=author,
+                person=author,
                 text=message.words,
                 sent_at=message.posted_at,
                 is_addressed=is_addressed,
@@ -170,7 +161,7 @@ class Users:
                 address=sent.message.address,
                 dedupe_key=key,
                 message_ref=sent.message.ref,
-                author=sent.author,
+                person=sent.author,
                 text=sent.message.words,
                 is_addressed=sent.is_addressed,
                 sent_at=datetime.now(UTC),
@@ -189,7 +180,7 @@ class Users:
                 address=sent.message.address,
                 dedupe_key=f"delete:{sent.message.ref}",
                 message_ref=sent.message.ref,
-                author=sent.author,
+                person=sent.author,
                 sent_at=datetime.now(UTC),
             )
         )
@@ -278,7 +269,7 @@ class Users:
                 address=message.address,
                 dedupe_key=self._new_key("click"),
                 ask_id=content.ask.ask_id,
-                value="" if content.ask.kind == "question" else options[at],
+                text="" if content.ask.kind == "question" else options[at],
                 option=at if content.ask.kind == "question" else None,
                 person=USERS[1],
                 sent_at=datetime.now(UTC),

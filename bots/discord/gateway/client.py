@@ -11,7 +11,7 @@ from discord.gateway import KeepAliveHandler
 
 from bots.discord.address import ChannelLocation
 from bots.discord.gateway import backfill, malformed_payloads
-from bots.discord.gateway.cursors import ChannelCursors, CursorStore
+from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
 from bots.discord.interactions.controls import AskComponent, RunButton, handle_interaction
@@ -19,10 +19,11 @@ from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.receiver import Lookups, Receive
+from bots.inbound.receiver import Receive, Suggest
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.settings.discord import Shards
 from core.domain.errors import SurfaceError
+from core.stores import InboundCursors
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,8 @@ class GatewayClient(discord.AutoShardedClient):
     def __init__(
         self,
         receive: Receive,
-        cursors: CursorStore,
-        lookups: Lookups | None = None,
+        cursors: InboundCursors,
+        suggest: Suggest | None = None,
         trace: aiohttp.TraceConfig | None = None,
         shards: Shards | None = None,
     ) -> None:
@@ -85,7 +86,7 @@ class GatewayClient(discord.AutoShardedClient):
         self.event_handler = EventHandler(
             self, receive, self.rest, self.thread_opener, self.channel_cursors, self.kept_events
         )
-        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors, lookups)
+        self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors, suggest)
         self.tree = commands.build_command_tree(self, self.interactions)
         self.add_dynamic_items(AskComponent, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None

@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
 from weakref import WeakValueDictionary
 
 from bots.settings.discord import Shards
+from core.stores import InboundCursors
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -22,14 +22,6 @@ ReadGap = Callable[[int, int], Awaitable[None]]
 """Handles a channel's messages after a message id. Arguments: the channel id and the message id."""
 
 
-class CursorStore(Protocol):
-    """The methods of the inbox store that cursors use."""
-
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None: ...
-
-    async def cursors(self, platform: str) -> dict[str, str]: ...
-
-
 class ChannelCursors:
     """Handles the messages of each channel one at a time, and keeps a cursor per channel.
 
@@ -40,7 +32,7 @@ class ChannelCursors:
     """
 
     def __init__(
-        self, store: CursorStore, read_gap: ReadGap, *, retry_seconds: float = 2.0, shards: Shards | None = None
+        self, store: InboundCursors, read_gap: ReadGap, *, retry_seconds: float = 2.0, shards: Shards | None = None
     ) -> None:
         self._store = store
         self._read_gap = read_gap

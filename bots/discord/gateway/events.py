@@ -27,9 +27,10 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import ActorContext, IncomingMessage, Outcome, StopRequested, UserAction, time_of_arrival
+from bots.inbound.actions import Outcome, UserAction, stop_by
 from bots.inbound.receiver import Receive
 from bots.inbound.retry_buffer import RetryBuffer
+from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
@@ -225,7 +226,6 @@ class EventHandler:
         stop = StopRequested(
             address=location.address(0),
             dedupe_key=f"discord:closed:{location.channel_id}:{int(now.timestamp())}",
-            message_ref="",
             person=MODERATOR,
             actor=ActorContext(groups=None),
         )
@@ -362,11 +362,4 @@ def _unknown_standing(location: ChannelLocation) -> ActorContext:
 
 def stop_unopened(request: IncomingMessage) -> StopRequested:
     """Stops a run whose thread cannot be opened. Its delivery tells the requester why."""
-    return StopRequested(
-        address=request.address,
-        dedupe_key=f"{request.dedupe_key}:unopened",
-        message_ref="",
-        person=request.author,
-        sent_at=request.sent_at,
-        actor=request.actor,
-    )
+    return replace(stop_by(request), dedupe_key=f"{request.dedupe_key}:unopened")

@@ -13,18 +13,17 @@ import discord
 from bots.discord.address import ChannelLocation
 from bots.discord.limits import to_single_line
 from bots.discord.rest.files import build_file_ref
-from bots.inbound.actions import (
+from bots.inbound.actions import CommandCalled, parse_words, split_agent_prefix
+from bots.inbound.commands.grammar import BLANK, calls_by_name
+from core.domain.actions import (
     MEMBER,
     ActorContext,
     AskAnswered,
-    CommandCalled,
     IncomingMessage,
     MessageDeleted,
     MessageEdited,
     StopRequested,
-    split_agent_prefix,
 )
-from bots.inbound.commands.grammar import BLANK, STOP_COMMAND, calls_by_name, parse_command
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -105,7 +104,7 @@ def parse_message(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
         message_ref=str(message.id),
-        author=author,
+        person=author,
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
@@ -117,9 +116,7 @@ def parse_message(
         edited_at=message.edited_at,
         actor=ActorContext(app_ids=app_ids) if app_ids else parse_standing(message.author, location),
     )
-    if message.attachments or app_ids:
-        return incoming
-    return _parse_word(text, incoming) or incoming
+    return parse_words(incoming, text.removeprefix("/"), has_files=bool(message.attachments))
 
 
 def _own_name(message: discord.Message, bot_user_id: int) -> str:
@@ -197,41 +194,6 @@ def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bo
     return found["user"] != str(bot_user_id)
 
 
-def _parse_word(text: str, message: IncomingMessage) -> CommandCalled | StopRequested | None:
-    """Returns the command if the whole message is one.
-
-    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
-    but StopRequested posts nothing if no run is active.
-    """
-    if message.is_to_others and not message.is_addressed:
-        return None
-    command = parse_command(text.strip().removeprefix("/"))
-    if command and (message.is_addressed or command[0] == "follow"):
-        name, argument = command
-        return CommandCalled(
-            address=message.address,
-            dedupe_key=message.dedupe_key,
-            name=name,
-            argument=argument,
-            person=message.author,
-            sent_at=message.sent_at,
-            is_addressed=message.is_addressed,
-            message=message,
-            actor=message.actor,
-        )
-    if command == STOP_COMMAND:
-        return StopRequested(
-            address=message.address,
-            dedupe_key=message.dedupe_key,
-            message_ref="",
-            person=message.author,
-            sent_at=message.sent_at,
-            is_addressed=False,
-            actor=message.actor,
-        )
-    return None
-
-
 def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id: int) -> MessageEdited | None:
     """Parses an edit. Returns None for updates without an edit time, which Discord sends for link previews and pins."""
     if message.edited_at is None or not is_from_person(message):
@@ -246,7 +208,7 @@ def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id:
         address=location.address(message.id),
         dedupe_key=f"discord:edit:{message.id}:{int(message.edited_at.timestamp() * 1000)}",
         message_ref=str(message.id),
-        author=parse_person(message.author),
+        person=parse_person(message.author),
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         is_addressed=is_addressed,
         sent_at=message.edited_at,
@@ -264,7 +226,7 @@ def parse_delete(
         address=location.address(message_id),
         dedupe_key=f"discord:delete:{message_id}",
         message_ref=str(message_id),
-        author=parse_person(author) if author else Person(person_id="", name="Somebody"),
+        person=parse_person(author) if author else Person(person_id="", name="Somebody"),
         sent_at=max(received_at, discord.utils.snowflake_time(message_id)),
         actor=parse_standing(author, location) if author else ActorContext(groups=None),
     )
@@ -286,8 +248,8 @@ def parse_reaction(
         return AskAnswered(
             address=location.address(message_id),
             dedupe_key=key,
-            message_ref=str(message_id),
-            value=vote,
+            ask_ref=str(message_id),
+            text=vote,
             person=who,
             sent_at=received_at,
             actor=actor,

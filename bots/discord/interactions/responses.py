@@ -24,15 +24,14 @@ from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import (
     NOT_STORED,
     UNKNOWN_CONTROL,
-    AskAnswered,
     CommandCalled,
-    CommandName,
-    IncomingMessage,
     Outcome,
     RunButtonPressed,
     split_agent_prefix,
 )
-from bots.inbound.receiver import Lookups, Receive
+from bots.inbound.commands.grammar import CommandName
+from bots.inbound.receiver import Receive, Suggest
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
@@ -63,10 +62,10 @@ class InteractionHandler:
         receive: Receive,
         thread_opener: ThreadOpener,
         channel_cursors: ChannelCursors,
-        lookups: Lookups | None = None,
+        suggest: Suggest | None = None,
     ) -> None:
         self._receive = receive
-        self._lookups = lookups
+        self._suggest = suggest
         self._targets: dict[int, discord.Message] = {}
         self._thread_opener = thread_opener
         self._channel_cursors = channel_cursors
@@ -166,10 +165,10 @@ class InteractionHandler:
     ) -> list[app_commands.Choice[str]]:
         """Returns the values that the menu of an option offers to this person, for what they have typed."""
         location = locate_channel(interaction.channel, interaction.guild_id)
-        if location is None or self._lookups is None:
+        if location is None or self._suggest is None:
             return []
         try:
-            found = await self._lookups.suggest(_build_command(interaction, location, name, typed))
+            found = await self._suggest(_build_command(interaction, location, name, typed))
         except StorageUnavailable as error:
             log.warning("discord: nothing can be suggested: %s", error)
             return []
@@ -196,7 +195,7 @@ class InteractionHandler:
             address=location.address(interaction.message.id if interaction.message else 0),
             dedupe_key=f"discord:interaction:{interaction.id}",
             ask_id=ask_id,
-            value=value,
+            text=value,
             option=option,
             person=parse_person(interaction.user),
             actor=parse_standing(interaction.user, location, expects_answer=True),
@@ -232,7 +231,7 @@ class InteractionHandler:
             await self._thread_opener.open_thread(inbound.address, inbound.text)
             self._channel_cursors.record_guild_of_channel(message_id, int(inbound.address.workspace_id))
             await self._channel_cursors.advance(message_id, message_id)
-            await self._thread_opener.add_member(inbound.address, inbound.author.person_id)
+            await self._thread_opener.add_member(inbound.address, inbound.person.person_id)
         except SurfaceRefused as refused:
             log.warning("discord: a thread was refused: %s", refused.code)
             await self._receive(stop_unopened(inbound))
@@ -298,7 +297,7 @@ def _build_request(
         address=location.address(message_id),
         dedupe_key=f"discord:interaction:{interaction.id}",
         message_ref=str(message_id),
-        author=parse_person(interaction.user),
+        person=parse_person(interaction.user),
         actor=parse_standing(interaction.user, location, expects_answer=True),
         text=text,
         sent_at=interaction.created_at,

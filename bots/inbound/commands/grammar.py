@@ -30,6 +30,8 @@ CommandName = Literal[
     "agents",
     "mcp",
 ]
+_KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
+"""Matches a whole message, because a longer sentence that starts with the word is a request."""
 _PLAN = re.compile(r"plan(?:\s+(show|stop|add\s+\S.*|(?:remove|skip)\s+\d{1,3}))?", re.IGNORECASE)
 _USE = re.compile(
     r"use\s+(?!(?:this|that|these|those|it|them|both|all|either|neither|none|any|one|the|mine|yours)\b)(\S{1,64})",
@@ -50,9 +52,14 @@ _FORGET = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
 
 
-def parse_command(text: str) -> tuple[CommandName, str] | None:
-    """Returns the command and its argument if the whole message is a command, else None."""
+def parse_command(text: str, *, has_files: bool = False) -> tuple[CommandName, str] | None:
+    """Returns the command and its argument if the whole message is a command, else None. With files, only `knowledge`
+    is one."""
     words = text.strip()
+    if taught := _KNOWLEDGE.fullmatch(words):
+        return "knowledge", taught[1] or ""
+    if has_files:
+        return None
     if chosen := _USE.fullmatch(words):
         return "use", chosen[1]
     if planned := _PLAN.fullmatch(words):

@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from bots.inbound.actions import MISSED_SECONDS_MAX, CommandCalled, IncomingMessage, StopRequested
-from bots.slack.events.cursors import PLATFORM, ChannelCursors, InboxStore, is_message_ts
+from bots.inbound.actions import MISSED_SECONDS_MAX, CommandCalled
+from bots.slack.events.cursors import PLATFORM, ChannelCursors, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event
 from bots.slack.events.payload_fields import get_text
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.history import ChannelHistory
 from bots.slack.workspaces import Workspace, Workspaces
+from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import JoinedThread
+from core.stores import Inbox
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
@@ -91,12 +93,7 @@ class Backfill:
     """
 
     def __init__(
-        self,
-        inbox: InboxStore,
-        cursors: ChannelCursors,
-        workspaces: Workspaces,
-        *,
-        outage_seconds: float = OUTAGE_SECONDS,
+        self, inbox: Inbox, cursors: ChannelCursors, workspaces: Workspaces, *, outage_seconds: float = OUTAGE_SECONDS
     ) -> None:
         self._inbox = inbox
         self._cursors = cursors
@@ -313,7 +310,7 @@ class UnreadChannels:
     channels were last listed; the time of that listing is stored as a cursor of the workspace.
     """
 
-    def __init__(self, inbox: InboxStore, workspaces: Workspaces) -> None:
+    def __init__(self, inbox: Inbox, workspaces: Workspaces) -> None:
         self._inbox = inbox
         self._workspaces = workspaces
 

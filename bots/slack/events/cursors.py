@@ -5,10 +5,9 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import Protocol
 
 from core.domain.errors import StorageUnavailable
-from core.domain.threads import JoinedThread
+from core.stores import Inbox
 
 PLATFORM = "slack"
 UNADDRESSED_INTERVAL_SECONDS = 30.0
@@ -17,20 +16,6 @@ _CHANNELS_REMEMBERED_MAX = 10_000
 _MESSAGE_TS = re.compile(r"\d{10}\.\d{6}")
 
 log = logging.getLogger(__name__)
-
-
-class InboxStore(Protocol):
-    """The methods of the inbox store that cursors and backfill use."""
-
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None: ...
-
-    async def cursors(self, platform: str) -> dict[str, str]: ...
-
-    async def claim(self, dedupe_key: str) -> bool: ...
-
-    async def is_claimed(self, dedupe_key: str) -> bool: ...
-
-    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]: ...
 
 
 def is_message_ts(ts: str) -> bool:
@@ -44,7 +29,7 @@ class ChannelCursors:
     A message after a gap moves only the cursor in memory. The stored cursor stays before the gap until the gap is read.
     """
 
-    def __init__(self, inbox: InboxStore) -> None:
+    def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self._newest: OrderedDict[str, str] = OrderedDict()
         self._written_at: dict[str, float] = {}

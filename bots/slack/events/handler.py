@@ -10,16 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from bots.inbound.actions import (
-    NOT_STORED,
-    ActorContext,
-    CommandCalled,
-    FeedbackGiven,
-    IncomingMessage,
-    Outcome,
-    UserAction,
-    acting_person,
-)
+from bots.inbound.actions import NOT_STORED, CommandCalled, FeedbackGiven, Outcome, UserAction
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import Admits, Receive
 from bots.slack.events.cursors import ChannelCursors
@@ -41,8 +32,10 @@ from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.history import ChannelHistory
 from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
+from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
+from core.domain.threads import IncomingFile
 
 _STORED_MESSAGES_MAX = 2000
 
@@ -310,7 +303,7 @@ class EventHandler:
         self, inbound: UserAction, *, is_click: bool, turn: Callable[[], Awaitable[None]] | None = None
     ) -> tuple[UserAction, Outcome]:
         actor = await self._standing(inbound, is_click=is_click)
-        inbound = self._with_names(await self._whole_files(replace(inbound, actor=actor)))
+        inbound = replace(inbound, actor=actor, files=await self._whole_files(inbound.files))
         if turn is not None:
             await turn()
         try:
@@ -329,18 +322,10 @@ class EventHandler:
         inbound = replace(inbound, actor=await self._standing(inbound, is_click=True))
         return inbound, self._admits is None or await self._admits(inbound)
 
-    async def _whole_files(self, inbound: UserAction) -> UserAction:
-        if not isinstance(inbound, IncomingMessage | CommandCalled) or not inbound.files:
-            return inbound
-        whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in inbound.files))
-        return replace(inbound, files=tuple(whole))
-
-    def _with_names(self, inbound: UserAction) -> UserAction:
-        names = self._file_names
-        if names is None or not isinstance(inbound, IncomingMessage | CommandCalled):
-            return inbound
-        team_id = self._client.identity.team_id
-        return replace(inbound, files=tuple(names.sign(team_id, file) for file in inbound.files))
+    async def _whole_files(self, files: Sequence[IncomingFile]) -> tuple[IncomingFile, ...]:
+        whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in files))
+        names, team_id = self._file_names, self._client.identity.team_id
+        return tuple(names.sign(team_id, file) if names else file for file in whole)
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
         """Returns the sender's standing. Looks it up again for a click, since it may have changed since the message."""
@@ -348,7 +333,7 @@ class EventHandler:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
         age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
         patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
-        person_id = acting_person(inbound).person_id
+        person_id = inbound.person.person_id
         actor, groups = await asyncio.gather(
             self._people.find_standing(person_id, age_seconds_max=age, timeout_seconds=patience),
             self._groups.find_groups(person_id, age_seconds_max=age, timeout_seconds=patience),

@@ -6,37 +6,29 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast, get_args
 
-from bots.inbound.actions import (
-    ActorContext,
-    AskAnswered,
-    CommandCalled,
-    CommandName,
-    FeedbackGiven,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    RunButton,
-    RunButtonPressed,
-    StopRequested,
-    UserAction,
-    split_agent_prefix,
-    time_of_arrival,
-)
-from bots.inbound.commands.grammar import STOP_COMMAND, calls_by_name, parse_command, read_word
+from bots.inbound.actions import FeedbackGiven, RunButton, RunButtonPressed, UserAction, parse_words, split_agent_prefix
+from bots.inbound.commands.grammar import calls_by_name
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
 from bots.slack.render.mrkdwn import begins_with_other_mention, mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity
+from core.domain.actions import (
+    ActorContext,
+    AskAnswered,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    StopRequested,
+    time_of_arrival,
+)
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
-from core.domain.threads import APP_PREFIX, Address, IncomingFile, Person
+from core.domain.threads import APP_PREFIX, Address, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
 VOTES: Mapping[str, str] = {"+1": APPROVE_ONCE, "thumbsup": APPROVE_ONCE, "-1": DENY, "thumbsdown": DENY}
 """The answers to an approval request that reactions on its message stand for."""
-_KNOWLEDGE = re.compile(r"knowledge(?:\s+(list|add|remove\s+\S.*))?", re.IGNORECASE)
-"""Matches a whole message, because a longer sentence that starts with the word is a request."""
 _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 EDITED_WITHIN = timedelta(microseconds=999_999)
 """A message says in whole seconds when it was edited, so its text may be as new as the end of that second."""
@@ -154,56 +146,25 @@ def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) ->
     if not (thread_ts or is_addressed):
         return Ignored(reason="not addressed")
     words = message_content.build_message_text(event, context.names, bot=context.identity.user_id)
-    address = context.address(channel, thread_ts or ts)
-    person, key = context.person(get_text(event, "user")), context.key(channel, ts)
-    if app_ids:
-        person = _app_person(event, context)
     files = message_content.parse_files(event)
-    is_to_others = begins_with_other_mention(message_mrkdwn(event), context.identity.user_id)
-    is_stop = not files and not is_to_others and not app_ids and read_word(words) == "stop"
-    if is_stop and not is_addressed:
-        # People may be talking without the agent in this thread; StopRequested posts nothing if no run is active.
-        return StopRequested(
-            address=address, dedupe_key=key, message_ref="", person=person, sent_at=parse_ts(ts), is_addressed=False
-        )
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
     message = IncomingMessage(
-        address=address,
-        dedupe_key=key,
+        address=context.address(channel, thread_ts or ts),
+        dedupe_key=context.key(channel, ts),
         message_ref=ts,
-        author=person,
+        person=_app_person(event, context) if app_ids else context.person(get_text(event, "user")),
         text=request,
         sent_at=parse_ts(ts),
         is_addressed=is_addressed,
         is_by_name=calls_by_name(words, context.identity.name),
-        is_to_others=is_to_others,
+        is_to_others=begins_with_other_mention(message_mrkdwn(event), context.identity.user_id),
         files=files,
         agent_id=agent_id,
         edited_at=parse_ts(edited) + EDITED_WITHIN if _TS.fullmatch(edited) else None,
         actor=ActorContext(app_ids=app_ids),
     )
-    command = STOP_COMMAND if is_stop else None if app_ids else _command(words, files)
-    if not command or not (is_addressed or (command[0] == "follow" and not is_to_others)):
-        return message
-    return CommandCalled(
-        address=address,
-        dedupe_key=key,
-        name=command[0],
-        argument=command[1],
-        person=person,
-        sent_at=message.sent_at,
-        files=files,
-        is_addressed=is_addressed,
-        message=message,
-    )
-
-
-def _command(words: str, files: tuple[IncomingFile, ...]) -> tuple[CommandName, str] | None:
-    """Returns the command and its argument if the whole message is a command, else None."""
-    if taught := _KNOWLEDGE.fullmatch(words.strip()):
-        return "knowledge", taught[1] or ""
-    return None if files else parse_command(words)
+    return parse_words(message, words, has_files=bool(files))
 
 
 def _not_a_persons(message: JsonObject, context: ParseContext) -> str:
@@ -250,7 +211,7 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         # the time in the message has whole seconds, in which there may be two edits
         dedupe_key=context.key(channel, ts, "edit", get_text(event, "event_ts") or edited),
         message_ref=ts,
-        author=context.person(get_text(message, "user")),
+        person=context.person(get_text(message, "user")),
         text=split_agent_prefix(words)[1],
         is_addressed=channel.startswith("D") or mentions_bot(message, context.identity),
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(edited),
@@ -273,7 +234,7 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         address=context.address(channel, get_text(before, "thread_ts") or ts),
         dedupe_key=context.key(channel, ts, "delete"),
         message_ref=ts,
-        author=context.person(get_text(before, "user")),
+        person=context.person(get_text(before, "user")),
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(ts),
     )
 
@@ -301,8 +262,8 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return AskAnswered(
             address=address,
             dedupe_key=key,
-            message_ref=ts,
-            value=vote,
+            ask_ref=ts,
+            text=vote,
             person=person,
             sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
         )
@@ -318,7 +279,6 @@ def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | I
     return StopRequested(
         address=context.address(channel, thread_ts),
         dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
-        message_ref="",
         person=context.person(user),
         sent_at=_time_of(get_text(event, "event_ts")),
     )
@@ -351,7 +311,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             address=address,
             dedupe_key=key,
             ask_id=ask_id,
-            value=value,
+            text=value,
             option=int(at) if at.isdecimal() and "value" in action else None,
             person=person,
             sent_at=_time_of(get_text(action, "action_ts")) or time_of_arrival(),

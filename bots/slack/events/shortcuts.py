@@ -12,16 +12,7 @@ from bots.delivery.content import Notice
 from bots.delivery.markdown import escape_markdown, truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
-from bots.inbound.actions import (
-    UNKNOWN_CONTROL,
-    CommandCalled,
-    FeedbackGiven,
-    IncomingMessage,
-    Outcome,
-    StopRequested,
-    UserAction,
-    time_of_arrival,
-)
+from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction
 from bots.inbound.commands.dispatch import HELP
 from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
@@ -31,6 +22,7 @@ from bots.slack.render.block_kit import form_view, markdown_blocks, plain_text_o
 from bots.slack.render.messages import render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
+from core.domain.actions import IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Person
@@ -121,7 +113,7 @@ class Shortcuts:
             run_id=get_text(place, "run_id"),
             is_good=False,
             person=context.person(user),
-            reason=unescape_entities(words).strip(),
+            text=unescape_entities(words).strip(),
         )
         return (await self.take(given))[1]
 
@@ -180,7 +172,7 @@ class Shortcuts:
             action = replace(action, is_about_message=True)
         action, outcome = await self.take(action)
         if outcome.run_id and isinstance(action, IncomingMessage):
-            said = _asked(action.author, unescape_entities(words))
+            said = _asked(action.person, unescape_entities(words))
             self.tell_thread(action, replace(outcome, notice=said, is_private=False))
         return outcome
 
@@ -212,7 +204,7 @@ class Shortcuts:
         action = replace(action, message_ref="")
         if not await self.admits(action):
             return (await self.take(action))[1]
-        drawing = render_content(Notice(markdown=_asked(action.author, action.text)))
+        drawing = render_content(Notice(markdown=_asked(action.person, action.text)))
         body: JsonObject = {
             "channel": channel,
             "text": drawing.text,
@@ -243,10 +235,8 @@ def _parse_place(private_metadata: str) -> JsonObject | None:
 
 
 def _keyed(action: UserAction | Ignored, key: str) -> IncomingMessage | CommandCalled | StopRequested | None:
-    if isinstance(action, IncomingMessage):
+    if isinstance(action, IncomingMessage | CommandCalled | StopRequested):
         return replace(action, dedupe_key=key, sent_at=time_of_arrival())
-    if isinstance(action, CommandCalled | StopRequested):
-        return replace(action, dedupe_key=key)
     return None
 
 

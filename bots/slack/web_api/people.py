@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bots.inbound.actions import ActorContext
 from bots.slack.events.payload_fields import get_object, get_strings, get_text
 from bots.slack.web_api.client import SlackClient, seconds_left
+from core.domain.actions import ActorContext
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
 from core.tasks import spawn

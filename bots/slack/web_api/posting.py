@@ -8,7 +8,7 @@ from typing import Literal
 
 from bots.delivery.content import AnswerPart, Notice
 from bots.delivery.markdown import truncate
-from bots.inbound.actions import Outcome, UserAction, acting_person
+from bots.inbound.actions import Outcome, UserAction
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
@@ -99,7 +99,7 @@ class NoticeSender:
         if is_thread_open or not is_ephemeral:
             body["thread_ts"] = address.thread_key
         if is_ephemeral:
-            method, body = "chat.postEphemeral", {**body, "user": acting_person(inbound).person_id}
+            method, body = "chat.postEphemeral", {**body, "user": inbound.person.person_id}
         else:
             method, body = "chat.postMessage", body | {"unfurl_links": False, "unfurl_media": False}
         try:

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 
 from aiohttp import web
 
-from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.deps import WebDeps
 from bots.web.links import TakeoverLink
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Person, ThreadSnapshot
 from core.failpoints import Failpoint
@@ -142,7 +142,7 @@ class TakeoverSessions:
         address, dedupe_key = snapshot.thread.address, f"takeover:{link_key}"
         if ask is not None and link_key in ask.text:
             answer = AskAnswered(
-                address=address, dedupe_key=dedupe_key, ask_id=ask.ask_id, value=text, person=person, sent_at=now
+                address=address, dedupe_key=dedupe_key, ask_id=ask.ask_id, text=text, person=person, sent_at=now
             )
             await self._deps.receive(answer)
             return
@@ -150,7 +150,7 @@ class TakeoverSessions:
             address=address,
             dedupe_key=dedupe_key,
             message_ref="",
-            author=person,
+            person=person,
             text=text,
             sent_at=now,
             is_addressed=True,

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, select
 
+from core.domain.actions import StoredAction
 from core.domain.approval import APPROVE_ALWAYS, asked_tools, decided, is_allowed, is_denied
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
-from core.domain.threads import Address, InboxItem, Person, Receipt, StopRun, Thread
+from core.domain.threads import Address, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Database, read_all
 from storage.sql.rows import Row, from_row, to_row
@@ -88,14 +89,14 @@ def record_in_thread(
         record_act(connection, action, thread.address, by, thread_id=thread.thread_id, **others)
 
 
-def record_arrival(connection: Connection, arrival: InboxItem, receipt: Receipt) -> None:
-    """Records an arrival that requested a run, answered a question or stopped a run. Messages to a run in progress are
+def record_action(connection: Connection, action: StoredAction, receipt: Receipt) -> None:
+    """Records an action that requested a run, answered a question or stopped a run. Messages to a run in progress are
     not recorded."""
-    action, subject = _act_of(receipt)
-    if action is None or receipt.run_id is None:
+    act, subject = _act_of(receipt)
+    if act is None or receipt.run_id is None:
         return
     fields = {"thread_id": receipt.thread_id or "", "run_id": receipt.run_id, "subject": subject}
-    record_act(connection, action, arrival.address, arrival.author, **fields)
+    record_act(connection, act, action.address, action.person, **fields)
 
 
 def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:

@@ -1,4 +1,4 @@
-"""The inbox: an arrival is claimed, decided on and stored as an input in one transaction."""
+"""The inbox: an action is claimed, decided on and stored as an input in one transaction."""
 
 import logging
 from dataclasses import replace
@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, or_, select, true, update
 
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StoredAction
 from core.domain.approval import parse_choice
 from core.domain.audit import AuditEntry
 from core.domain.ids import new_id
@@ -20,7 +21,6 @@ from core.domain.threads import (
     Attention,
     Hold,
     Ignore,
-    InboxItem,
     IncomingFile,
     JoinedThread,
     Overhear,
@@ -34,9 +34,9 @@ from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.columns import SanitizedText
 from storage.sql.database import Database
-from storage.sql.rows import arrival_to_row, input_from_row, run_from_row
+from storage.sql.rows import input_from_row, input_to_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
-from storage.sql.stores.audit import insert_entry, record_arrival
+from storage.sql.stores.audit import insert_entry, record_action
 from storage.sql.stores.conversations import insert_thread, lock_thread_at, read_next_input, read_snapshot
 from storage.sql.stores.run_transitions import (
     ask_before_run,
@@ -83,58 +83,59 @@ _MOVE_INPUT = CompiledStatement(
 )
 
 
+Change = MessageEdited | MessageDeleted
+
+
 def store_input(
-    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Receipt:
-    """Stores the arrival as an input, creates the thread and the run if there are none, and answers the open ask."""
-    thread = (
-        snapshot.thread
-        if snapshot
-        else insert_thread(
-            connection, arrival.address, begins_with="" if arrival.is_about_message else arrival.message_ref
-        )
-    )
+    """Stores the action as an input, creates the thread and the run if there are none, and answers the open ask."""
+    message = action if isinstance(action, IncomingMessage) else None
+    begins_with = "" if message and message.is_about_message else action.message_ref
+    thread = snapshot.thread if snapshot else insert_thread(connection, action.address, begins_with=begins_with)
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
-        return answer_approval(connection, arrival, decision, snapshot)
-    asking = _asking_run(connection, arrival, decision, snapshot)
+        return answer_approval(connection, action, decision, snapshot)
+    asking = _asking_run(connection, action, decision, snapshot)
     if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
-        arrival = replace(arrival, files=(*_read_files(connection, asking), *arrival.files))
-    arrival = replace(arrival, text=decision.answer or arrival.text)
-    request_ref = (asking and asking.request_ref) or arrival.message_ref
-    agent_id = arrival.agent_id or (asking and asking.agent_id)
+        action = replace(action, files=(*_read_files(connection, asking), *action.files))
+    action = replace(action, text=decision.answer or action.text)
+    request_ref = (asking and asking.request_ref) or action.message_ref
+    agent_id = (message and message.agent_id) or (asking and asking.agent_id)
     run = active or queue_run(
         connection,
         thread,
-        arrival.author,
+        action.person,
         request_ref,
         agent_id=agent_id,
         attention=decision.attention,
-        requested_at=arrival.sent_at,
+        requested_at=action.acted_at,
     )
-    insert_input(connection, thread.thread_id, arrival, decision.attention)
+    insert_input(connection, thread.thread_id, action, decision.attention)
     is_new = active is None and not decision.is_late
     if active:
         touch_thread(connection, thread.thread_id)
     elif decision.is_late:
         ask_before_run(connection, run)
-    ask = _asked(arrival, decision, snapshot)
+    ask = _asked(action, decision, snapshot)
     return Receipt(
         decision=decision,
         thread_id=thread.thread_id,
         run_id=run.run_id,
         is_new_run=is_new,
-        answered_ask=ask and close_ask(connection, ask, answer=arrival.text, person=arrival.author),
+        answered_ask=ask and close_ask(connection, ask, answer=action.text, person=action.person),
     )
 
 
-def answer_approval(connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot) -> Receipt:
+def answer_approval(
+    connection: Connection, action: StoredAction, decision: Accept, snapshot: ThreadSnapshot
+) -> Receipt:
     """Resumes the waiting run with the reply. Unless the reply is a button label, it is also stored as an input."""
-    thread_id, ask = snapshot.thread.thread_id, _asked(arrival, decision, snapshot)
-    answer = decision.answer or arrival.text
+    thread_id, ask = snapshot.thread.thread_id, _asked(action, decision, snapshot)
+    answer = decision.answer or action.text
     if ask is None or parse_choice(answer) is None:
-        insert_input(connection, thread_id, arrival, decision.attention)
-    answered = ask and resume_run(connection, ask, thread_id, answer=answer, person=arrival.author)
+        insert_input(connection, thread_id, action, decision.attention)
+    answered = ask and resume_run(connection, ask, thread_id, answer=answer, person=action.person)
     return Receipt(
         decision=decision,
         thread_id=thread_id,
@@ -144,7 +145,7 @@ def answer_approval(connection: Connection, arrival: InboxItem, decision: Accept
     )
 
 
-def insert_input(connection: Connection, thread_id: str, arrival: InboxItem, attention: Attention) -> None:
+def insert_input(connection: Connection, thread_id: str, action: StoredAction, attention: Attention) -> None:
     """Adds an input behind those that were written earlier. The caller must lock the thread, so that positions are
     unique.
 
@@ -152,18 +153,18 @@ def insert_input(connection: Connection, thread_id: str, arrival: InboxItem, att
     each. Over HTTP there is no such clock.
     """
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
-    if arrival.address.platform != "api" and arrival.message_ref:
-        after = {"thread": thread_id, "sent_at": arrival.sent_at}
+    if action.address.platform != "api" and action.message_ref:
+        after = {"thread": thread_id, "sent_at": action.acted_at}
         for later in _LATER_INPUTS.fetch_rows(connection, after):
             _MOVE_INPUT.execute(connection, {"id": later["input_id"], "to": position})
             position = later["position"]
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
-    _ADD_INPUT.execute(connection, {**place, "attention": attention, **arrival_to_row(arrival)})
+    _ADD_INPUT.execute(connection, {**place, "attention": attention, **input_to_row(action)})
 
 
-def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
-    """Returns the open ask, or None if the arrival is no reply, names another ask, or only steers the run."""
-    if snapshot is None or snapshot.open_ask is None or arrival.kind not in ("message", "answer"):
+def _asked(action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | None) -> Ask | None:
+    """Returns the open ask, or None if the action is no reply, names another ask, or only steers the run."""
+    if snapshot is None or snapshot.open_ask is None or isinstance(action, Change):
         return None
     if decision.is_steering:
         return None
@@ -171,11 +172,11 @@ def _asked(arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
 
 
 def _asking_run(
-    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
+    connection: Connection, action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | None
 ) -> Run | None:
     """Returns the run whose ask is answered. The next run keeps its agent, and its request, so that the reaction there
     is updated."""
-    ask = _asked(arrival, decision, snapshot)
+    ask = _asked(action, decision, snapshot)
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
     return run_from_row(row) if row else None
@@ -187,9 +188,7 @@ def _read_files(connection: Connection, run: Run) -> tuple[IncomingFile, ...]:
     return tuple(file for row in rows for file in input_from_row(row).files)
 
 
-def amend_input(
-    connection: Connection, arrival: InboxItem, decision: Accept, snapshot: ThreadSnapshot | None
-) -> Receipt:
+def amend_input(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
     """An edit changes an input that no run has taken up, or is passed as an input to the run that has read the message.
     A deletion removes an input that no run has taken up.
 
@@ -199,41 +198,39 @@ def amend_input(
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run
     receipt = Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
-    is_changed, readers = change_unread(connection, arrival, thread_id)
+    is_changed, readers = change_unread(connection, change, thread_id)
     if is_changed:
         is_unasked = active and is_unstarted(active) and not read_next_input(connection, thread_id)
         if active and is_unasked:
             end_unstarted_run(connection, active)
         return receipt
-    if arrival.kind == "edit" and active and active.run_id in readers:
-        return store_input(connection, arrival, decision, snapshot)
+    if isinstance(change, MessageEdited) and active and active.run_id in readers:
+        return store_input(connection, change, decision, snapshot)
     return replace(receipt, decision=Ignore(reason="an ended run has read it"))
 
 
-def change_unread(connection: Connection, arrival: InboxItem, thread_id: str) -> tuple[bool, frozenset[str]]:
+def change_unread(connection: Connection, change: Change, thread_id: str) -> tuple[bool, frozenset[str]]:
     """Applies an edit or a deletion to the message's input that no run has read. Returns whether there was one, and the
     runs that have read inputs with the message."""
-    untaken, readers = _inputs_with(connection, thread_id, arrival)
+    untaken, readers = _inputs_with(connection, thread_id, change)
     if untaken is None:
         return False, readers
     this = thread_inputs.c.input_id == untaken
-    if arrival.kind == "delete":
+    if isinstance(change, MessageDeleted):
         connection.execute(delete(thread_inputs).where(this))
         return True, readers
     # a new id, so that a run that has read the old text does not take this one unread
-    changed: dict[str, object] = {"input_id": new_id(), "text": arrival.text, "sent_at": arrival.sent_at}
-    if arrival.files:
-        changed["files"] = arrival_to_row(arrival)["files"]
+    changed: dict[str, object] = {"input_id": new_id(), "text": change.text, "sent_at": change.sent_at}
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
 
 
-def _inputs_with(connection: Connection, thread_id: str, change: InboxItem) -> tuple[str | None, frozenset[str]]:
+def _inputs_with(connection: Connection, thread_id: str, change: Change) -> tuple[str | None, frozenset[str]]:
     """Returns the id of the changed message's input that no run has read, if any, and the runs that have read inputs
     with it. A request that somebody else made about the message is left out, because its author may not change that."""
     if not change.message_ref:
         return None, frozenset()
-    author_id, writer = change.author.person_id, thread_inputs.c.author_id
+    author_id, writer = change.person.person_id, thread_inputs.c.author_id
     is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
     statement = (
         select(thread_inputs.c.input_id, thread_inputs.c.taken_by)
@@ -282,8 +279,8 @@ class SqlInbox:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def accept(self, arrival: InboxItem, decide: Decide) -> Receipt:
-        return await self._database.write(_ACCEPT, lambda c: _accept(c, arrival, decide))
+    async def accept(self, action: StoredAction, decide: Decide) -> Receipt:
+        return await self._database.write(_ACCEPT, lambda c: _accept(c, action, decide))
 
     async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
         return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
@@ -314,7 +311,6 @@ class SqlInbox:
         return {row.scope: row.cursor for row in rows}
 
     async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
-        """Returns the bound threads of a workspace, the most recently active first."""
         newest = (
             select(threads)
             .where(
@@ -370,53 +366,53 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
     return _CLAIM_KEY.execute(connection, values) == 1
 
 
-def _accept(connection: Connection, arrival: InboxItem, decide: Decide) -> Receipt:
-    thread = lock_thread_at(connection, arrival.address)
-    message = None if thread else arrival.message_ref or None
-    if (duplicate := _duplicate(connection, arrival.dedupe_key, message)) is not None:
+def _accept(connection: Connection, action: StoredAction, decide: Decide) -> Receipt:
+    thread = lock_thread_at(connection, action.address)
+    message = None if thread else action.message_ref or None
+    if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
         return duplicate
-    is_change = arrival.kind in ("edit", "delete")  # of a message that may have made the thread now
-    thread = lock_thread_at(connection, arrival.address) if is_change and message else thread
-    if arrival.author.is_app and _has_asked_enough(connection, arrival):
-        log.warning("%s asks too often in %s", arrival.author.person_id, arrival.address.channel_id)
+    if message and isinstance(action, Change):  # of a message that may have made the thread now
+        thread = lock_thread_at(connection, action.address)
+    if action.person.is_app and _has_asked_enough(connection, action):
+        log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)
         return Receipt(decision=Ignore(reason="an app that asks too often"))
-    if (overtaken := _newer_version(connection, thread, arrival)) is not None:
+    if (overtaken := _newer_version(connection, thread, action)) is not None:
         return overtaken
     snapshot = _read_whole_snapshot(connection, thread) if thread else None
     decision = decide(snapshot)
     if thread is not None and isinstance(decision, Overhear):
-        insert_heard(connection, thread.thread_id, arrival)
+        insert_heard(connection, thread.thread_id, action)
     elif thread is not None:
-        amend_heard(connection, thread.thread_id, arrival)
+        amend_heard(connection, thread.thread_id, action)
     if isinstance(decision, Ignore | Overhear | Hold):
         return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
-    if not claim_key(connection, arrival.dedupe_key):
-        return _duplicate(connection, arrival.dedupe_key) or Receipt(
+    if not claim_key(connection, action.dedupe_key):
+        return _duplicate(connection, action.dedupe_key) or Receipt(
             decision=Ignore(reason="duplicate"), is_duplicate=True
         )
-    receipt = _carry_out(connection, arrival, decision, snapshot)
-    led_to = {"key": arrival.dedupe_key, "to_thread": receipt.thread_id, "to_run": receipt.run_id}
+    receipt = _carry_out(connection, action, decision, snapshot)
+    led_to = {"key": action.dedupe_key, "to_thread": receipt.thread_id, "to_run": receipt.run_id}
     _KEY_LED_TO.execute(connection, led_to)
-    record_arrival(connection, arrival, receipt)
+    record_action(connection, action, receipt)
     return receipt
 
 
-def _newer_version(connection: Connection, thread: Thread | None, arrival: InboxItem) -> Receipt | None:
+def _newer_version(connection: Connection, thread: Thread | None, action: StoredAction) -> Receipt | None:
     """Returns the receipt of a message, an edit or a deletion that a later change of the message has overtaken."""
-    if arrival.kind in ("edit", "delete"):
-        is_newest = keep_version(connection, thread.thread_id if thread else None, arrival)
+    if isinstance(action, Change):
+        is_newest = keep_version(connection, thread.thread_id if thread else None, action)
         return None if is_newest else Receipt(decision=Ignore(reason="changed again since"))
-    is_own = arrival.message_ref and not arrival.is_about_message
-    newer = read_newer_version(connection, arrival) if is_own else None
-    if newer is None:
+    if not isinstance(action, IncomingMessage) or not action.message_ref or action.is_about_message:
+        return None
+    if (newer := read_newer_version(connection, action)) is None:
         return None
     text = None if newer.text is None else (newer.text, newer.sent_at)
     return Receipt(decision=Ignore(reason="changed before it came"), newer_version=text)
 
 
-def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:
+def _has_asked_enough(connection: Connection, action: StoredAction) -> bool:
     """Whether the app has had its requests of the last minutes in this channel."""
-    place, since = arrival.address, arrival.sent_at - timedelta(seconds=APP_REQUESTS_SECONDS)
+    place, since = action.address, action.acted_at - timedelta(seconds=APP_REQUESTS_SECONDS)
     taken = (
         select(func.count())
         .select_from(thread_inputs.join(threads, threads.c.thread_id == thread_inputs.c.thread_id))
@@ -425,7 +421,7 @@ def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:
             threads.c.workspace_id == place.workspace_id,
             threads.c.channel_id == place.channel_id,
             threads.c.last_activity_at > since,
-            thread_inputs.c.author_id == arrival.author.person_id,
+            thread_inputs.c.author_id == action.person.person_id,
             thread_inputs.c.sent_at > since,
         )
     )
@@ -433,7 +429,7 @@ def _has_asked_enough(connection: Connection, arrival: InboxItem) -> bool:
 
 
 def _read_whole_snapshot(connection: Connection, thread: Thread) -> ThreadSnapshot:
-    """Returns the snapshot with the fields that only decisions about arrivals need."""
+    """Returns the snapshot with the fields that only decisions about actions need."""
     snapshot = read_snapshot(connection, thread)
     ask = snapshot.open_ask
     if ask is not None:
@@ -460,19 +456,19 @@ def _duplicate(connection: Connection, key: str, message: str | None = None) -> 
 
 
 def _carry_out(
-    connection: Connection, arrival: InboxItem, decision: Accept | StopRun, snapshot: ThreadSnapshot | None
+    connection: Connection, action: StoredAction, decision: Accept | StopRun, snapshot: ThreadSnapshot | None
 ) -> Receipt:
     match decision:
         case StopRun():
-            if arrival.kind in ("edit", "delete") and snapshot is not None:
-                change_unread(connection, arrival, snapshot.thread.thread_id)
+            if isinstance(action, Change) and snapshot is not None:
+                change_unread(connection, action, snapshot.thread.thread_id)
             return _stop(connection, decision, snapshot)
         case Accept():
-            if arrival.kind in ("edit", "delete"):
-                return amend_input(connection, arrival, decision, snapshot)
+            if isinstance(action, Change):
+                return amend_input(connection, action, decision, snapshot)
             if decision.follows_again:
-                set_follow_mode(connection, arrival.address, "default", is_whole_channel=False)
-            return store_input(connection, arrival, decision, snapshot)
+                set_follow_mode(connection, action.address, "default", is_whole_channel=False)
+            return store_input(connection, action, decision, snapshot)
 
 
 def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:

@@ -17,7 +17,8 @@ from sqlalchemy import (
     update,
 )
 
-from core.domain.threads import InboxItem, Lease, Person
+from core.domain.actions import IncomingMessage
+from core.domain.threads import Lease, Person
 from core.failpoints import Failpoint
 from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
@@ -287,15 +288,15 @@ def _retry(
         return None
     run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at)
     if continues and old.requester is not None:
-        arrival = InboxItem(
+        words = IncomingMessage(
             dedupe_key=dedupe_key,
             address=thread.address,
-            kind="message",
-            author=old.requester,
+            person=old.requester,
             text="Continue.",
             sent_at=sent_at,
+            is_addressed=True,
         )
-        insert_input(connection, thread.thread_id, arrival, "addressed")
+        insert_input(connection, thread.thread_id, words, "addressed")
     again = "continue" if continues else "retry"
     record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
     return run.run_id

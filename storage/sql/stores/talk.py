@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, bindparam, delete, func, literal, or_, select, union_all, update
 
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StoredAction
 from core.domain.threads import (
     Address,
     Ask,
     ChatMessage,
     FollowMode,
-    InboxItem,
     IncomingFile,
     Person,
     ThreadParticipants,
@@ -20,7 +20,7 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Feedback
 from storage.sql.database import Database, read_all
-from storage.sql.rows import Row, address_parameters, from_row, to_row
+from storage.sql.rows import Row, address_parameters, from_row, to_row, words_to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
 from storage.sql.tables import feedback as feedback_rows
@@ -101,17 +101,8 @@ def read_card_ref(connection: Connection, ask: Ask) -> str:
     return str(row["message_ref"] or "") if row else ""
 
 
-def insert_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
-    values: dict[str, object] = {
-        "thread_id": thread_id,
-        "message_ref": arrival.message_ref,
-        "author_id": arrival.author.person_id,
-        "author_name": arrival.author.name,
-        "text": arrival.text,
-        "files": [asdict(file) for file in arrival.files],
-        "sent_at": arrival.sent_at,
-    }
-    insert_or_skip(connection, heard_messages, [values])
+def insert_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:
+    insert_or_skip(connection, heard_messages, [{"thread_id": thread_id, **words_to_row(action)}])
 
 
 def read_heard(
@@ -137,39 +128,39 @@ def read_heard(
     )
 
 
-def amend_heard(connection: Connection, thread_id: str, arrival: InboxItem) -> None:
+def amend_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:
     """Applies an edit or a deletion to a message that people wrote to each other."""
-    this = (heard_messages.c.thread_id == thread_id) & (heard_messages.c.message_ref == arrival.message_ref)
-    if arrival.kind == "delete":
+    this = (heard_messages.c.thread_id == thread_id) & (heard_messages.c.message_ref == action.message_ref)
+    if isinstance(action, MessageDeleted):
         connection.execute(delete(heard_messages).where(this))
-    elif arrival.kind == "edit":
-        connection.execute(update(heard_messages).where(this).values(text=arrival.text))
+    elif isinstance(action, MessageEdited):
+        connection.execute(update(heard_messages).where(this).values(text=action.text))
 
 
-def keep_version(connection: Connection, thread_id: str | None, arrival: InboxItem) -> bool:
+def keep_version(connection: Connection, thread_id: str | None, change: MessageEdited | MessageDeleted) -> bool:
     """Keeps what an edit or a deletion has made of its message. Returns False if a later change of it is known.
 
     The message may still come: its look-ups take longer, another process receives it, or the platform sends it again.
     In a place where the agent has no thread, the text of an edit that does not address the agent is not kept.
     """
-    is_deleted = arrival.kind == "delete"
-    is_kept = not is_deleted and (thread_id is not None or arrival.is_addressed)
+    is_deleted = isinstance(change, MessageDeleted)
+    is_kept = not is_deleted and (thread_id is not None or change.is_addressed)
     values: dict[str, object] = {
-        **to_row(arrival.address),
-        "message_ref": arrival.message_ref,
-        "author_id": arrival.author.person_id,
-        "text": arrival.text if is_kept else None,
+        **to_row(change.address),
+        "message_ref": change.message_ref,
+        "author_id": change.person.person_id,
+        "text": change.text if is_kept else None,
         "is_deleted": is_deleted,
-        "sent_at": arrival.sent_at,
+        "sent_at": change.sent_at,
     }
     # a deletion always counts: Discord does not say when it was, and a deleted message does not come back
     is_older = message_versions.c.is_deleted.is_(False) & or_(
-        literal(is_deleted), message_versions.c.sent_at <= arrival.sent_at
+        literal(is_deleted), message_versions.c.sent_at <= change.sent_at
     )
     return insert_or_replace(connection, message_versions, values, is_older) == 1
 
 
-def read_newer_version(connection: Connection, message: InboxItem) -> MessageVersion | None:
+def read_newer_version(connection: Connection, message: IncomingMessage) -> MessageVersion | None:
     """Returns what a change that came before the message has made of it, unless this text of it is as new."""
     this = {**address_parameters(message.address), "ref": message.message_ref}
     row = _VERSION.fetch_first(connection, this)

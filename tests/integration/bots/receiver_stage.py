@@ -12,7 +12,7 @@ from sqlalchemy import Connection, update
 
 from bots.bootstrap.inbound import describe_run
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import CommandCalled, IncomingMessage
+from bots.inbound.actions import CommandCalled
 from bots.inbound.commands import erasure
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
@@ -20,6 +20,7 @@ from bots.inbound.commands.dispatch import CommandDeps
 from bots.inbound.commands.erasure import ErasureDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver
+from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address, IncomingFile, Person
@@ -142,7 +143,7 @@ def message(
         address=HERE,
         dedupe_key=key,
         message_ref=key,
-        author=author,
+        person=author,
         text=words,
         sent_at=datetime.now(UTC),
         is_addressed=is_addressed,

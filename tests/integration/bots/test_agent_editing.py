@@ -10,12 +10,13 @@ import pytest
 
 from bots.bootstrap.inbound import build_roster
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import AskAnswered, CommandCalled, Outcome
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY
 from bots.inbound.commands.dispatch import answer_command
 from bots.inbound.commands.grammar import parse_admin_command
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
+from core.domain.actions import AskAnswered
 from core.domain.approval import ADMINS_APPROVE, APPROVE_ALWAYS, APPROVE_ONCE
 from core.domain.threads import Ask, Person
 from core.tools.agent_editing import build_edit_agent
@@ -73,7 +74,7 @@ def click(ask: Ask, person: Person, value: str = APPROVE_ONCE) -> AskAnswered:
         address=HERE,
         dedupe_key=f"click {person.name} {value}",
         ask_id=ask.ask_id,
-        value=value,
+        text=value,
         person=person,
         sent_at=datetime.now(UTC),
     )

@@ -6,19 +6,20 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from bots.delivery import next_step, poster
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.inbound.actions import IncomingMessage
+from bots.inbound.actions import decide
 from bots.inbound.commands.erasure import forget_thread
-from bots.inbound.receiver import arrival_of
+from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.approval import APPROVE_ONCE, CHOICES
 from core.domain.errors import ModelRejected, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunEvent
-from core.domain.threads import Accept, Address, InboxItem
+from core.domain.threads import Accept, Address
 from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.tool import ToolSet
@@ -447,13 +448,13 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
         address=address,
         dedupe_key="1",
         message_ref="1.0",
-        author=stage.world.author,
+        person=stage.world.author,
         text="delete the staging bucket today",
         sent_at=datetime.now(UTC) - timedelta(hours=2),
         is_missed=True,
         is_addressed=True,
     )
-    receipt = await stage.world.inbox.accept(*arrival_of(sent))
+    receipt = await stage.world.inbox.accept(sent, partial(decide, sent, is_late=True))
     stage.delivery.wake(str(receipt.run_id))
     await stage.shown()
     (asked,) = stage.surface.posted
@@ -494,11 +495,10 @@ async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> N
     stage.delivery.wake(run_id)
     await asyncio.sleep(0.1)
     assert not says_so()
-    edit = InboxItem(
+    edit = MessageEdited(
         dedupe_key="edit",
         address=world.address,
-        kind="edit",
-        author=world.author,
+        person=world.author,
         text="count the rows of sheet 2",
         message_ref="1",
         sent_at=datetime.now(UTC),

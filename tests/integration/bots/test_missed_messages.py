@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bots.inbound import actions
-from bots.inbound.actions import LATE_SECONDS, AskAnswered
+from bots.inbound.actions import LATE_SECONDS
+from core.domain.actions import AskAnswered
 from core.domain.threads import Ask, IncomingFile
 from core.stores import JournalEntry
 from tests.contracts.test_store_approvals import APPROVAL
@@ -34,7 +35,7 @@ async def open_ask(stage: ReceiverStage) -> Ask:
 
 async def click(stage: ReceiverStage, ask: Ask, value: str) -> str | None:
     answer = AskAnswered(
-        address=HERE, dedupe_key="click", ask_id=ask.ask_id, value=value, person=ALICE, sent_at=datetime.now(UTC)
+        address=HERE, dedupe_key="click", ask_id=ask.ask_id, text=value, person=ALICE, sent_at=datetime.now(UTC)
     )
     return (await stage.receiver.receive(answer)).run_id
 
@@ -75,7 +76,7 @@ async def test_one_question_is_enough_for_a_thread(stage: ReceiverStage) -> None
     await late(stage, "delete the bucket", key="1")
     ask = await open_ask(stage)
     assert await late(stage, "no, wait, keep it", key="2") is None
-    assert await late(stage, "yes", key="3", author=BOB) is None
+    assert await late(stage, "yes", key="3", person=BOB) is None
     assert (await open_ask(stage)).ask_id == ask.ask_id
     assert len(await runs_of(stage)) == 1
     thread_id = (await runs_of(stage))[0].thread_id

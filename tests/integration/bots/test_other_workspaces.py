@@ -6,7 +6,9 @@ from typing import Literal
 
 import pytest
 
-from bots.inbound.actions import AskAnswered, CommandName, MessageDeleted, RunButtonPressed, StopRequested
+from bots.inbound.actions import RunButtonPressed
+from bots.inbound.commands.grammar import CommandName
+from core.domain.actions import AskAnswered, MessageDeleted, StopRequested
 from tests.fakes.streamed_model import calls
 from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
 from tests.integration.bots.receiver_stage import stage as stage
@@ -47,7 +49,7 @@ async def test_a_question_of_another_workspace_takes_no_answer(stage: ReceiverSt
     await stage.play((await stage.receiver.receive(message())).run_id)
     ask_id = await open_question(stage)
     assert ask_id is not None
-    answer = AskAnswered(address=THERE, dedupe_key="a", ask_id=ask_id, value="a", person=BOB, sent_at=datetime.now(UTC))
+    answer = AskAnswered(address=THERE, dedupe_key="a", ask_id=ask_id, text="a", person=BOB, sent_at=datetime.now(UTC))
     assert (await stage.receiver.receive(answer)).notice == "This question is no longer open."
     assert await open_question(stage) == ask_id
 
@@ -55,7 +57,7 @@ async def test_a_question_of_another_workspace_takes_no_answer(stage: ReceiverSt
 async def test_a_cross_a_deletion_and_words_reach_their_own_workspace_alone(stage: ReceiverStage) -> None:
     run_id = (await stage.receiver.receive(message(key="m1"))).run_id or ""
     cross = StopRequested(address=THERE, dedupe_key="x", message_ref="m1", person=BOB)
-    gone = MessageDeleted(address=THERE, dedupe_key="d", message_ref="m1", author=BOB, sent_at=datetime.now(UTC))
+    gone = MessageDeleted(address=THERE, dedupe_key="d", message_ref="m1", person=BOB, sent_at=datetime.now(UTC))
     for inbound in (cross, gone):
         assert (await stage.receiver.receive(inbound)).is_ignored
     names: tuple[CommandName, ...] = ("stop", "forget", "status", "new")

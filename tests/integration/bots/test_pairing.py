@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from bots.inbound.access import NO_EXTERNAL_MEMBERS, NO_GUESTS, NOT_ALLOWED, UNKNOWN_PERSON, AccessPolicy
-from bots.inbound.actions import ActorContext, CommandCalled, CommandName, MessageDeleted, RunButtonPressed, UserAction
+from bots.inbound.actions import CommandCalled, RunButtonPressed, UserAction
 from bots.inbound.commands.admin import AdminDeps
+from bots.inbound.commands.grammar import CommandName
 from bots.inbound.receiver import ActionReceiver
+from core.domain.actions import ActorContext, MessageDeleted
 from core.domain.threads import Person
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
@@ -138,7 +140,7 @@ async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(st
         address=HERE,
         dedupe_key="k",
         message_ref="slack:1",
-        author=Person(person_id="", name="Somebody"),
+        person=Person(person_id="", name="Somebody"),
         sent_at=message().sent_at,
     )
     assert (await receiver.receive(gone)).run_id == run_id

@@ -10,16 +10,9 @@ import pytest
 
 from bots.bootstrap.inbound import read_follow_modes
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import (
-    UNKNOWN_CONTROL,
-    ActorContext,
-    AskAnswered,
-    MessageDeleted,
-    MessageEdited,
-    RunButtonPressed,
-    StopRequested,
-)
+from bots.inbound.actions import UNKNOWN_CONTROL, RunButtonPressed
 from bots.settings import load_settings
+from core.domain.actions import ActorContext, AskAnswered, MessageDeleted, MessageEdited, StopRequested
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Address, IncomingFile, Platform
 from core.stores import DeliveryDraft
@@ -93,7 +86,7 @@ async def test_a_thread_with_one_person_needs_no_mention(stage: ReceiverStage) -
     first = await stage.receiver.receive(message(key=HERE.thread_key))
     more = message("and add the totals", key="2", is_addressed=False)
     assert (await stage.receiver.receive(more)).run_id == first.run_id
-    assert (await stage.receiver.receive(replace(more, dedupe_key="3", author=BOB))).is_ignored
+    assert (await stage.receiver.receive(replace(more, dedupe_key="3", person=BOB))).is_ignored
 
 
 async def test_an_empty_mention_is_greeted(stage: ReceiverStage) -> None:
@@ -138,8 +131,8 @@ async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> 
     now = datetime.now(UTC)
     for inbound in (
         message(is_addressed=False),
-        MessageEdited(address=HERE, dedupe_key="e", message_ref="9", author=BOB, text="x", sent_at=now),
-        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", author=BOB, sent_at=now),
+        MessageEdited(address=HERE, dedupe_key="e", message_ref="9", person=BOB, text="x", sent_at=now),
+        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", person=BOB, sent_at=now),
         StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
     ):
         assert (await stage.receiver.receive(inbound)).notice == ""
@@ -168,7 +161,7 @@ async def test_a_cross_counts_on_the_request_by_the_requester(stage: ReceiverSta
 async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
     await stage.receiver.receive(message(key="m1"))
     now = datetime.now(UTC)
-    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", author=ALICE, sent_at=now)
+    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", person=ALICE, sent_at=now)
     await stage.receiver.receive(gone)
     (run,) = await runs_of(stage)
     assert run.stop_requested or run.status == "stopped"
@@ -177,7 +170,7 @@ async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
 async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("red", key="m1"))
     edit = MessageEdited(
-        address=HERE, dedupe_key="m1:edit", message_ref="m1", author=ALICE, text="blue", sent_at=datetime.now(UTC)
+        address=HERE, dedupe_key="m1:edit", message_ref="m1", person=ALICE, text="blue", sent_at=datetime.now(UTC)
     )
     await stage.receiver.receive(edit)
     stage.world.model.turns = [text("ok")]
@@ -193,7 +186,7 @@ async def test_an_edit_that_comes_before_its_message_is_what_is_read(stage: Rece
         address=HERE,
         dedupe_key="m1:edit",
         message_ref="m1",
-        author=ALICE,
+        person=ALICE,
         text="Pay 10 EUR.",
         sent_at=now + timedelta(minutes=1),  # the platform's clock is ahead
     )
@@ -216,7 +209,7 @@ async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     ask_id = snapshot.open_ask.ask_id
     answers = [
         AskAnswered(
-            address=HERE, dedupe_key=f"click{n}", ask_id=ask_id, value=value, person=person, sent_at=datetime.now(UTC)
+            address=HERE, dedupe_key=f"click{n}", ask_id=ask_id, text=value, person=person, sent_at=datetime.now(UTC)
         )
         for n, (value, person) in enumerate([("A", BOB), ("B", ALICE)])
     ]

@@ -1,12 +1,13 @@
 """Handing back the agent's browser to a program that lets few people in: the link is the right to do it."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 
 from bots.bootstrap.program import run_program
-from bots.inbound.receiver import arrival_of
+from bots.inbound.actions import decide
 from bots.settings import Settings, load_settings
 from bots.web.links import sign_takeover_link
 from core.domain.events import RunFinished
@@ -27,7 +28,8 @@ async def waiting_for_a_person(folder: Path) -> str:
     """The path of the link that a thread's agent has posted, with its question stored in the folder."""
     database = await open_database(f"sqlite:///{folder}/threadhand.db")
     try:
-        receipt = await SqlInbox(database).accept(*arrival_of(message("log in for me")))
+        said = message("log in for me")
+        receipt = await SqlInbox(database).accept(said, partial(decide, said))
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
         ends_at = time.time() + 600

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import ActorContext, CommandCalled
+from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.receiver import ActionReceiver
+from core.domain.actions import ActorContext
 from core.domain.threads import Address, Person
 from storage.sql.database import Database
 from storage.sql.stores.audit import SqlAuditLog

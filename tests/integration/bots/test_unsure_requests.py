@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from bots.delivery.content import RunStatus
-from core.domain.threads import Accept, Attention, InboxItem, Receipt
+from core.domain.actions import IncomingMessage
+from core.domain.threads import Accept, Attention, Receipt
 from core.ports import TextDelta
 from core.run.execute import execute
 from core.tools.replies import no_reply
@@ -18,17 +19,17 @@ from tests.integration.core.conftest import world as world
 
 
 async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:
-    item = InboxItem(
+    message = IncomingMessage(
         dedupe_key=ref,
         address=stage.world.address,
-        kind="message",
-        author=stage.world.author,
+        person=stage.world.author,
         text="and the rows?",
         message_ref=ref,
         sent_at=datetime.now(UTC),
+        is_addressed=True,
     )
     decision = Accept(is_steering=True, attention=attention)
-    return await stage.world.inbox.accept(item, lambda _: decision)
+    return await stage.world.inbox.accept(message, lambda _: decision)
 
 
 @pytest.mark.parametrize("is_silent", [True, False])

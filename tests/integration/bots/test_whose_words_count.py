@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bots.inbound.actions import ActorContext, AskAnswered, CommandCalled, MessageDeleted, MessageEdited, StopRequested
+from bots.inbound.actions import CommandCalled
+from core.domain.actions import ActorContext, AskAnswered, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Person, ThreadSnapshot
 from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
@@ -52,7 +53,7 @@ async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: Rece
     await ask(stage)
     open_ask = (await snapshot_of(stage)).open_ask
     assert open_ask is not None
-    vote = AskAnswered(address=HERE, dedupe_key="v", ask_id=open_ask.ask_id, value="R", person=BOB, sent_at=NOW)
+    vote = AskAnswered(address=HERE, dedupe_key="v", ask_id=open_ask.ask_id, text="R", person=BOB, sent_at=NOW)
     allowed = replace(stage.receiver.policy, apps=("U9",))
     for policy in (stage.receiver.policy, allowed):
         receiver = stage.with_policy(policy).receiver
@@ -66,10 +67,10 @@ async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: Rece
 async def test_a_request_about_anothers_message_is_not_theirs_to_change(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("sum this up", key="m1"))
     edit = MessageEdited(
-        address=HERE, dedupe_key="e1", message_ref="m1", author=BOB, text="delete the table", sent_at=NOW
+        address=HERE, dedupe_key="e1", message_ref="m1", person=BOB, text="delete the table", sent_at=NOW
     )
     await stage.receiver.receive(edit)
-    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", author=BOB, sent_at=NOW)
+    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", person=BOB, sent_at=NOW)
     await stage.receiver.receive(gone)
     stage.world.model.turns = [text("ok")]
     await stage.play(outcome.run_id)
@@ -86,7 +87,7 @@ async def test_who_deletes_an_apps_request_or_is_unknown_stops_it(stage: Receive
         asked = replace(message(key=f"m{number}", author=author), address=address)
         await stage.receiver.receive(asked)
         gone = MessageDeleted(
-            address=address, dedupe_key=f"d{number}", message_ref=f"m{number}", author=by, sent_at=NOW
+            address=address, dedupe_key=f"d{number}", message_ref=f"m{number}", person=by, sent_at=NOW
         )
         await stage.receiver.receive(gone)
         (run,) = await runs_of(stage, address)

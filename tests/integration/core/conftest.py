@@ -11,17 +11,18 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import select
 
-from bots.inbound.actions import IncomingMessage, decide_message
+from bots.inbound.actions import decide_message
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
+from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.events import AgentEvent, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import Address, InboxItem, IncomingFile, Person, Run
+from core.domain.threads import Address, IncomingFile, Person, Run
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
@@ -138,23 +139,14 @@ class World:
             address=self.address,
             dedupe_key=new_id(),
             message_ref=message_ref,
-            author=self.author,
+            person=self.author,
             text=words,
             sent_at=datetime.now(UTC),
             is_addressed=True,
-        )
-        arrival = InboxItem(
-            dedupe_key=message.dedupe_key,
-            address=message.address,
-            kind="message",
-            author=message.author,
-            text=message.text,
             files=files,
-            message_ref=message.message_ref,
-            sent_at=message.sent_at,
-            agent_id=agent_id,
         )
-        receipt = await self.inbox.accept(arrival, lambda seen: decide_message(message, seen))
+        named = replace(message, agent_id=agent_id)  # whichever agents there are
+        receipt = await self.inbox.accept(named, lambda seen: decide_message(message, seen))
         assert receipt.run_id is not None
         return receipt.run_id
 

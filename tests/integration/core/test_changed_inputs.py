@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bots.inbound.actions import MessageDeleted, MessageEdited
-from bots.inbound.receiver import arrival_of
+from bots.inbound.actions import decide
+from core.domain.actions import MessageDeleted, MessageEdited
 from core.domain.ids import new_id
 from core.domain.threads import Address, ChatPage, IncomingFile
 from core.run.execute import execute
@@ -85,11 +86,11 @@ async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world
         address=world.address,
         dedupe_key=new_id(),
         message_ref="1",
-        author=world.author,
+        person=world.author,
         text="pay 10 EUR to Bob",
         sent_at=datetime.now(UTC),
     )
-    await world.inbox.accept(*arrival_of(edit))
+    await world.inbox.accept(edit, partial(decide, edit))
     source.go.set()
     await running
     (read,) = said(world)
@@ -110,9 +111,9 @@ async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(wor
     world.bench.gate("x").set()
     await source.began.wait()
     deletion = MessageDeleted(
-        address=world.address, dedupe_key=new_id(), message_ref="2", author=world.author, sent_at=datetime.now(UTC)
+        address=world.address, dedupe_key=new_id(), message_ref="2", person=world.author, sent_at=datetime.now(UTC)
     )
-    await world.inbox.accept(*arrival_of(deletion))
+    await world.inbox.accept(deletion, partial(decide, deletion))
     source.go.set()
     await running
     assert not [one for one in said(world) if "delete all mails" in one]

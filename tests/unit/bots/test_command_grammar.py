@@ -21,10 +21,17 @@ from bots.inbound.commands.grammar import parse_admin_command, parse_command
         ("use both", None),
         ("Use it", None),
         ("use the", None),
+        ("knowledge list", ("knowledge", "list")),
+        ("knowledge is power", None),
     ],
 )
 def test_a_command_is_the_whole_message(text: str, command: tuple[str, str] | None) -> None:
     assert parse_command(text) == command
+
+
+def test_only_knowledge_is_a_command_with_files() -> None:
+    assert parse_command("knowledge add", has_files=True) == ("knowledge", "add")
+    assert parse_command("status", has_files=True) is None
 
 
 @pytest.mark.parametrize("text", ["pair programming", "pair them", "pair together", "pair up"])

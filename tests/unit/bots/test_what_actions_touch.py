@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bots.inbound.actions import IncomingMessage, MessageEdited, StopRequested, decide_edit, decide_message, decide_stop
+from bots.inbound.actions import decide_edit, decide_message, decide_stop
+from core.domain.actions import IncomingMessage, MessageEdited, StopRequested
 from core.domain.threads import (
     Accept,
     Address,
@@ -65,7 +66,7 @@ def said(address: Address, seconds: float, text: str = "yes") -> IncomingMessage
         address=address,
         dedupe_key="k",
         message_ref=ref(address, seconds),
-        author=ALICE,
+        person=ALICE,
         text=text,
         sent_at=at(seconds),
         is_addressed=True,
@@ -153,7 +154,7 @@ def test_an_edit_into_stop_stops_for_the_requester_and_else_changes_the_message(
         address=SLACK,
         dedupe_key="k",
         message_ref="m",
-        author=Person(person_id=author, name=author),
+        person=Person(person_id=author, name=author),
         text="Stop!",
         is_addressed=False,
         sent_at=at(1),

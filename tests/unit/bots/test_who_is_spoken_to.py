@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bots.inbound.actions import IncomingMessage, decide_message
+from bots.inbound.actions import decide_message
 from bots.inbound.commands.grammar import calls_by_name
+from core.domain.actions import IncomingMessage
 from core.domain.threads import (
     Accept,
     Address,
@@ -55,7 +56,7 @@ def said(text: str, by: str = "alice", **flags: Any) -> IncomingMessage:
         address=HERE,
         dedupe_key="k",
         message_ref="m",
-        author=person(by),
+        person=person(by),
         text=text,
         sent_at=NOON + timedelta(minutes=1),
         is_addressed=flags.pop("is_addressed", False),

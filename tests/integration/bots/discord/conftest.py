@@ -14,7 +14,8 @@ with warnings.catch_warnings():
 
 from bots.discord.app import DiscordApp
 from bots.discord.gateway import client
-from bots.inbound.actions import IncomingMessage, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction
+from core.domain.actions import IncomingMessage
 from core.domain.errors import StorageUnavailable
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.view import SeenChannel, SeenMessage, SeenThread

@@ -9,7 +9,7 @@ import pytest
 from bots.delivery.content import Notice
 from bots.discord.address import DIRECT
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE, THREAD_LOCKED
-from bots.inbound.actions import IncomingMessage, MessageDeleted, StopRequested
+from core.domain.actions import IncomingMessage, MessageDeleted, StopRequested
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel

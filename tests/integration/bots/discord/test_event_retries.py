@@ -3,7 +3,7 @@
 import pytest
 
 from bots.inbound import retry_buffer
-from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.errors import StorageUnavailable
 from simulator.discord.rules.permissions import READ_HISTORY
 

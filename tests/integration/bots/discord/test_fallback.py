@@ -5,7 +5,8 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.discord.render.components import render_content, simplify_message
-from bots.inbound.actions import AskAnswered, RunButtonPressed
+from bots.inbound.actions import RunButtonPressed
+from core.domain.actions import AskAnswered
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address, Ask
 from simulator.view import Button

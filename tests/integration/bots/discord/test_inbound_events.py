@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, MessageDeleted, MessageEdited, Outcome, StopRequested
+from bots.inbound.actions import CommandCalled, Outcome
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Address
 from simulator.view import SentFile
 
@@ -15,7 +16,7 @@ async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) ->
     assert isinstance(inbound, IncomingMessage)
     assert inbound.text == "count the lines, ask @Bob"
     assert inbound.is_addressed
-    assert inbound.author.name == "Alice"
+    assert inbound.person.name == "Alice"
     assert inbound.dedupe_key == f"discord:{message_id}"
     assert inbound.address == Address(
         platform="discord",
@@ -158,7 +159,7 @@ async def test_a_deletion_is_told(world) -> None:
     await world.discord.delete("alice", world.general.channel_id, message_id)
     inbound = await world.received(2)
     assert isinstance(inbound, MessageDeleted)
-    assert (inbound.message_ref, inbound.author.name) == (message_id, "Alice")
+    assert (inbound.message_ref, inbound.person.name) == (message_id, "Alice")
 
 
 async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(world) -> None:

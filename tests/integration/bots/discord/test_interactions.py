@@ -8,15 +8,8 @@ from bots.delivery.content import AskPrompt, RunStatus
 from bots.delivery.run_view import RunView
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
 from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
-from bots.inbound.actions import (
-    NOT_STORED,
-    UNKNOWN_CONTROL,
-    AskAnswered,
-    CommandCalled,
-    IncomingMessage,
-    Outcome,
-    RunButtonPressed,
-)
+from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome, RunButtonPressed
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.threads import Ask
 from simulator.discord.people.interactions import COMMAND, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rules.permissions import SEND_IN_THREADS
@@ -226,7 +219,7 @@ async def test_an_own_answer_is_written_in_a_form(world) -> None:
     _, form = await ask_and_write(world)
     await world.discord.submit("bob", form.form_id, {"answer": "green\nor so"})
     answer = await world.received(2)
-    assert (answer.ask_id, answer.value) == (ASK_ID, "green\nor so")
+    assert (answer.ask_id, answer.text) == (ASK_ID, "green\nor so")
 
 
 async def test_a_blank_form_and_a_control_without_its_option_answer_nothing(world) -> None:
@@ -263,7 +256,7 @@ async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
     again = await connect(world.program)
     assert again.discord.view().forms == (form,)
     await again.discord.submit("bob", form.form_id, {"answer": "green"})
-    assert (await again.received(2)).value == "green"
+    assert (await again.received(2)).text == "green"
     await press(again, message_id, "0")
     assert (await again.received(3)).option == 0
 

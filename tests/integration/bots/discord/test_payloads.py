@@ -5,7 +5,7 @@ import time
 import pytest
 
 from bots.discord.interactions.commands import sync_commands
-from bots.inbound.actions import IncomingMessage, MessageEdited
+from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from simulator.discord.payloads import message_json

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from bots.discord.app import DiscordApp
-from bots.inbound.actions import IncomingMessage
 from bots.settings.discord import Shards
+from core.domain.actions import IncomingMessage
 from core.domain.errors import ConfigurationError
 from simulator.discord import DiscordSimulator
 from tests.integration.bots.discord.conftest import Program, until

@@ -305,7 +305,7 @@ async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) ->
     with pytest.raises(SurfaceRefused) as refusal:
         await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
     assert refusal.value.code in world.app.surface.closed_reasons
-    alice = (await world.received(2)).author.person_id
+    alice = (await world.received(2)).person.person_id
     places = [one async for one in world.app.surface.fallback_addresses(address, alice)]
     for place in places:
         delivery_id = new_id()

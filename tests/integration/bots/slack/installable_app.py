@@ -15,11 +15,12 @@ from yarl import URL
 from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import SlackInstallDeps
 from bots.bootstrap.stores import Stores
-from bots.inbound.actions import IncomingMessage, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction
 from bots.settings import Settings
 from bots.slack.app import SlackApp
 from core import http_shutdown
-from core.domain.threads import Address, InboxItem
+from core.domain.actions import IncomingMessage
+from core.domain.threads import Address
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from storage.sql.database import Database
@@ -116,16 +117,7 @@ async def opened(
     async def receive(inbound: UserAction) -> Outcome:
         """What is said is stored, as the program does."""
         if isinstance(inbound, IncomingMessage):
-            arrival = InboxItem(
-                dedupe_key=inbound.dedupe_key,
-                address=inbound.address,
-                kind="message",
-                author=inbound.author,
-                text=inbound.text,
-                message_ref=inbound.message_ref,
-                sent_at=inbound.sent_at,
-            )
-            await stores.inbox.accept(arrival, accept)
+            await stores.inbox.accept(inbound, accept)
         return await receiver.receive(inbound)
 
     left: list[tuple[str, str]] = []

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from bots.inbound.actions import IncomingMessage, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction
 from bots.slack.app import SlackApp
+from core.domain.actions import IncomingMessage
 from core.domain.threads import IncomingFile
 from simulator.slack import SlackSimulator
 from simulator.view import SeenChannel, SentFile

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, RunButtonPressed, UserAction
-from bots.inbound.receiver import arrival_of
+from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed, UserAction, decide
 from bots.slack.app import SlackApp
 from bots.slack.events.cursors import ChannelCursors
+from core.domain.actions import IncomingMessage
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Decision, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
@@ -41,9 +42,9 @@ class StoringReceiver:
         if self.is_away:
             raise StorageUnavailable("it is away")
         assert not isinstance(inbound, CommandCalled | RunButtonPressed)
-        arrival, decide = arrival_of(inbound)
         decision = self.decision
-        receipt = await self.inbox.accept(arrival, (lambda _: decision) if decision else decide)
+        rule = (lambda _: decision) if decision else partial(decide, inbound)
+        receipt = await self.inbox.accept(inbound, rule)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
             self.ignored = inbound.dedupe_key
             return Outcome(run_id=receipt.run_id, is_ignored=True)

@@ -9,10 +9,10 @@ import pytest
 from aiohttp import web
 
 from bots.delivery.content import AnswerPart
-from bots.inbound.actions import IncomingMessage
 from bots.slack.app import SlackApp
 from bots.slack.events import backfill
 from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
+from core.domain.actions import IncomingMessage
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople

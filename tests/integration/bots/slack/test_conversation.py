@@ -4,16 +4,9 @@ import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
-from bots.inbound.actions import (
-    AskAnswered,
-    CommandCalled,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    Outcome,
-    StopRequested,
-)
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.slack.app import SlackApp
+from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, SentFile
@@ -25,7 +18,7 @@ async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, rec
     await eventually(lambda: receiver.taken)
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
-    assert (message.text, message.author.name) == ("count to three, @bob", "alice")
+    assert (message.text, message.person.name) == ("count to three, @bob", "alice")
     assert message.address.thread_key == message.message_ref == ts
     assert message.is_addressed
 
@@ -165,7 +158,7 @@ async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingRec
             await eventually(lambda: len(receiver.taken) == 2)
     answer = receiver.taken[1]
     assert isinstance(answer, AskAnswered)
-    assert (answer.ask_id, answer.value, answer.person.name) == ("a-1", "Blue", "bob")
+    assert (answer.ask_id, answer.text, answer.person.name) == ("a-1", "Blue", "bob")
     assert answer.address == address
 
 
@@ -210,5 +203,5 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceive
         await eventually(lambda: receiver.taken)
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
-    assert message.author.name == message.author.person_id
+    assert message.person.name == message.person.person_id
     assert message.text.startswith("hello @U")

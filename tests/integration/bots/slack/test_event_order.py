@@ -3,7 +3,8 @@
 import pytest
 
 from bots.inbound import retry_buffer
-from bots.inbound.actions import IncomingMessage, MessageDeleted, MessageEdited, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited
 from core.domain.errors import StorageUnavailable
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, running
@@ -31,7 +32,7 @@ async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, re
         await eventually(lambda: receiver.taken)
     (said,) = receiver.taken
     assert isinstance(said, IncomingMessage)
-    assert said.author.time_zone == "Europe/Helsinki"
+    assert said.person.time_zone == "Europe/Helsinki"
 
 
 async def test_changes_do_not_overtake_a_message_whose_names_are_looked_up_slowly(

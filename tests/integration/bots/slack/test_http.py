@@ -13,11 +13,12 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from bots.inbound.actions import AskAnswered, IncomingMessage, UserAction
+from bots.inbound.actions import UserAction
 from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml
 from core import http_shutdown
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually
@@ -142,7 +143,7 @@ async def test_what_strangers_write_is_not_parsed(slack: SlackSimulator, receive
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert (message.text, message.agent_id, message.is_addressed) == ("", None, True)
-    assert message.author.person_id == alice.user_id
+    assert message.person.person_id == alice.user_id
 
 
 NESTED = b"[" * 50_000

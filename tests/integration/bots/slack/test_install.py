@@ -10,8 +10,8 @@ from yarl import URL
 
 from bots.delivery.content import AnswerPart
 from bots.inbound import retry_buffer
-from bots.inbound.actions import IncomingMessage
 from bots.slack.install.tokens import TokenCipher
+from core.domain.actions import IncomingMessage
 from core.domain.errors import AgentError, StorageUnavailable, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople

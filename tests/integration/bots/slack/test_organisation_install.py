@@ -9,8 +9,8 @@ import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy, refusal_sentence
-from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.errors import AgentError, SurfaceRefused
 from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
@@ -220,7 +220,7 @@ async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
     await grid.research.press("carol", general(grid.research), ref, blue.control_id)
     answer = installable.receiver.taken[-1]
     assert isinstance(answer, AskAnswered)
-    assert (answer.address, answer.value) == (there, "Blue")
+    assert (answer.address, answer.text) == (there, "Blue")
     assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
 
@@ -239,7 +239,7 @@ async def test_the_same_person_has_a_conversation_of_their_own_in_each_workspace
     await installed(installable, grid)
     here = await installable.said(grid.sales, "carol", "hello")
     there = await installable.said(grid.research, "carol", "hello")
-    people = {one.author.person_id for one in installable.receiver.taken if isinstance(one, IncomingMessage)}
+    people = {one.person.person_id for one in installable.receiver.taken if isinstance(one, IncomingMessage)}
     assert len(people) == 1
     assert len({(one.workspace_id, one.thread_key) for one in (here, there)}) == 2
 

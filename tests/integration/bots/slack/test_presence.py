@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.actions import StopRequested
 from bots.slack.app import SlackApp
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES
+from core.domain.actions import StopRequested
 from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.payloads import Payload, Refused

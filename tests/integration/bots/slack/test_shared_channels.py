@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from slack_bolt.async_app import AsyncApp
 from slack_bolt.request.async_request import AsyncBoltRequest
 
-from bots.inbound.actions import IncomingMessage, Outcome, UserAction
+from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.handler import EventHandler
 from bots.slack.web_api.client import Identity, SlackClient
 from bots.slack.workspaces import Workspaces
+from core.domain.actions import IncomingMessage
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of
 

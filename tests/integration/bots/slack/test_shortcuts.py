@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, Outcome, StopRequested
+from bots.inbound.actions import CommandCalled, Outcome
 from bots.slack.install.manifest import build_manifest
+from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
@@ -60,7 +61,7 @@ async def test_the_shortcut_on_a_message_asks_about_it_in_its_thread(slack: Slac
         await eventually(lambda: general(slack).threads)
         await eventually(lambda: len(general(slack).threads[0].messages) == 2)
     assert asked.address.thread_key == asked.message_ref == ts
-    assert asked.author.name == "alice"
+    assert asked.person.name == "alice"
     assert asked.is_addressed
     assert asked.text.startswith(words)
     assert "Forwarded from" in asked.text

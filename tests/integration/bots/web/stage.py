@@ -3,14 +3,14 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from bots.bootstrap.observability import database_check
-from bots.inbound.actions import Outcome, UserAction
-from bots.inbound.receiver import arrival_of
+from bots.inbound.actions import Outcome, UserAction, decide
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
 from bots.web.health import MonitoringDeps
@@ -164,8 +164,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
 
     async def receive(inbound: UserAction) -> Outcome:
         received.append(inbound)
-        arrival, decide = arrival_of(inbound)
-        receipt = await SqlInbox(database).accept(arrival, decide)
+        receipt = await SqlInbox(database).accept(inbound, partial(decide, inbound))
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 

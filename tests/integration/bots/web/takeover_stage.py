@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.links import sign_takeover_link
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.ports import Sandbox
@@ -53,11 +53,7 @@ class Scene:
 
     def answers(self) -> list[str]:
         """What has come into the thread after the question."""
-        return [
-            one.value if isinstance(one, AskAnswered) else one.text
-            for one in self.stage.received[1:]
-            if isinstance(one, AskAnswered | IncomingMessage)
-        ]
+        return [one.text for one in self.stage.received[1:] if isinstance(one, AskAnswered | IncomingMessage)]
 
     async def until_handed_back(self) -> str:
         for _ in range(300):

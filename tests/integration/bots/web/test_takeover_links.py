@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bots.inbound.actions import AskAnswered, IncomingMessage
 from bots.web.errors import ApiError
 from bots.web.links import SignedLinks, sign_takeover_link, verify_takeover_link
 from bots.web.takeover.sessions import IDLE_TOO_LONG, TAKEOVER_SESSIONS
+from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.finish import build_run_result
@@ -183,7 +183,7 @@ async def test_handing_back_answers_the_question_once(visitor: TakeoverVisitor) 
         assert answer.status == 409
     (said,) = visitor.stage.received
     assert isinstance(said, AskAnswered)
-    assert said.value.startswith("Done, code 42\n\n")
+    assert said.text.startswith("Done, code 42\n\n")
     thread = await visitor.stage.json("GET", f"/api/thread/{visitor.thread_id}")
     assert thread["active_run_id"]
 
@@ -204,7 +204,7 @@ async def test_a_browser_that_nobody_uses_goes_back_by_itself(visitor: TakeoverV
     await visitor.start()
     said = await until_received(visitor)
     assert isinstance(said, AskAnswered)
-    assert said.value == IDLE_TOO_LONG
+    assert said.text == IDLE_TOO_LONG
 
 
 async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
@@ -212,7 +212,7 @@ async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
     await late.start()
     said = await until_received(late)
     assert isinstance(said, AskAnswered)
-    assert "time for it was over" in said.value
+    assert "time for it was over" in said.text
 
 
 async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:

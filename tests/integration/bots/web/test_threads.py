@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bots.inbound.actions import IncomingMessage
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
+from core.domain.actions import IncomingMessage
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -55,7 +55,7 @@ async def test_a_message_has_an_author(stage: Stage) -> None:
     path = f"/api/thread/{await stage.thread()}/messages"
     await stage.json("POST", path, json={"text": "a", "author": "Kim\n Lee"}, status=202)
     await stage.json("POST", path, json={"text": "b"}, status=202)
-    authors = [one.author for one in stage.received if isinstance(one, IncomingMessage)]
+    authors = [one.person for one in stage.received if isinstance(one, IncomingMessage)]
     assert [(one.person_id, one.name) for one in authors] == [("api", "Kim Lee"), ("api", "HTTP API")]
     await stage.json("POST", path, json={"text": "c", "author": "x" * 101}, status=413)
 

@@ -14,7 +14,8 @@ with warnings.catch_warnings():
 from bots.discord.address import ChannelLocation
 from bots.discord.gateway.malformed_payloads import create_message
 from bots.discord.gateway.parse import parse_edit, parse_message
-from bots.inbound.actions import CommandCalled, IncomingMessage, MessageEdited, StopRequested
+from bots.inbound.actions import CommandCalled
+from core.domain.actions import IncomingMessage, MessageEdited, StopRequested
 
 CHANNEL = ChannelLocation(kind="channel", channel_id=3, guild_id=1)
 THREAD = ChannelLocation(kind="thread", channel_id=4, guild_id=1, parent_id=3)
@@ -126,6 +127,13 @@ async def test_invisible_characters_around_words_change_nothing(state: Any, arou
     nothing = parse_message(message(state, said(f"<@9> {around}")), CHANNEL, 9)
     assert isinstance(nothing, IncomingMessage)
     assert nothing.text == ""
+
+
+async def test_knowledge_is_added_in_words(state: Any):
+    called = parse_message(message(state, said("<@9> knowledge add", attachments=[FILE])), CHANNEL, 9)
+    assert isinstance(called, CommandCalled)
+    assert (called.name, called.argument) == ("knowledge", "add")
+    assert [one.name for one in called.files] == ["a.ogg"]
 
 
 @pytest.mark.parametrize("name", [one for one in SAID if one not in ("app", "webhook", "reply to the bot")])

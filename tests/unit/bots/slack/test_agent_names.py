@@ -2,8 +2,9 @@
 
 import pytest
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, MessageEdited
+from bots.inbound.actions import CommandCalled
 from bots.slack.events.parse import parse_event
+from core.domain.actions import IncomingMessage, MessageEdited
 from tests.unit.bots.slack.test_parse import KNOWN, fixture, message
 
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task, ViewState, apply_event
-from bots.inbound.actions import AskAnswered, RunButtonPressed
+from bots.inbound.actions import RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render import rich_text
 from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.render.mrkdwn import neutralize_mentions
+from core.domain.actions import AskAnswered
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
 from core.domain.messages import JsonObject
@@ -295,7 +296,7 @@ def chosen(drawing: RenderedMessage, at: int) -> str:
     parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
     assert isinstance(parsed, AskAnswered)
     assert parsed.ask_id == "a-1"
-    return parsed.value
+    return parsed.text
 
 
 def test_few_short_options_are_buttons():
@@ -326,7 +327,7 @@ def test_every_option_can_be_chosen_however_many_there_are(count: int, length: i
             parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
             assert isinstance(parsed, AskAnswered)
             assert parsed.ask_id == "a-1"
-            values.append(parsed.value)
+            values.append(parsed.text)
     assert values == options
     assert len({get_text(one, "action_id") for one in found}) == len(found)
     assert "more options" not in str(drawing.blocks)

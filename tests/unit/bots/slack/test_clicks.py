@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound.actions import AskAnswered, RunButtonPressed
+from bots.inbound.actions import RunButtonPressed
 from bots.slack.events.parse import Ignored, parse_click, parse_event
+from core.domain.actions import AskAnswered
 from core.domain.messages import JsonObject
 from tests.unit.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread
 
@@ -18,7 +19,7 @@ def test_a_button_answers_the_question_with_its_own_text():
         address=thread(),
         dedupe_key="slack:T1:C1:action:1700000020.000100:ask:a-1:1:1700000021.000100",
         ask_id="a-1",
-        value="Blue",
+        text="Blue",
         option=1,
         person=ALICE,
         sent_at=datetime.fromtimestamp(1700000021.0001, UTC),
@@ -30,7 +31,7 @@ def test_a_select_answers_too():
     payload["actions"] = [{"type": "static_select", "action_id": "ask:a-1", "selected_option": {"value": "Red"}}]
     parsed = parse_click(payload, KNOWN)
     assert isinstance(parsed, AskAnswered)
-    assert (parsed.ask_id, parsed.value) == ("a-1", "Red")
+    assert (parsed.ask_id, parsed.text) == ("a-1", "Red")
 
 
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])

@@ -4,14 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bots.inbound.actions import (
-    AskAnswered,
-    CommandCalled,
-    IncomingMessage,
-    MessageDeleted,
-    MessageEdited,
-    StopRequested,
-)
+from bots.inbound.actions import CommandCalled
 from bots.slack.events.parse import (
     Ignored,
     ParseContext,
@@ -21,6 +14,7 @@ from bots.slack.events.parse import (
     without_content,
 )
 from bots.slack.web_api.client import Identity
+from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.messages import JsonObject, JsonValue
 
 IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")

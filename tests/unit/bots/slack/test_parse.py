@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from bots.inbound.actions import CommandCalled, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from bots.inbound.actions import CommandCalled
 from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts, user_ids_in
 from bots.slack.web_api.client import Identity
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.messages import JsonObject, JsonValue
 from core.domain.threads import Address, IncomingFile, Person
 from tests.fakes.cpu_seconds import seconds_of
@@ -42,7 +43,7 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
         address=thread(),
         dedupe_key=f"slack:T1:C1:{ROOT}",
         message_ref=ROOT,
-        author=ALICE,
+        person=ALICE,
         text="sum & plot the columns (https://example.com/docs) for @bob\nLink: plan (https://example.com/plan)",
         sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
         is_addressed=True,
@@ -320,7 +321,7 @@ def test_an_edit_by_a_person_counts_once_per_edit():
         address=thread(),
         dedupe_key=f"slack:T1:C1:{ROOT}:edit:1700000009.000100",
         message_ref=ROOT,
-        author=ALICE,
+        person=ALICE,
         text="count to four",
         sent_at=parse_ts("1700000009.000100"),
     )
@@ -356,7 +357,7 @@ def test_a_deletion_names_the_message_and_its_thread():
         address=thread(),
         dedupe_key=f"slack:T1:C1:{REPLY}:delete",
         message_ref=REPLY,
-        author=ALICE,
+        person=ALICE,
         sent_at=datetime.fromtimestamp(1700000010.0001, UTC),
     )
 
@@ -415,7 +416,7 @@ APP = {"bot_id": "B7", "app_id": "A7", "username": "Alerts"}
 def test_an_app_that_mentions_the_bot_asks_as_an_app(subtype: str):
     parsed = parse_event(message("<@U0> stop", user="", subtype=subtype, **APP), KNOWN)
     assert isinstance(parsed, IncomingMessage)
-    assert parsed.author == Person(person_id="app:A7", name="Alerts")
+    assert parsed.person == Person(person_id="app:A7", name="Alerts")
     assert (parsed.actor.app_ids, parsed.text) == ({"A7", "B7"}, "stop")
 
 

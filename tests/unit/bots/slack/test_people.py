@@ -2,8 +2,8 @@
 
 import pytest
 
-from bots.inbound.actions import ActorContext
 from bots.slack.web_api.people import parse_standing
+from core.domain.actions import ActorContext
 from core.domain.messages import JsonObject
 
 
