@@ -78,8 +78,7 @@ class InputReader:
     async def _taken(self, inputs: Sequence[ThreadInput]) -> Sequence[Message]:
         if self._deps.draining.is_set():
             raise asyncio.CancelledError("handed over between two turns, with everything stored")
-        messages = await self._read_background(inputs)
-        prepared = await self._prepare(inputs)
+        messages, prepared = await self._prepare(inputs)
         for input_id, own in prepared.items():
             for message in own:
                 self._recorder.emit(MessageAdded(message=message))
@@ -88,18 +87,20 @@ class InputReader:
         self.has_read = True
         return messages
 
-    async def _prepare(self, inputs: Sequence[ThreadInput]) -> dict[str, tuple[Message, ...]]:
-        """Returns the messages of the inputs by input id. What people delete or change while the thread is read and
-        files are fetched is left out or read again."""
+    async def _prepare(self, inputs: Sequence[ThreadInput]) -> tuple[list[Message], dict[str, tuple[Message, ...]]]:
+        """Returns what the thread says up to the inputs, and the messages of the inputs by input id. What people delete
+        or change while the thread is read and files are fetched is left out or read again, with the talk before it."""
+        background: list[Message] = []
         prepared: dict[str, tuple[Message, ...]] = {}
         for _ in range(PREPARATIONS_MAX if inputs else 0):
-            for one in inputs:
-                if one.input_id not in prepared:
-                    prepared[one.input_id] = await self._messages_of(one)
+            new = [one for one in inputs if one.input_id not in prepared]
+            background += await self._read_background(new)
+            for one in new:
+                prepared[one.input_id] = await self._messages_of(one)
             inputs = await self._deps.stores.journal.inputs(self._lease)
             if all(one.input_id in prepared for one in inputs):
                 break
-        return {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
+        return background, {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
 
     async def take_unread(self, *, until: datetime | None = None) -> None:
         """Adds the inputs that the run did not read to the history, so that they do not start another run: all, or

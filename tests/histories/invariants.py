@@ -484,8 +484,6 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         )
     }
     by_token = {sent.message.text: sent for sent in seen.user_messages}
-    # an edit moves the time until which the talk counts as read
-    edited = {sent.message.address for sent in seen.user_messages if sent.edits}
     for request in seen.requests:
         text = json.dumps(request.messages)
         if any(called.name == "forget" for called in seen.commands):
@@ -500,12 +498,18 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
                 if one.address == message.address and one.posted_at > message.posted_at
                 if one.ref not in unread
             ]
+            # an edit that is read moves the time until which the talk counts as read
+            edits = [
+                edit
+                for sent in seen.user_messages
+                if sent.message.address == message.address
+                for edit, token in sent.edits
+                if token in tokens
+            ]
             is_stored = heard.get(message.ref) == thread_of.get(request.run_id, "none") and all(
-                seen.is_before(key, other) for other in later
+                seen.is_before(key, other) for other in (*later, *edits)
             )
             if remark.is_addressed or message.ref in inputs or not later or not message.words:
-                continue
-            if message.address in edited:
                 continue
             if (seen.reads_chat or is_stored) and not re.search(rf"\b{message.text}\b", text):
                 yield f"a request of run {request.run_id} lacks {message.text}"

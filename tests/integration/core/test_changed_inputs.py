@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from bots.inbound.actions import decide
 from core.domain.actions import MessageDeleted, MessageEdited
 from core.domain.ids import new_id
-from core.domain.threads import Address, ChatPage, IncomingFile
+from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Person
 from core.run.execute import execute
 from core.tasks import cancel, spawn
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -22,21 +22,22 @@ HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key=
 
 
 class SlowSource:
-    """Serves the reference of a file as its content, and an empty thread, once `go` is set."""
+    """Serves the reference of a file as its content, and the talk in the thread, once `go` is set."""
 
     def __init__(self) -> None:
         self.began, self.go = asyncio.Event(), asyncio.Event()
+        self.talk: list[ChatMessage] = []
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
         self.began.set()
         await self.go.wait()
         yield file.file_ref.encode()
 
-    async def read(self, address: Address, **_others: object) -> ChatPage:
+    async def read(self, address: Address, *, before: datetime, **_others: object) -> ChatPage:
         del address
         self.began.set()
         await self.go.wait()
-        return ChatPage()
+        return ChatPage(messages=tuple(one for one in self.talk if one.sent_at < before))
 
     async def read_linked(self, *_arguments: object, **_others: object) -> dict[str, None]:
         return {}
@@ -96,6 +97,31 @@ async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world
     (read,) = said(world)
     assert "pay 10 EUR" in read
     assert "1000" not in read
+
+
+async def test_talk_before_an_edit_is_read_with_it(world: World, source: SlowSource) -> None:
+    """The edit comes while the thread is read. The next turn reads on from the time of the edit."""
+    world.address = HERE
+    world.with_deps(histories={"slack": source})
+    world.model.turns = [text("paid")]
+    run_id = await world.say("pay 1000 EUR to Bob")
+    running = spawn(execute(run_id, world.deps), name="run")
+    await source.began.wait()
+    now = datetime.now(UTC)
+    bob = Person(person_id="U2", name="bob")
+    source.talk = [ChatMessage(author=bob, text="make it 10", sent_at=now, message_ref="2")]
+    edit = MessageEdited(
+        address=HERE,
+        dedupe_key=new_id(),
+        message_ref="1",
+        person=world.author,
+        text="pay what Bob says",
+        sent_at=now + timedelta(seconds=1),
+    )
+    await world.inbox.accept(edit, partial(decide, edit))
+    source.go.set()
+    await running
+    assert any("make it 10" in one for one in said(world))
 
 
 async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(world: World, wait: Wait) -> None:
