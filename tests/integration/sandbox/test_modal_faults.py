@@ -14,7 +14,7 @@ from modal_proto import api_pb2
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
-from core.run.inputs import Uploads, prepare_user_message
+from core.run.input_reader import Uploads, prepare_user_message
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider

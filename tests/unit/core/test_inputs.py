@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.context.message_text import NAME_BYTES_MAX, attributed_text, safe_name
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.threads import Person, ThreadInput
-from core.run.inputs import unique_name
+from core.run.input_reader import unique_name
 
 
 @pytest.mark.parametrize(
