@@ -3,7 +3,7 @@
 A method that accepts a `Lease` locks the lease row and raises LeaseLost if the lease's fence is no longer the newest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -430,10 +430,11 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryLease:
-    """The right to deliver a run's messages, with a fencing token. `has_earlier` is what `Deliveries.has_earlier`
-    returned when the lease was claimed."""
+    """The right to deliver a run's messages, with a fencing token. `run`, `address` and `has_earlier` (see
+    `Deliveries.has_earlier`) are as of the claim."""
 
-    run_id: str
+    run: Run
+    address: Address
     worker_id: str
     fence: int
     has_earlier: bool = False
@@ -453,8 +454,11 @@ class Deliveries(Protocol):
         """Whether an earlier run of the same thread has pending deliveries."""
         ...
 
-    async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
-        """Returns None if another living worker delivers the run, or if the run has nothing left to deliver."""
+    async def claim(
+        self, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
+    ) -> DeliveryLease | None:
+        """Returns None if another living worker delivers the run, if the run has nothing left to deliver, or if it is
+        on none of the platforms."""
         ...
 
     async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:

@@ -63,12 +63,12 @@ async def wait_for_earlier_runs(rendering: DeliveryLease, deps: DeliveryDeps) ->
         return
     try:
         async with asyncio.timeout(ORDER_SECONDS_MAX):
-            while await deps.deliveries.has_earlier(rendering.run_id):  # noqa: ASYNC110 - other processes deliver, too
+            while await deps.deliveries.has_earlier(rendering.run.run_id):  # noqa: ASYNC110 - other processes deliver, too
                 await asyncio.sleep(ORDER_LOOK_SECONDS)
     except TimeoutError:
         log.warning(
             "run %s is shown before an earlier one of its thread, which was not delivered in %.0f s",
-            rendering.run_id,
+            rendering.run.run_id,
             ORDER_SECONDS_MAX,
         )
 
@@ -121,7 +121,7 @@ async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
 
 async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps) -> None:
     """Shows the end of a run in its status message, or in a new one if that can no longer be edited."""
-    run_id = poster.rendering.run_id
+    run_id = poster.rendering.run.run_id
     final = RunStatus(run_id=run_id, view=await _finish_view(view, run_id, deps))
     status = await poster.plan_one(STATUS)
     await poster.show(status, final)

@@ -266,7 +266,7 @@ class Poster:
         except (SurfaceRefused, AgentError, ToolError) as refused:
             log.warning(
                 "the files of run %s do not go with its answer: %s",
-                self.rendering.run_id,
+                self.rendering.run.run_id,
                 refused.code if isinstance(refused, SurfaceRefused) else type(refused).__name__,
             )
             for one in sent:
@@ -349,7 +349,7 @@ class Poster:
                 )
                 return None
         except SurfaceRefused as refused:
-            log.warning("a file of run %s was refused: %s", self.rendering.run_id, refused.code)
+            log.warning("a file of run %s was refused: %s", self.rendering.run.run_id, refused.code)
             return refused
         await self._record(replace(record, state="delivered"))
         return None
@@ -386,7 +386,7 @@ class Poster:
         except (SurfaceError, StorageUnavailable, LeaseLost) as error:
             if is_patient and isinstance(error, StorageUnavailable):
                 raise
-            log.info("no reaction on run %s: %s", self.rendering.run_id, error)
+            log.info("no reaction on run %s: %s", self.rendering.run.run_id, error)
             return error.code if isinstance(error, SurfaceRefused) else ""
         return ""
 
@@ -427,7 +427,7 @@ class Poster:
                 await self._record(replace(attempting, state="pending"))  # it was not sent
                 raise
             except SurfaceUnclear as unclear:
-                log.warning("a post of run %s is unclear: %s", self.rendering.run_id, unclear)
+                log.warning("a post of run %s is unclear: %s", self.rendering.run.run_id, unclear)
                 await asyncio.sleep(pause or PAUSE_SECONDS)
                 sent = (await self._looked_for(attempting)).message_ref
             if sent is not None:
@@ -488,7 +488,7 @@ class Poster:
     async def record_refusal(self, delivery: Delivery, refused: SurfaceRefused) -> None:
         """Records that the platform did not accept the message, so that it is not sent again."""
         record = self.newest(delivery)
-        log.error("the %s of run %s was refused: %s", record.slot, self.rendering.run_id, refused.code)
+        log.error("the %s of run %s was refused: %s", record.slot, self.rendering.run.run_id, refused.code)
         await self._record(replace(record, state="failed", error=refused.code))
 
 

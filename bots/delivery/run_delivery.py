@@ -160,18 +160,13 @@ class _Show:
         return self._state.is_over
 
     async def play(self) -> None:
-        deps = self._deps
-        found = await deps.conversations.run_with_thread(self.run_id)
-        if found is None:
-            return
-        run, address = found[0], found[1].address
-        if (surface := deps.surfaces.get(address.platform)) is None:
-            return
-        set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=deps.worker_id)
-        began = boot_seconds()
-        rendering = await deps.deliveries.claim(self.run_id, deps.worker_id)
-        if rendering is not None:
-            await self._show(run, Poster(address, surface, rendering, deps.deliveries, began, metrics=deps.metrics))
+        deps, began = self._deps, boot_seconds()
+        lease = await deps.deliveries.claim(self.run_id, deps.worker_id, platforms=deps.surfaces)
+        if lease is not None:
+            run, address = lease.run, lease.address
+            set_log_context(run_id=self.run_id, thread_id=run.thread_id, worker=deps.worker_id)
+            surface = deps.surfaces[address.platform]
+            await self._show(run, Poster(address, surface, lease, deps.deliveries, began, metrics=deps.metrics))
 
     async def _show(self, run: Run, poster: Poster) -> None:
         self._change(

@@ -169,16 +169,16 @@ class RunRecorder:
         return await asyncio.shield(spawn(self._finish(terminal, ending), name="finish the run"))
 
     async def _finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
-        await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
             self._check_storage()
-            batch = self._pending
+            batch, chunk_sequence = self._pending, self._chunk_sequence
             now, turn_id = datetime.now(UTC), self._turn_id
             said = [_Emitted(one, turn_id, now) for one in closing_events(terminal, turn_id)]
             events = self._events([*batch.emitted, *said, _Emitted(terminal, None, now)])
             end = await self._journal.finish(self._lease, self._entry(batch, events), ending)
             if end is None:
+                self._chunk_sequence = chunk_sequence  # what is pending comes with the next write
                 return None
             self._pending = _Pending()
             self._n += len(events)
@@ -187,7 +187,6 @@ class RunRecorder:
 
     async def _suspend(self, approval: Approval) -> None:
         """Stores the approval request before publishing its event, so that subscribers find the stored request."""
-        await self._flush_chunks()
         async with self._lock:
             self._cancel_timer()
             self._check_storage()
@@ -198,11 +197,6 @@ class RunRecorder:
             self._pending = _Pending()
             self._n += len(events)
         await self._bus.publish(events)
-
-    async def _flush_chunks(self) -> None:
-        """Publishes pending text chunks, so that none of them can follow the terminal event."""
-        if any(is_chunk(emitted.event) for emitted in self._pending.emitted):
-            await self._flush(self._write)
 
     async def _flush(self, store: Callable[[JournalEntry], Awaitable[ResultT]]) -> ResultT:
         """Stores all pending entries with `store`, publishes the events, and returns the result."""

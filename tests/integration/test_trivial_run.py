@@ -32,7 +32,7 @@ from storage.sql.database import LimitedDatabase
 from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
 
-TRANSACTIONS_MAX = 21
+TRANSACTIONS_MAX = 18
 FILES_MAX = 116
 PLATFORM_CALLS_MAX = {"slack": 4, "discord": 5}
 """Eyes, answer, tick, eyes taken away, and in Discord the thread. Slack allows about 20 removals a minute."""

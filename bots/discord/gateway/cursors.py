@@ -42,7 +42,7 @@ class ChannelCursors:
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
         self._floors: dict[int, int] = {}
-        self._unaddressed_at: dict[int, float] = {}
+        self._moved_at: dict[int, float] = {}
         self._retries: dict[int, asyncio.Task[None]] = {}
         self._retry_seconds = retry_seconds
         self._loaded = asyncio.Lock()
@@ -71,9 +71,9 @@ class ChannelCursors:
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
         """Advances the cursor now and then for messages that are not for the agent, so backfills stay short."""
         now = time.monotonic()
-        if now - self._unaddressed_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
+        if now - self._moved_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
             return
-        self._unaddressed_at[channel_id] = now
+        self._moved_at[channel_id] = now
         async with self.handling(channel_id, message_id):
             pass
 
@@ -82,7 +82,13 @@ class ChannelCursors:
         if message_id <= self._known.get(channel_id, 0):
             return
         await self._store.advance_cursor(PLATFORM, self._scope(channel_id), str(message_id))
-        self._known[channel_id] = message_id
+        self._known[channel_id], self._moved_at[channel_id] = message_id, time.monotonic()
+
+    async def record_thread(self, thread_id: int, guild_id: int | None) -> None:
+        """Gives a thread that was just opened a cursor, unless its first message has done so."""
+        self.record_guild_of_channel(thread_id, guild_id)
+        async with self.lock_channel(thread_id):
+            await self.advance(thread_id, thread_id)
 
     async def load(self) -> dict[int, int]:
         """Returns the cursors by channel id. Reads the store once."""

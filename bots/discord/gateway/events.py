@@ -283,8 +283,7 @@ class EventHandler:
         try:
             title = inbound.text or ", ".join(file.name for file in inbound.files)
             await self._thread_opener.open_thread(inbound.address, title)
-            self._channel_cursors.record_guild_of_channel(message.id, message.guild and message.guild.id)
-            await self._channel_cursors.advance(message.id, message.id)
+            await self._channel_cursors.record_thread(message.id, message.guild and message.guild.id)
         except SurfaceRefused as refused:
             log.warning("discord: a thread was refused: %s", refused.code)
             await self._receive(stop_unopened(inbound))

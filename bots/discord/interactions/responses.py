@@ -229,8 +229,7 @@ class InteractionHandler:
         message_id = int(inbound.message_ref)
         try:
             await self._thread_opener.open_thread(inbound.address, inbound.text)
-            self._channel_cursors.record_guild_of_channel(message_id, int(inbound.address.workspace_id))
-            await self._channel_cursors.advance(message_id, message_id)
+            await self._channel_cursors.record_thread(message_id, int(inbound.address.workspace_id))
             await self._thread_opener.add_member(inbound.address, inbound.person.person_id)
         except SurfaceRefused as refused:
             log.warning("discord: a thread was refused: %s", refused.code)

@@ -94,12 +94,12 @@ class ChannelCursors:
         cursor = self._newest[scope]
         if self._written.get(scope) == cursor:
             return  # Slack sends a mention twice
-        self._written_at[scope] = time.monotonic()
+        self._written_at[scope], self._written[scope] = time.monotonic(), cursor
         try:
             await self._inbox.advance_cursor(PLATFORM, scope, cursor)
-            self._written[scope] = cursor
         except StorageUnavailable as error:
             # the message itself is stored; an old cursor only means that it is read again
+            self._written.pop(scope, None)
             log.info("slack: how far %s was heard is not stored: %s", scope, error)
 
 

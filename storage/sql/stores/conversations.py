@@ -387,7 +387,7 @@ class SqlConversations:
         return run_from_row(rows[0]) if rows else None
 
     async def run_with_thread(self, run_id: str) -> tuple[Run, Thread] | None:
-        return await self._database.read(lambda c: _run_with_thread(c, run_id))
+        return await self._database.read(lambda c: read_run_with_thread(c, run_id))
 
     async def load_run(self, run_id: str) -> LoadedRun | None:
         return await self._database.read(lambda c: _load_run(c, run_id))
@@ -455,14 +455,14 @@ class SqlConversations:
         return await self._database.read(work)
 
 
-def _run_with_thread(connection: Connection, run_id: str) -> tuple[Run, Thread] | None:
+def read_run_with_thread(connection: Connection, run_id: str) -> tuple[Run, Thread] | None:
     row = _RUN.fetch_first(connection, {"of_run": run_id})
     thread = read_thread(connection, row["thread_id"]) if row else None
     return (run_from_row(row), thread) if row and thread else None
 
 
 def _load_run(connection: Connection, run_id: str) -> LoadedRun | None:
-    found = _run_with_thread(connection, run_id)
+    found = read_run_with_thread(connection, run_id)
     if found is None:
         return None
     run, thread = found

@@ -1,6 +1,6 @@
 """The outbox: deliveries that runs leave for their threads, and the fenced right to post them."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -26,7 +26,7 @@ from core.stores import Delivery, DeliveryDraft, DeliveryLease, DeliveryState
 from storage.sql.database import Database
 from storage.sql.rows import delivery_from_row
 from storage.sql.statements import CompiledStatement
-from storage.sql.stores.conversations import UNENDED
+from storage.sql.stores.conversations import UNENDED, read_run_with_thread
 from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
 from storage.sql.stores.run_transitions import insert_deliveries
 from storage.sql.tables import deliveries, renderings, runs, threads
@@ -161,9 +161,11 @@ class SqlDeliveries:
     async def has_earlier(self, run_id: str) -> bool:
         return bool(await self._database.read_statement(_EARLIER, {"of_run": run_id}))
 
-    async def claim(self, run_id: str, worker_id: str) -> DeliveryLease | None:
+    async def claim(
+        self, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
+    ) -> DeliveryLease | None:
         """A worker may claim a run again, for instance after an error, which invalidates its older lease."""
-        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
+        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id, platforms))
 
     async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Without drafts, reads the deliveries planned so far without a lock."""
@@ -175,8 +177,8 @@ class SqlDeliveries:
 
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
-            insert_deliveries(connection, rendering.run_id, tuple(drafts))
-            rows = _PLANNED.fetch_rows(connection, {"of_run": rendering.run_id})
+            insert_deliveries(connection, rendering.run.run_id, tuple(drafts))
+            rows = _PLANNED.fetch_rows(connection, {"of_run": rendering.run.run_id})
             return tuple(map(delivery_from_row, rows))
 
         return await self._database.write(_PLAN, work)
@@ -206,34 +208,40 @@ class SqlDeliveries:
         return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
 
 
-def _claim(connection: Connection, run_id: str, worker_id: str) -> DeliveryLease | None:
+def _claim(
+    connection: Connection, run_id: str, worker_id: str, platforms: Container[str] | None
+) -> DeliveryLease | None:
     """Locks before it reads, because a statement that waits for a lock reads other tables as of before the wait."""
     _HELD.fetch_tuples(connection, {"of_run": run_id})
     row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
     record_heartbeat(connection, worker_id)
-    if row is None or not row["is_open"]:
+    found = read_run_with_thread(connection, run_id)
+    if row is None or found is None or not row["is_open"]:
+        return None
+    run, address = found[0], found[1].address
+    if platforms is not None and address.platform not in platforms:
         return None
     if row["is_held"] and row["worker_id"] != worker_id:
         return None
     fence = row["fence"] + 1
     _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
     has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
-    return DeliveryLease(run_id=run_id, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
+    return DeliveryLease(run=run, address=address, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
 
 
 def _hold(connection: Connection, rendering: DeliveryLease) -> None:
     """Locks the rendering's row. Raises LeaseLost if another worker has it or it was closed."""
-    held = _HELD.fetch_tuples(connection, {"of_run": rendering.run_id})
+    held = _HELD.fetch_tuples(connection, {"of_run": rendering.run.run_id})
     if [tuple(row) for row in held] != [(rendering.fence, rendering.worker_id)]:
         raise _lost(rendering)
 
 
 def _holder(rendering: DeliveryLease) -> dict[str, object]:
-    return {"of_run": rendering.run_id, "with_fence": rendering.fence, "worker": rendering.worker_id}
+    return {"of_run": rendering.run.run_id, "with_fence": rendering.fence, "worker": rendering.worker_id}
 
 
 def _lost(rendering: DeliveryLease) -> LeaseLost:
-    return LeaseLost(f"run {rendering.run_id} is shown by another worker")
+    return LeaseLost(f"run {rendering.run.run_id} is shown by another worker")
 
 
 def _reopen(connection: Connection, run_id: str) -> bool:
@@ -251,7 +259,7 @@ def _reopen(connection: Connection, run_id: str) -> bool:
 
 def _close(connection: Connection, rendering: DeliveryLease) -> bool:
     _hold(connection, rendering)
-    this = {"of_run": rendering.run_id}
+    this = {"of_run": rendering.run.run_id}
     ((status,),) = _STATUS.fetch_tuples(connection, this)
     if status in UNENDED or _UNSENT.fetch_tuples(connection, this):
         return False

@@ -42,8 +42,8 @@ async def recorded_while(
     is_changed = asyncio.Event()
 
     def work(connection: Connection) -> None:
-        connection.execute(LOCK, {"run": rendering.run_id}).close()
-        connection.execute(text(change), {"run": rendering.run_id})
+        connection.execute(LOCK, {"run": rendering.run.run_id}).close()
+        connection.execute(text(change), {"run": rendering.run.run_id})
         is_changed.set()
         while not connection.execute(WAITING).scalar_one():
             connection.execute(text("SELECT pg_sleep(0.01), pg_stat_clear_snapshot()")).close()
