@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.poster import AnswerStreams
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address, ChatPage, Person
 from core.domain.threads import ChatMessage as ReadMessage
 from core.ports import OutgoingFile, Precondition, Reaction
+from core.stores import Delivery
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop, current_process
 
@@ -49,7 +51,7 @@ class ChatMessage:
 
 
 class SimulatedChat:
-    """`bots.delivery.poster.DeliverySurface` for all processes, and what people see."""
+    """`bots.delivery.poster.DeliverySurface` and `AnswerStreams` for all processes, and what people see."""
 
     platform = "slack"
     answer_limit = 700
@@ -60,6 +62,7 @@ class SimulatedChat:
     def __init__(self, loop: VirtualTimeLoop, chance: Chance, note: Callable[[str], None]) -> None:
         self.messages: dict[str, ChatMessage] = {}
         self.is_readable = chance.random.random() < 0.5
+        self.has_streams = chance.random.random() < 0.5
         self.on_shown: Callable[[ChatMessage], None] = lambda _message: None
         self._loop = loop
         self._chance = chance
@@ -128,8 +131,26 @@ class SimulatedChat:
     def file_limit(self, address: Address) -> int:
         return 10_000
 
-    async def streams(self, address: Address) -> None:
-        return None
+    async def streams(self, address: Address) -> AnswerStreams | None:
+        return self if self.has_streams else None
+
+    async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
+        return await self._call("start a stream", lambda: self.add(address, delivery_id=delivery_id).ref, precondition)
+
+    async def append(self, address: Address, stream: Delivery, markdown: str, *, precondition: Precondition) -> None:
+        await self._call(f"add {len(markdown)} characters", lambda: None, precondition)
+
+    async def finish(
+        self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
+    ) -> None:
+        """What was added counts as the answer only once the content has replaced it."""
+
+        def carry_out() -> None:
+            if content is not None:
+                self.messages[str(stream.message_ref)].shown[:] = [content]
+
+        name = f"end the stream with {describe(content) if content else 'nothing'}"
+        await self._call(name, carry_out, precondition)
 
     async def delete(self, address: Address, message_ref: str) -> None:
         await self._call(f"delete {message_ref}", lambda: self.messages.pop(message_ref, None), None)

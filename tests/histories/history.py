@@ -10,11 +10,12 @@ from functools import partial
 
 from bots.bootstrap.messaging import Messaging
 from bots.inbound.actions import UserAction
+from core.domain.budget import Limit
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Address
 from tests.histories.chat import WORKSPACE, SimulatedChat
 from tests.histories.invariants import Reception, Seen, find_problems, unsettled
-from tests.histories.model import Notebook, ScriptedModel
+from tests.histories.model import CALL_TOKENS, Notebook, ScriptedModel
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
     Chance,
@@ -121,6 +122,7 @@ class _History:
             model=ScriptedModel(chance),
             notebook=Notebook(loop, chance, self.note),
             status_after_seconds=random.choice((0.0, 2.0)),
+            run_limit=Limit(tokens=random.choice((None, 3 * CALL_TOKENS))),
             chance=chance,
         )
         threads = [self._address(random.choice(("", f"t{n}"))) for n in range(random.randint(1, 3))]
@@ -166,6 +168,7 @@ class _History:
             commands=users.commands,
             requests=self._servers.model.requests,
             reads_chat=self._servers.chat.is_readable,
+            run_tokens_max=self._servers.run_limit.tokens,
             receptions=self._receptions,
             taken=self._taken,
         )

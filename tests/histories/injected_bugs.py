@@ -11,6 +11,7 @@ from bots.delivery import next_step, outbox, run_delivery
 from bots.delivery.poster import Poster
 from bots.inbound import actions
 from core.domain import approval
+from core.domain.budget import Reservation, Spending
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.messages import Message
@@ -248,6 +249,26 @@ def _option_in_other_words() -> Injection:
     return actions, "Accept", accept
 
 
+def _unbounded_run() -> Injection:
+    """A run does not look at what it has spent."""
+
+    def reserve(*_arguments: object) -> Reservation:
+        return Reservation(Spending(), is_granted=True)
+
+    return run_journal, "reserve", reserve
+
+
+def _doubled_answer() -> Injection:
+    """The message in which the answer was written does not count as the answer, which is posted again."""
+    whole = Poster.finish_stream
+
+    async def finish_stream(self: Poster, *arguments: Any) -> bool:
+        await whole(self, arguments[0], None, *arguments[2:])
+        return False
+
+    return Poster, "finish_stream", finish_stream
+
+
 def _silent_limit() -> Injection:
     """A run that a limit has ended cannot go on."""
 
@@ -308,38 +329,42 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "old-talk": _old_talk,
     "remembered-words": _remembered_words,
     "option-in-other-words": _option_in_other_words,
+    "unbounded-run": _unbounded_run,
+    "doubled-answer": _doubled_answer,
     "silent-limit": _silent_limit,
     "dropped-file": _dropped_file,
     "withdrawn-text": _withdrawn_text,
     "no-delivery-sweep": _no_delivery_sweep,
 }
 SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 243,
-    "missed-outbox-row": 1,
+    "lost-fence-check": 20,
+    "missed-outbox-row": 2,
     "double-claim": 12,
-    "blind-second-post": 5,
-    "overtaking-answers": 7,
-    "dropped-answer": 6,
-    "ignored-denial": 11,
-    "lost-results": 1,
-    "old-edit-wins": 21,
-    "words-before-card": 4,
-    "late-stop": 7,
-    "approval-beside-question": 4,
+    "blind-second-post": 17,
+    "overtaking-answers": 45,
+    "dropped-answer": 8,
+    "ignored-denial": 17,
+    "lost-results": 2,
+    "old-edit-wins": 62,
+    "words-before-card": 22,
+    "late-stop": 215,
+    "approval-beside-question": 22,
     "unsigned-follow-ups": 0,
-    "sign-of-an-old-question": 4,
-    "endless-tries": 2,
-    "talk-is-taken": 2,
-    "lone-user-unheard": 24,
-    "talk-is-lost": 58,
-    "late-change": 21,
-    "old-talk": 270,
-    "remembered-words": 20,
-    "option-in-other-words": 18,
-    "silent-limit": 35,
-    "dropped-file": 2,
+    "sign-of-an-old-question": 22,
+    "endless-tries": 26,
+    "talk-is-taken": 8,
+    "lone-user-unheard": 66,
+    "talk-is-lost": 20,
+    "late-change": 62,
+    "old-talk": 1282,
+    "remembered-words": 6,
+    "option-in-other-words": 12,
+    "unbounded-run": 7,
+    "doubled-answer": 20,
+    "silent-limit": 7,
+    "dropped-file": 4,
     "withdrawn-text": 6,
-    "no-delivery-sweep": 0,
+    "no-delivery-sweep": 7,
 }
 """A seed that finds each bug. `scripts/histories --bugs` prints the lines to replace."""
 

@@ -51,7 +51,7 @@ class Reception:
 class Seen:
     """What happened in a history. `noted` counts the lines that the tools wrote. `receptions` has the times of each
     event, and `taken` the events that were not ignored, both by dedupe key. `reads_chat`: whether the agent can read
-    what people said before it came."""
+    what people said before it came. `run_tokens_max` is the budget of each run."""
 
     user_messages: Sequence[UserMessage]
     stops: Sequence[Stop]
@@ -60,6 +60,7 @@ class Seen:
     messages: Mapping[str, ChatMessage]
     requests: Sequence[SentRequest]
     reads_chat: bool
+    run_tokens_max: int | None
     noted: Counter[str]
     receptions: Mapping[str, Reception]
     taken: Collection[str]
@@ -92,6 +93,7 @@ def find_problems(memory: SqliteMemory, seen: Seen) -> list[str]:
         *_of_parts(memory, seen),
         *_of_order(memory, seen),
         *_of_calls(memory),
+        *_of_budgets(memory, seen),
         *_of_approvals(memory, seen),
         *_of_stops(memory, seen),
         *_of_words(memory, seen),
@@ -166,7 +168,7 @@ def _of_reactions(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     }
     for ref, (run_id, status) in newest_of.items():
         request = seen.messages[ref]
-        expected = "failed" if run_id in refused else FINAL_REACTIONS[status]
+        expected = "failed" if run_id in refused else FINAL_REACTIONS.get(status)
         if request.reaction != expected:
             yield f"{request.text} bears {request.reaction}, and its run {run_id} is {status}"
 
@@ -183,11 +185,15 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     own = [one for one in seen.messages.values() if one.author is None]
     posted = Counter(key for one in own for key in _delivery_ids(one))
     stored = memory.rows("SELECT delivery_id, run_id, slot, state, message_ref, ordinal FROM delivery")
+    streams = {ref for _, _, slot, _, ref, _ in stored if slot == "stream"}
     for delivery_id, run_id, slot, state, ref, _ in stored:
         if delivery_id in _refused(memory):
             continue
         if state != "delivered":
             yield f"the {slot} of run {run_id} is {state}"
+        is_streamed = slot == "answer" and ref in streams - {None}
+        if not posted[delivery_id] and (is_streamed or (slot == "stream" and ref is None)):
+            continue
         if posted[delivery_id] != 1:
             yield f"the {slot} of run {run_id} was posted {posted[delivery_id]} times"
         elif ref is None or delivery_id not in _delivery_ids(seen.messages[ref]):
@@ -233,14 +239,15 @@ def _of_parts(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         for key, group in groupby(contents, key=itemgetter(0)):
             parts = [part for _, part in group if isinstance(part, AnswerPart)]
             text = "\n\n".join(part.markdown for part in parts)
-            tokens = [token for token in _done_tokens(text) if token.startswith("long")]
+            tokens = _done_tokens(text)
             lines = [line for token in tokens for line in paragraphs(token)]
             is_whole = REST_IN_FILE in text or re.findall(r"Paragraph .*", text) == lines
             if not parts or not isinstance(key, tuple) or key in left_out:
                 continue  # a question, erased, or not taken by the platform
             if not is_whole or [one.part for one in parts] != [*range(1, parts[0].parts + 1)]:
                 yield f"the answer {key} has the parts {parts}"
-            for name in (f"{token}-{at}.txt" for token in tokens for at in range(FILES)):
+            long = [token for token in tokens if token.startswith("long")]
+            for name in (f"{token}-{at}.txt" for token in long for at in range(FILES)):
                 if names[name] != 1:
                     yield f"{name} was posted {names[name]} times"
 
@@ -262,7 +269,7 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     read = memory.rows(
         "SELECT i.message_ref, i.taken_by, own.status = 'stopped',"
         " (SELECT count(*) FROM run r JOIN delivery d ON d.run_id = r.run_id WHERE r.thread_id = i.thread_id"
-        " AND r.status = 'completed' AND d.slot = 'answer' AND r.finish_reason != 'max_iterations'"
+        " AND r.status = 'completed' AND d.slot = 'answer' AND r.finish_reason NOT IN ('max_iterations', 'budget')"
         " AND (r.number > own.number OR r.run_id = own.run_id"
         " AND NOT EXISTS (SELECT 1 FROM pending_ask a WHERE a.run_id = r.run_id AND a.kind = 'question')))"
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
@@ -323,6 +330,16 @@ def _of_order(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         is_late = not seen.is_before(key, later_key)
         if thread == other and number > later_number and not is_late:
             yield f"runs read inputs out of order: {taken}"
+
+
+def _of_budgets(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
+    """No run calls the model once its budget is used up."""
+    calls = memory.rows("SELECT run_id, input_tokens + output_tokens FROM usage WHERE run_id != '' ORDER BY created_at")
+    before = Counter[str]()
+    for run_id, tokens in calls:
+        if seen.run_tokens_max and before[run_id] >= seen.run_tokens_max:
+            yield f"run {run_id} calls the model after {before[run_id]} tokens"
+        before[run_id] += tokens
 
 
 def _of_calls(memory: SqliteMemory) -> Iterator[str]:

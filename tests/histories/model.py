@@ -20,7 +20,7 @@ from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much|long)-\d+\b")
+TOKEN = re.compile(r"\b(?:hello|work|ask|fail|pay|bad|edit|much|long|story)-\d+\b")
 DONE = re.compile(r"Done [^.]*\.")
 _SAID = re.compile(r'<message from="[^"]*" mark="(?:[^"]*)">\n(.*?)\n</message mark="', re.DOTALL)
 CONTEXT = "not said to you"
@@ -28,8 +28,11 @@ CONTEXT = "not said to you"
 TURNS_MAX = 6
 FILES = 3
 """How many files come with a long answer."""
+DELTAS = 10
+"""In how many pieces the model says a text."""
 NO_MODEL = "The model refused this request."
 _USAGE = Usage(input_tokens=10, output_tokens=5, cost_usd=0.001)
+CALL_TOKENS = 15
 
 
 class NoteParams(BaseModel):
@@ -74,7 +77,7 @@ class SentRequest:
 class ScriptedModel:
     """Says which tokens it has dealt with. A `work` token needs two tool calls before, a `much` token more turns than
     a run has, a `pay` token a call that people approve, an `ask` token an answer, and a `fail` token is refused. For a
-    `long` token it writes many paragraphs and attaches files."""
+    `story` token it writes many paragraphs, and for a `long` token it also attaches files."""
 
     def __init__(self, chance: Chance) -> None:
         self.requests: list[SentRequest] = []
@@ -146,16 +149,19 @@ def _answer(messages: list[JsonObject]) -> list[ModelDelta]:
             question = {"text": f"Which colour for {token}?", "options": options}
             return _calls([("ask", question)])
     text = f"Done {', '.join(tokens) or 'nothing'}."
-    if long := [token for token in tokens if token.startswith("long")]:
-        text = "\n\n".join([text, *(line for token in long for line in paragraphs(token))])
-        files = [f"{token}-{at}.txt" for token in long for at in range(FILES)]
+    text = "\n\n".join([text, *(line for token in tokens for line in paragraphs(token))])
+    files = [f"{token}-{at}.txt" for token in tokens if token.startswith("long") for at in range(FILES)]
+    if files:
         return _calls([("complete", {"text": text, "attachments": files})])
-    half = len(text) // 2
-    return [TextDelta(text=text[:half]), TextDelta(text=text[half:]), ModelFinished(finish_reason="stop", usage=_USAGE)]
+    size = max(len(text) // DELTAS, 1)
+    deltas = [TextDelta(text=text[at : at + size]) for at in range(0, len(text), size)]
+    return [*deltas, ModelFinished(finish_reason="stop", usage=_USAGE)]
 
 
 def paragraphs(token: str) -> list[str]:
-    """Returns the paragraphs that the model writes for the token, more for later ones."""
+    """Returns the paragraphs that the model writes for a `long` or `story` token, more for later ones."""
+    if not token.startswith(("long", "story")):
+        return []
     count = 2 + int(token.partition("-")[2]) % 6 * 2
     return [f"Paragraph {at} for {token}: {'word ' * 20}".strip() for at in range(count)]
 

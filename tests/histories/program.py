@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -21,6 +21,7 @@ from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
+from core.domain.budget import Limit
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from core.loop.run_context import LoopPolicy
@@ -60,6 +61,7 @@ class Servers:
     model: ScriptedModel
     notebook: Notebook
     status_after_seconds: float
+    run_limit: Limit
     chance: Chance
 
 
@@ -172,7 +174,9 @@ class Program:
             ),
             agents=AgentSources(roster=self._roster, mcp_tools=_no_tools, index_knowledge=_no_knowledge),
             limits=RunLimits(
-                policy=LoopPolicy(turns_max=TURNS_MAX), context_policy=ContextPolicy(), budget=settings.budget
+                policy=LoopPolicy(turns_max=TURNS_MAX),
+                context_policy=ContextPolicy(),
+                budget=replace(settings.budget, run=self._servers.run_limit),
             ),
             models=ModelAccess(ask_model=self._servers.model.ask_model, price_of=lambda _model: None),
             metrics=NO_METRICS,

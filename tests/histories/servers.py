@@ -27,7 +27,7 @@ SECONDS_A_DAY = 86_400
 UNIX_EPOCH_DAY = 2_440_587.5
 RUN_OUTCOMES = (
     "CREATE VIEW run_outcome AS SELECT *,"
-    " CASE finish_reason WHEN 'max_iterations' THEN 'limited' ELSE status END AS outcome FROM run"
+    " CASE WHEN finish_reason IN ('max_iterations', 'budget') THEN 'limited' ELSE status END AS outcome FROM run"
 )
 ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref", "heard_message": "message_ref"}
 
@@ -94,7 +94,7 @@ class SqliteMemory:
         """Returns when the deleted runs, deliveries and inputs were deleted, by id or by message."""
         return {
             one: datetime.fromtimestamp((at - UNIX_EPOCH_DAY) * SECONDS_A_DAY, UTC)
-            for one, at in self.rows("SELECT id, at FROM erased")
+            for one, at in self.rows("SELECT id, at FROM erased WHERE id != ''")
         }
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:

@@ -16,7 +16,7 @@ from tests.histories.virtual_time import VirtualTimeLoop
 USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 APPROVER = Person(person_id="U3", name="carol")
 """Answers cards in words only; the others press buttons."""
-KINDS = ("hello", "hello", "work", "work", "ask", "fail", "pay", "pay", "bad", "much", "long", "remark", "remark")
+KINDS = ("ask", "fail", "bad", "much", "long", "story", *2 * ("hello", "work", "pay", "remark"))
 CLICK_AGAIN_SECONDS = 5.0
 FIRST_MENDED = 50
 """The number of messages that are written only to be edited."""
