@@ -21,8 +21,7 @@ async def run_search_knowledge(params: SearchKnowledgeParams, context: ToolConte
 
 
 class AskDocumentParams(FilePathParams):
-    """Ask a question about one document of any length: PDF, Word, PowerPoint, Excel, CSV, HTML, Markdown or text.
-    Returns an answer with page numbers."""
+    """Ask a question about one document of any length, read as by `read_file`. Returns an answer with page numbers."""
 
     question: str = Field(min_length=1, max_length=4000)
 

@@ -163,7 +163,8 @@ async def _check_sandboxes(running: FailoverStage) -> None:
             while world and world.living():
                 await asyncio.sleep(0.05)
     living = world.living() if world else []
-    assert not living or running.failure.place.startswith("modal.create")
+    made = [(one.name, one.sandbox_id, one.tags, one.is_ending) for one in world.sandboxes.values()] if world else []
+    assert not living or running.failure.place.startswith("modal.create"), made
     recorded = {ref for (ref,) in running.stage.rows("SELECT provider_ref FROM sandbox")}
     for one in living:
         assert one.sandbox_id not in recorded

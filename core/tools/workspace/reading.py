@@ -43,7 +43,7 @@ _CONTAINERS = (b"%PDF-", b"{\\rtf", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\t\0",
 
 
 class ReadParams(FilePathParams):
-    """Read a file: text with a number before each line, or a PDF, Word, PowerPoint or Excel document as text, page by
+    """Read a file: text with a number before each line, or a document (PDF, Office, EPUB, e-mail, zip) as text, page by
     page. Long files come cut and say how to read on. The numbers are not part of the file."""
 
     start_line: int = Field(default=1, ge=1, description="First line to read, counted from 1.")
