@@ -59,10 +59,16 @@ class Stores:
     feedback: SqlFeedback
 
     async def say(
-        self, words: str, *, key: str | None = None, decide: Decide | None = None, **changes: object
+        self,
+        words: str,
+        *,
+        key: str | None = None,
+        kind: InputKind = "message",
+        decide: Decide | None = None,
+        **changes: object,
     ) -> Receipt:
         """Alice writes into the thread; the key is the message's own unless given."""
-        arrival = message(words, key=key or new_id())
+        arrival = message(words, key=key or new_id(), kind=kind)
         return await self.inbox.accept(replace(arrival, **changes), decide or accept)
 
     async def started(self, words: str = "hello", worker: str = "w1") -> Lease:
