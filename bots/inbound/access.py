@@ -5,6 +5,7 @@ By default, nobody has access. Access is checked for every message and every cli
 
 import hashlib
 import logging
+import re
 import secrets
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -190,8 +191,8 @@ def pairing_workspace(address: Address) -> str:
 
 
 def hash_code(code: str) -> str:
-    """Returns the hash under which a pairing code is stored. Ignores case, dashes and backquotes."""
-    return hashlib.sha256(code.strip("` ").replace("-", "").upper().encode()).hexdigest()
+    """Returns the hash under which a pairing code is stored. Ignores case, spaces, dashes and backquotes."""
+    return hashlib.sha256(re.sub("[- ]", "", code.strip("`")).upper().encode()).hexdigest()
 
 
 def _format_code_sentence(code: str) -> str:

@@ -123,6 +123,8 @@ async def _entries(called: CommandCalled, deps: AdminDeps) -> str:
     address = called.address
     found = await deps.log.newest(limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id)
     lines = [f"- {_format_entry(entry)}" for entry in found]
+    if len(lines) == ENTRIES_SHOWN_MAX:
+        lines.append(f"These are the newest {ENTRIES_SHOWN_MAX}; `threadhand audit` shows all of them to the operator.")
     return "\n".join(lines) or "Nothing has been recorded here yet."
 
 

@@ -10,7 +10,7 @@ from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
 from bots.inbound.commands.agents import answer_agents
 from bots.inbound.commands.budget import BudgetDeps, answer_budget
-from bots.inbound.commands.erasure import NOT_HERE, ErasureDeps, answer_export, answer_forget
+from bots.inbound.commands.erasure import ErasureDeps, answer_export, answer_forget, no_conversation
 from bots.inbound.commands.knowledge import KnowledgeDeps, answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from core.agents.definition import DEFAULT_AGENT, AgentDefinition
@@ -159,7 +159,7 @@ FOLLOWED: Mapping[FollowMode, str] = {
 async def _answer_in_thread(called: CommandCalled, deps: CommandDeps) -> Outcome:
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
-        return Outcome(notice=NOT_HERE)
+        return Outcome(notice=no_conversation(called))
     if called.name == "plan":
         return await answer_plan(called, snapshot, deps.plans)
     if called.name == "files":

@@ -21,6 +21,18 @@ from core.stores import Conversations, Deliveries, StopRequests
 log = logging.getLogger(__name__)
 
 NOT_HERE = "There is no conversation with me here yet. Mention me or write to me to start one."
+NOT_IN_THREAD = (
+    "`{0}` is about one conversation, and Slack tells me none for a slash command. Write `{0}` in the thread, after a "
+    "mention of me; my Home tab lists your newest conversations."
+)
+
+
+def no_conversation(called: CommandCalled) -> str:
+    """Returns the sentence that the command is about a conversation, and that none is known at its address."""
+    is_slash_command = called.address.platform == "slack" and not called.address.thread_key
+    return NOT_IN_THREAD.format(called.name) if is_slash_command else NOT_HERE
+
+
 NOT_YOURS = "Only people who have worked with me here, whoever started this thread, and admins of this bot can do that."
 FORGET_ME = (
     "This removes your messages, your name, your pairing and your share of the usage figures from all conversations"
@@ -60,7 +72,7 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         return Outcome(notice=FORGET_ME.format(_place(called)))
     thread_ids = await deps.conversations.thread_ids(called.address, begun_by=called.sent_at)
     if not thread_ids:
-        return Outcome(notice=NOT_HERE)
+        return Outcome(notice=no_conversation(called))
     is_admin = policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
     if not is_admin and not await _may_forget(called, thread_ids, deps):
         return Outcome(notice=NOT_YOURS)
@@ -164,7 +176,7 @@ async def answer_export(called: CommandCalled, deps: ErasureDeps) -> Outcome:
     """Answers `export`: posts the conversation as a JSON file."""
     snapshot = await deps.conversations.find(called.address)
     if snapshot is None:
-        return Outcome(notice=NOT_HERE)
+        return Outcome(notice=no_conversation(called))
     history = await deps.conversations.history(snapshot.thread.thread_id)
     content = json.dumps([_exported(one) for one in history if one.is_dialogue], ensure_ascii=False, indent=1).encode()
 

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Literal, cast, get_args
@@ -39,8 +40,8 @@ _USE = re.compile(
 )
 """No agent has the name of a pronoun: "use both" answers a question."""
 _ADMIN = re.compile(
-    r"pair\s+(?P<code>`?[A-HJ-NP-Z2-9]{4}-?[A-HJ-NP-Z2-9]{4}`?)|unpair\s+(?P<argument>\S{1,64})"
-    r"|(?P<audit>audit)\s+(?P<count>\d{1,3})"
+    r"pair\s+(?P<code>`?[A-HJ-NP-Z2-9]{4}[- ]?[A-HJ-NP-Z2-9]{4}`?)|unpair\s+(?P<argument>\S[^\n]{0,79})"
+    r"|(?P<audit>audit)\s+(?P<count>\d{1,9})"
     r"|mcp\s+connect\s+(?P<server>\S{1,64})"
     r"|agents\s+(?P<agents>(?:versions|reset)\s+\S{1,64}|compare\s+\S{1,64}\s+\d{1,6}(?:\s+\d{1,6})?"
     r"|rollback\s+\S{1,64}\s+\d{1,6})"
@@ -50,12 +51,15 @@ _ADMIN = re.compile(
 _FOLLOW = re.compile(r"follow(?:\s+(?P<mode>default|follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE)
 _FORGET = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
+_PLEASE = re.compile(r"\Aplease[ ,]|[ ,]please[.!]*\Z", re.IGNORECASE)
+_SLASH_WORDS_MAX = 3
+_SIMILARITY_MIN = 0.75
 
 
 def parse_command(text: str, *, has_files: bool = False) -> tuple[CommandName, str] | None:
     """Returns the command and its argument if the whole message is a command, else None. With files, only `knowledge`
     is one."""
-    words = text.strip()
+    words = _PLEASE.sub("", text.strip()).strip(" ,")
     if taught := _KNOWLEDGE.fullmatch(words):
         return "knowledge", taught[1] or ""
     if has_files:
@@ -74,6 +78,15 @@ def parse_command(text: str, *, has_files: bool = False) -> tuple[CommandName, s
         return "follow", follows
     word = words.strip(" .!").lower()
     return (cast(CommandName, word), "") if word in get_args(CommandName) else None
+
+
+def suggest_command(text: str) -> CommandName | None:
+    """Returns the command that a few words after a slash command are probably meant to be, although they are none."""
+    words = text.lower().split()
+    if not words or len(words) > _SLASH_WORDS_MAX or parse_command(text):
+        return None
+    close = get_close_matches(words[0], get_args(CommandName), n=1, cutoff=_SIMILARITY_MIN)
+    return cast(CommandName, close[0]) if close else None
 
 
 def parse_admin_command(text: str) -> tuple[CommandName, str] | None:

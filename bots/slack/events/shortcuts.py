@@ -14,6 +14,7 @@ from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction
 from bots.inbound.commands.dispatch import HELP
+from bots.inbound.commands.grammar import suggest_command
 from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
@@ -36,6 +37,10 @@ NOT_IN_CHANNEL = "I am not a member of that conversation. Invite me there and tr
 NOT_BEGUN = "Slack did not answer in time, so I could not begin. Please try it again."
 FORM_REFUSED = "Slack did not open the form. Please try it again, or write to me here."
 QUOTED_MAX = 1000
+MISTYPED = (
+    "There is no command `{}`. Did you mean `{}`? To ask me for something, write a few more words. `help` lists the "
+    "commands."
+)
 POST_SECONDS = 1.0
 OPEN = Failpoint("slack.open_form")
 BEGIN = Failpoint("slack.begin")
@@ -181,6 +186,8 @@ class Shortcuts:
         words = get_text(payload, "text").strip()
         if words.lower() in ("", "help"):
             return _ephemeral(HELP)
+        if suggested := suggest_command(words):
+            return _ephemeral(MISTYPED.format(truncate(words, QUOTED_MAX), suggested))
         channel, user = get_text(payload, "channel_id"), get_text(payload, "user_id")
         key = context.key("command", get_text(payload, "trigger_id"))
         try:

@@ -130,6 +130,9 @@ async def test_a_conversation_can_be_taken_away_as_a_file(stage: ReceiverStage) 
         stage.receiver, commands=replace(commands, erasure=replace(commands.erasure, upload=upload))
     )
     assert (await stage.receiver.receive(command("export", "k0"))).notice == NOT_HERE
+    slash = command("export", "k2")
+    slash = replace(slash, address=replace(slash.address, thread_key=""))
+    assert "Write `export` in the thread" in (await stage.receiver.receive(slash)).notice
     await worked(stage)
     assert "conversation.json" in (await stage.receiver.receive(command("export", "k1"))).notice
     ((address, name, content),) = posted

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.inbound.commands.grammar import parse_admin_command, parse_command
+from bots.inbound.commands.grammar import parse_admin_command, parse_command, suggest_command
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,12 @@ from bots.inbound.commands.grammar import parse_admin_command, parse_command
         ("stop", ("stop", "")),
         ("stop the server", None),
         ("forget me yes", ("forget", "me yes")),
+        ("forget me please", ("forget", "me")),
+        ("Please, status", ("status", "")),
+        ("pair ABCD EFGH", ("pair", "ABCD EFGH")),
+        ("unpair Bob Smith", ("unpair", "Bob Smith")),
+        ("audit 1000", ("audit", "1000")),
+        ("audit this code please", None),
         ("use thesis-writer", ("use", "thesis-writer")),
         ("use both", None),
         ("Use it", None),
@@ -27,6 +33,23 @@ from bots.inbound.commands.grammar import parse_admin_command, parse_command
 )
 def test_a_command_is_the_whole_message(text: str, command: tuple[str, str] | None) -> None:
     assert parse_command(text) == command
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("budgt", "budget"),
+        ("forget everything", "forget"),
+        ("usage report", "usage"),
+        ("forget me please", None),
+        ("status", None),
+        ("plan a trip to Rome", None),
+        ("summarize this", None),
+        ("", None),
+    ],
+)
+def test_a_mistyped_slash_command_is_told_from_a_request(text: str, command: str | None) -> None:
+    assert suggest_command(text) == command
 
 
 def test_only_knowledge_is_a_command_with_files() -> None:

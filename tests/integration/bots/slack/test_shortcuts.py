@@ -144,6 +144,16 @@ async def test_chat_commands_are_answered_to_one_person(slack: SlackSimulator):
     assert [one.visible_to for one in general(slack).messages] == ["alice", "alice"]
 
 
+async def test_a_mistyped_command_begins_nothing(slack: SlackSimulator):
+    receiver = RecordingReceiver()
+    async with running(slack, receiver):
+        await slack.command("alice", channel_of(slack), "threadhand", {"text": "budgt"})
+    (shown,) = general(slack).messages
+    assert shown.visible_to == "alice"
+    assert "Did you mean `budget`?" in str(shown.elements)
+    assert receiver.taken == []
+
+
 async def test_nothing_is_posted_for_a_person_without_access(slack: SlackSimulator):
     receiver = RecordingReceiver(outcome=Outcome(notice="Not for you.", is_ignored=True))
 
