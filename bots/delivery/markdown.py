@@ -227,8 +227,9 @@ def truncate(text: str, length_max: int) -> str:
 
 
 def escape_markdown(words: str) -> str:
-    """Escapes what people chose themselves, such as names, so that it shows no links or styles."""
-    return re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
+    """Escapes what people wrote themselves, such as names, so that it shows no links, styles, headings or lists."""
+    escaped = re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
+    return re.sub(r"(?m)^([ \t]{0,9}\d{0,9})([-+#=.)])", r"\1\\\2", escaped)
 
 
 def _continues(text: str, index: int) -> bool:

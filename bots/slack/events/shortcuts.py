@@ -248,7 +248,7 @@ def _keyed(action: UserAction | Ignored, key: str) -> IncomingMessage | CommandC
 
 
 def _asked(person: Person, request: str) -> str:
-    return f"**{escape_markdown(person.name)}** asked me: {truncate(request.strip(), QUOTED_MAX)}"
+    return f"**{escape_markdown(person.name)}** asked me: {escape_markdown(truncate(request.strip(), QUOTED_MAX))}"
 
 
 def refusal(payload: JsonObject, sentence: str) -> JsonObject:
