@@ -51,7 +51,7 @@ _ADMIN = re.compile(
 _FOLLOW = re.compile(r"follow(?:\s+(?P<mode>default|follow|mention|quiet))?(?:\s+(?P<place>channel))?", re.IGNORECASE)
 _FORGET = re.compile(r"forget((?:\s+me)?(?:\s+yes)?)", re.IGNORECASE)
 STOP_COMMAND: tuple[CommandName, str] = ("stop", "")
-_PLEASE = re.compile(r"\Aplease[ ,]|[ ,]please[.!]*\Z", re.IGNORECASE)
+_PLEASE = re.compile(r"[ ,]please[.!]*\Z", re.IGNORECASE)
 _SLASH_WORDS_MAX = 3
 _SIMILARITY_MIN = 0.75
 

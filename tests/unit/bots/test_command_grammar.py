@@ -18,7 +18,6 @@ from bots.inbound.commands.grammar import parse_admin_command, parse_command, su
         ("stop the server", None),
         ("forget me yes", ("forget", "me yes")),
         ("forget me please", ("forget", "me")),
-        ("Please, status", ("status", "")),
         ("pair ABCD EFGH", ("pair", "ABCD EFGH")),
         ("unpair Bob Smith", ("unpair", "Bob Smith")),
         ("audit 1000", ("audit", "1000")),
