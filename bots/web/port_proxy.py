@@ -148,12 +148,13 @@ class PortProxy:
     forwarders: set[asyncio.Task[None]]
     websockets: dict[web.WebSocketResponse, None] = field(default_factory=dict[web.WebSocketResponse, None])
 
-    async def admit(self, websocket: web.WebSocketResponse) -> None:
+    def admit(self, websocket: web.WebSocketResponse) -> None:
         """Makes room for a WebSocket: closes the one that has been silent for the longest if there are too many."""
         if len(self.websockets) >= WEBSOCKETS_MAX:
             silent = next(iter(self.websockets))
             del self.websockets[silent]
-            await silent.close(code=WSCloseCode.TRY_AGAIN_LATER)
+            # in the background, because it waits for the answer of its peer
+            spawn(silent.close(code=WSCloseCode.TRY_AGAIN_LATER), name="close a silent WebSocket")
         self.websockets[websocket] = None
 
     def record_use(self, websocket: web.WebSocketResponse) -> None:
@@ -327,7 +328,7 @@ async def _forward_websocket(
         chosen = (inside.protocol,) if inside.protocol else ()
         outside = web.WebSocketResponse(protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX, heartbeat=HEARTBEAT_SECONDS)
         await outside.prepare(request)
-        await proxy.admit(outside)
+        proxy.admit(outside)
         record_use = partial(proxy.record_use, outside)
         try:
             await _run_until_first(
