@@ -123,8 +123,8 @@ class _Output(logging.StreamHandler[TextIO]):
 
 
 class FloodFilter(logging.Filter):
-    """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, of which only the first keeps its
-    traceback, so that neither a flood of requests nor an outage fills the disk.
+    """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, so that neither a flood of requests nor
+    an outage fills the disk.
 
     The last of these lines says that others are left out; the first one of a later minute says how many were."""
 
@@ -144,7 +144,6 @@ class FloodFilter(logging.Filter):
             self._kinds[name] = _Kind(record.created)
             return True
         kind.count += 1
-        record.exc_info = record.exc_text = record.stack_info = None
         record.left_out = " (others like it are left out for a minute)" if kind.count == LINES_A_MINUTE else ""
         return not kind.is_flood
 

@@ -17,7 +17,7 @@ from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
-WORDS = {"head", "tail", "grep", "result", "tool_execution"}
+WORDS = {"head", "tail", "grep", "result", "tool_execution", "weasyprint"}
 """In backticks in the prompt, and no tools."""
 
 
