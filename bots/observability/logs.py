@@ -123,8 +123,8 @@ class _Output(logging.StreamHandler[TextIO]):
 
 
 class FloodFilter(logging.Filter):
-    """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, so that neither a flood of requests nor
-    an outage fills the disk.
+    """Passes at most LINES_A_MINUTE warnings and errors of one kind in a minute, so that neither a flood of requests
+    nor an outage fills the disk.
 
     The last of these lines says that others are left out; the first one of a later minute says how many were."""
 
