@@ -81,6 +81,7 @@ Reason = Literal[
     "nested",
     "text",
     "memory",
+    "pixels",
 ]
 
 

@@ -5,20 +5,18 @@ output is JSON with its title and its text as Markdown without menus; for a pict
 """
 
 import io
-import json
-import os
 import sys
+from typing import Any
 
 import pi_heif  # pyright: ignore[reportMissingTypeStubs]
 from PIL import Image, ImageOps
 
 from core.knowledge.document import ParseLimits, Unreadable
-from core.knowledge.parsing.child import limit_this_process
+from core.knowledge.parsing.child import run_as_child, write_line
 from core.knowledge.parsing.html import HtmlReader, page_title, parse_html
 from core.knowledge.parsing.model import render_blocks
 from core.web_access.main_part import find_main_part
 
-_NICENESS = 5
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "HEIF")
 _PIXELS_MAX = 60_000_000
 _QUALITIES = (85, 70, 50)
@@ -39,18 +37,14 @@ def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits)
     return page_title(tree), render_blocks(HtmlReader(limits, url).read(root, boilerplate.__contains__))
 
 
-class _PictureRefused(Exception):
-    """Raised if a picture cannot be converted. The message is the reason, in one word."""
-
-
 def fit_picture(content: bytes, *, side_max: int, bytes_max: int) -> tuple[bytes, str, tuple[int, int]]:
     """Converts the first frame: upright, without metadata, within the limits. Returns its bytes, type and size.
 
-    Raises _PictureRefused.
+    Raises Unreadable, or any exception of the library.
     """
     with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
         if opened.width * opened.height > _PIXELS_MAX:
-            raise _PictureRefused("pixels")
+            raise Unreadable("pixels")
         is_drawn = opened.format != "JPEG"
         opened.draft("RGB", (side_max, side_max))
         picture: Image.Image = ImageOps.exif_transpose(opened)
@@ -86,42 +80,24 @@ def _encoded(picture: Image.Image, kind: str, **options: int) -> bytes:
     return out.getvalue()
 
 
-def main() -> None:
-    arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
-    kind = arguments.pop("kind")
-    if kind == "picture":
-        Image.init()
-        pi_heif.register_heif_opener(decode_threads=1)  # pyright: ignore[reportUnknownMemberType]
-        Image.MAX_IMAGE_PIXELS = None  # fit_picture checks the size before anything is unpacked
-    limit_this_process(limits)
-    os.nice(_NICENESS)
-    content = sys.stdin.buffer.read()
-    if kind == "picture":
-        _write_picture(content, arguments)
-    else:
-        title, text = extract_page(content, limits=limits, **arguments)
-        page = json.dumps({"title": title, "text": text}, ensure_ascii=False)
-        sys.stdout.buffer.write(page.encode("utf-8", "replace"))
+def write_page(content: bytes, limits: ParseLimits, *, url: str, charset: str) -> None:
+    title, text = extract_page(content, url=url, charset=charset, limits=limits)
+    write_line({"title": title, "text": text})
 
 
-def _write_picture(content: bytes, arguments: dict[str, int]) -> None:
-    try:
-        made, mime_type, (width, height) = fit_picture(content, **arguments)
-    except _PictureRefused as refused:
-        _write_line({"error": str(refused)})
-    except MemoryError:
-        _write_line({"error": "memory"})
-    except Exception:
-        # catches everything, because the library may raise any exception for a broken file
-        _write_line({"error": "broken"})
-    else:
-        _write_line({"mime_type": mime_type, "width": width, "height": height})
-        sys.stdout.buffer.write(made)
+def write_picture(content: bytes, limits: ParseLimits, *, side_max: int, bytes_max: int) -> None:
+    Image.init()
+    pi_heif.register_heif_opener(decode_threads=1)  # pyright: ignore[reportUnknownMemberType]
+    Image.MAX_IMAGE_PIXELS = None  # fit_picture checks the size before anything is unpacked
+    made, mime_type, (width, height) = fit_picture(content, side_max=side_max, bytes_max=bytes_max)
+    write_line({"mime_type": mime_type, "width": width, "height": height})
+    sys.stdout.buffer.write(made)
 
 
-def _write_line(value: dict[str, object]) -> None:
-    sys.stdout.buffer.write(json.dumps(value).encode() + b"\n")
+def write_page_or_picture(content: bytes, limits: ParseLimits, *, kind: str, **arguments: Any) -> None:
+    write = write_picture if kind == "picture" else write_page
+    write(content, limits, **arguments)
 
 
 if __name__ == "__main__":
-    main()
+    run_as_child(write_page_or_picture)

@@ -147,10 +147,8 @@ async def _page(fetched: Download, limits: ParseLimits) -> Page:
         read = _Read.model_validate_json(output)
     except (ChildFailed, ValidationError) as error:
         log.warning("a page cannot be read: %s", error)
-        raise ToolError(
-            f"{fetched.url} cannot be read: {error if isinstance(error, ChildFailed) else 'it is broken'}. Use"
-            " another source, or the browser."
-        ) from error
+        reason = error if isinstance(error, ChildFailed) else ChildFailed("broken")
+        raise ToolError(f"{fetched.url} cannot be read: {reason}. Use another source, or the browser.") from error
     return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
 
 

@@ -10,6 +10,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import core
 from core.knowledge.parsing.parser_process import ConfinedCommand
@@ -39,12 +40,10 @@ class ParserJail:
         filtering = jail.open_memory_file(seccomp.build_filter(platform.machine()), stack)
         flags += ["--seccomp", str(filtering), "--remount-ro", "/"]
         arguments = jail.open_memory_file("\0".join(flags).encode() + b"\0", stack)
-        return ConfinedCommand(
-            arguments=["bwrap", "--args", str(arguments), "--", *command],
-            executable=self.bwrap,
-            descriptors=(arguments, filtering),
-            uid=self.uid,
-        )
+        options: dict[str, Any] = {"executable": self.bwrap, "pass_fds": (arguments, filtering), "env": {}, "cwd": "/"}
+        if self.uid is not None:
+            options |= {"user": self.uid, "group": self.uid, "extra_groups": []}
+        return ConfinedCommand(arguments=["bwrap", "--args", str(arguments), "--", *command], options=options)
 
 
 def find_parser_jail(folder: Path) -> ParserJail:
@@ -66,12 +65,11 @@ def find_parser_jail(folder: Path) -> ParserJail:
         try:
             subprocess.run(
                 confined.arguments,
-                executable=confined.executable,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=PROBE_SECONDS,
                 check=True,
-                **confined.options(),
+                **confined.options,
             )
         except subprocess.CalledProcessError as error:
             reason = error.stderr.decode(errors="replace").strip()[-300:]

@@ -1,6 +1,6 @@
-"""The child process that parses one document: `python -m core.knowledge.parsing.child NAME LIMITS PAGE`.
+"""The child process that parses one document: `python -m core.knowledge.parsing.child ARGUMENTS LIMITS`.
 
-`LIMITS` is JSON, and `PAGE` what is wanted of an archive. Reads the file from stdin. Writes JSON lines to stdout:
+Both are JSON: `name` and `wanted_page`, and the parse limits. Reads the file from stdin. Writes JSON lines to stdout:
 a head, the pages and an end marker, or one error."""
 
 import importlib
@@ -9,7 +9,7 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
@@ -167,28 +167,38 @@ def _reason_of(error: Exception) -> Reason:
     return "nested" if isinstance(error, RecursionError) or "depth" in str(error) else "broken"
 
 
-def report_document(content: bytes, name: str, limits: ParseLimits, wanted_page: int = 1) -> None:
-    """Parses the content and writes what came of it to stdout."""
-    try:
-        document = read_document(content, name, limits, wanted_page)
-    except Unreadable as reason:
-        _say({"error": reason.reason, "fact": reason.fact})
-    except Exception as error:
-        # catches everything, because a library may raise any exception for a broken file
-        _say({"error": _reason_of(error), "fact": type(error).__name__})
-    else:
-        _say({"title": document.title, "kind": document.kind})
-        for page in document.pages:
-            for part in split_long_page(page):
-                _say(asdict(part))
-        _say({"end": True})
-
-
-def main() -> None:
-    name, limits = sys.argv[1], ParseLimits(**json.loads(sys.argv[2]))
+def run_as_child(write: Callable[..., None]) -> None:
+    """Limits this process and calls `write(content, limits, **arguments)`, as the command line and stdin say."""
+    arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
     limit_this_process(limits)
     os.nice(_NICENESS)
-    report_document(sys.stdin.buffer.read(), name, limits, int(sys.argv[3]))
+    write_result(write, sys.stdin.buffer.read(), limits, **arguments)
+
+
+def write_result(write: Callable[..., None], content: bytes, limits: ParseLimits, **arguments: object) -> None:
+    """Calls `write`, which writes its result to stdout. Writes a line with the reason if the file cannot be read."""
+    try:
+        write(content, limits, **arguments)
+    except Unreadable as error:
+        write_line({"error": error.reason, "fact": error.fact})
+    except Exception as error:
+        # catches everything, because a library may raise any exception for a broken file
+        write_line({"error": _reason_of(error), "fact": type(error).__name__})
+
+
+def write_line(value: dict[str, object]) -> None:
+    line = json.dumps(value, ensure_ascii=False) + "\n"
+    sys.stdout.buffer.write(line.encode("utf-8", errors="replace"))
+    sys.stdout.buffer.flush()
+
+
+def write_document(content: bytes, limits: ParseLimits, *, name: str, wanted_page: int = 1) -> None:
+    document = read_document(content, name, limits, wanted_page)
+    write_line({"title": document.title, "kind": document.kind})
+    for page in document.pages:
+        for part in split_long_page(page):
+            write_line(asdict(part))
+    write_line({"end": True})
 
 
 def split_long_page(page: Page) -> Iterator[Page]:
@@ -205,11 +215,5 @@ def split_long_page(page: Page) -> Iterator[Page]:
     yield Page(page.number, page.place, (header if start else "") + text[start:])
 
 
-def _say(value: dict[str, object]) -> None:
-    line = json.dumps(value, ensure_ascii=False) + "\n"
-    sys.stdout.buffer.write(line.encode("utf-8", errors="replace"))
-    sys.stdout.buffer.flush()
-
-
 if __name__ == "__main__":
-    main()
+    run_as_child(write_document)

@@ -9,11 +9,11 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,31 +29,14 @@ _PIECE_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfinedCommand:
-    """A command that runs the child in a jail. `uid` is None if it keeps the user of this program."""
+    """A command that runs the child in a jail. `options` are further arguments for `subprocess`."""
 
     arguments: list[str]
-    executable: Path
-    descriptors: tuple[int, ...]
-    uid: int | None
-
-    def options(self) -> dict[str, Any]:
-        """Returns further arguments for `subprocess`."""
-        drops_user = self.uid is not None
-        return {
-            "pass_fds": self.descriptors,
-            "env": {},
-            "cwd": "/",
-            "user": self.uid,
-            "group": self.uid,
-            "extra_groups": [] if drops_user else None,
-        }
+    options: dict[str, Any]
 
 
-class Confine(Protocol):
-    """Puts a command in a jail. `stack` closes the descriptors that it opens."""
-
-    def __call__(self, command: list[str], stack: ExitStack) -> ConfinedCommand: ...
-
+Confine = Callable[[list[str], ExitStack], ConfinedCommand]
+"""Puts a command in a jail. The stack closes the descriptors that it opens."""
 
 _confine: Confine | None = None
 
@@ -65,22 +48,43 @@ def confine_children(confine: Confine | None) -> None:
     _confine = confine
 
 
-class ChildStopped(Exception):
-    """Raised if the child process was killed because it ran too long or wrote too much."""
+_FAILURES = {
+    "time": "it takes too long",
+    "output": "it unpacks to too much",
+    "broken": "it is broken, or takes more than it may",
+}
 
-    def __init__(self, reason: Literal["time", "output"]) -> None:
-        super().__init__(reason)
+
+class ChildFailed(Exception):
+    """Raised if the child process failed or exceeded its limits; the message briefly says why."""
+
+    def __init__(self, reason: Literal["time", "output", "broken"]) -> None:
+        super().__init__(_FAILURES[reason])
         self.reason = reason
 
 
-async def run_child(
-    module: str, *arguments: str, stdin: IO[bytes], seconds_max: float, bytes_max: int
-) -> tuple[bytes, int]:
-    """Runs `python -m module ARGUMENTS` with an empty environment, in a jail if there is one (`confine_children`).
-    Returns its output and exit code.
+async def run_in_child(
+    module: str, arguments: dict[str, object], content: bytes, limits: ParseLimits, *, bytes_max: int
+) -> bytes:
+    """Runs the module on the content and returns its output. Raises ChildFailed."""
+    with tempfile.TemporaryFile() as file:
+        await asyncio.to_thread(file.write, content)
+        file.seek(0)
+        output, code = await _run_child(module, arguments, file, limits, bytes_max)
+    if code != 0:
+        raise ChildFailed("broken")
+    return output
 
-    Raises ChildStopped. The module sets its own limits on memory and CPU time."""
-    starting = spawn(_start([sys.executable, "-m", module, *arguments], stdin), name="start a parser")
+
+async def _run_child(
+    module: str, arguments: dict[str, object], file: IO[bytes], limits: ParseLimits, bytes_max: int
+) -> tuple[bytes, int]:
+    """Runs `python -m module ARGUMENTS LIMITS` with the file on stdin and an empty environment, in a jail if there is
+    one (`confine_children`). Returns its output and exit code.
+
+    Raises ChildFailed if it runs too long or writes too much. The module sets its own limits on memory and CPU time."""
+    command = [sys.executable, "-m", module, json.dumps(arguments), json.dumps(asdict(limits))]
+    starting = spawn(_start(command, file), name="start a parser")
     try:
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
@@ -88,11 +92,11 @@ async def run_child(
         await asyncio.shield(spawn(_end_started(starting), name="end a parser"))
         raise
     try:
-        async with asyncio.timeout(seconds_max):
+        async with asyncio.timeout(limits.wall_seconds_max):
             output, code = await _output(process, bytes_max), await process.wait()
             return (output, 128 - code if code > 128 else code)  # bubblewrap reports signals as shells do
     except TimeoutError as error:
-        raise ChildStopped("time") from error
+        raise ChildFailed("time") from error
     finally:
         if process.returncode is None:
             _kill(process)
@@ -100,14 +104,11 @@ async def run_child(
 
 
 async def _start(command: list[str], stdin: IO[bytes]) -> Process:
+    options: dict[str, Any] = {"cwd": _ROOT, "env": {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}}
     with ExitStack() as stack:
-        if _confine is None:
-            environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
-            options: dict[str, Any] = {"cwd": _ROOT, "env": environment}
-        else:
+        if _confine is not None:
             confined = _confine(command, stack)
-            command = confined.arguments
-            options = {"executable": confined.executable, **confined.options()}
+            command, options = confined.arguments, confined.options
         return await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, **options)
 
 
@@ -137,7 +138,7 @@ async def _output(process: Process, bytes_max: int) -> bytes:
     while piece := await process.stdout.read(_PIECE_BYTES):
         output += piece
         if len(output) > bytes_max:
-            raise ChildStopped("output")
+            raise ChildFailed("output")
     return bytes(output)
 
 
@@ -213,19 +214,12 @@ async def parse_document(
     limits = limits or ParseLimits()
     with _PARSE:
         try:
-            output, code = await run_child(
-                "core.knowledge.parsing.child",
-                name.replace("\0", "")[-200:].encode("utf-8", "replace").decode(),
-                json.dumps(asdict(limits)),
-                str(wanted_page),
-                stdin=file,
-                seconds_max=limits.wall_seconds_max,
-                bytes_max=limits.text_characters_max * _BYTES_PER_CHARACTER,
-            )
-        except ChildStopped as error:
-            if error.reason == "time":
-                raise _error("time") from error
-            raise _error("text", str(limits.text_characters_max)) from error
+            arguments: dict[str, object] = {"name": name[-200:], "wanted_page": wanted_page}
+            bytes_max = limits.text_characters_max * _BYTES_PER_CHARACTER
+            output, code = await _run_child("core.knowledge.parsing.child", arguments, file, limits, bytes_max)
+        except ChildFailed as error:
+            reason = "time" if error.reason == "time" else "text"
+            raise _error(reason, str(limits.text_characters_max)) from error
     return await asyncio.to_thread(read_output, output, code)
 
 
@@ -261,30 +255,3 @@ def _cut_off(code: int) -> DocumentError:
 def _error(reason: str, fact: str = "") -> DocumentError:
     sentence = _SENTENCES.get(reason, _SENTENCES["broken"])
     return DocumentError(sentence.format(fact=fact), detail=f"{reason} {fact}".strip())
-
-
-class ChildFailed(Exception):
-    """Raised if the child process failed or exceeded its limits; the message briefly says why."""
-
-
-async def run_in_child(
-    module: str, arguments: dict[str, object], content: bytes, limits: ParseLimits, *, bytes_max: int
-) -> bytes:
-    """Runs `python -m module ARGUMENTS LIMITS` with the content on stdin and returns its output. Raises ChildFailed."""
-    with tempfile.TemporaryFile() as file:
-        await asyncio.to_thread(file.write, content)
-        file.seek(0)
-        try:
-            output, code = await run_child(
-                module,
-                *(json.dumps(arguments), json.dumps(asdict(limits))),
-                stdin=file,
-                seconds_max=limits.wall_seconds_max,
-                bytes_max=bytes_max,
-            )
-        except ChildStopped as error:
-            why = "it takes too long" if error.reason == "time" else "it unpacks to too much"
-            raise ChildFailed(why) from error
-    if code != 0:
-        raise ChildFailed("it is broken, or takes more than it may")
-    return output

@@ -1,13 +1,9 @@
 """Reads PDF files, and draws their pages: `python -m core.knowledge.parsing.pdf <arguments as JSON> <limits as JSON>`.
 
-The program reads the file from stdin. It draws `count` pages without text, the first of them at or after page `first`,
-and writes a JSON line for each and one with the number of pages."""
+The program draws `count` pages without text, the first of them at or after page `first`."""
 
 import base64
-import json
-import os
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +14,7 @@ from liteparse.parser import LiteParse
 from liteparse.types import DocumentAnnotation, FormField, LayoutBlock, ParsedPage, ParseError, ParseResult
 
 from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Document, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.child import limit_this_process
+from core.knowledge.parsing.child import run_as_child, write_line
 from core.knowledge.parsing.model import Block, name_left_out, render_blocks, render_table
 
 _BATCH_PAGES = 50
@@ -31,7 +27,6 @@ _SIDE_PIXELS = 1920
 _POINTS_PER_INCH = 72
 _PREVIEW_DPI = 20
 _DPI_MAX = 200
-_NICENESS = 5
 _EVERYTHING: dict[str, Any] = {
     "extract_blocks": True,
     "extract_annotations": True,
@@ -207,8 +202,8 @@ def _recognise_text(content: bytes, number: int) -> str:
     return f"{_RECOGNISED}\n{page.text.strip()}\n" if page.text.strip() else ""
 
 
-def draw_textless_pages(content: bytes, limits: ParseLimits, first: int, count: int) -> Iterator[dict[str, object]]:
-    """Yields the number and the drawing of pages without text, and in the end the number of all pages."""
+def write_textless_pages(content: bytes, limits: ParseLimits, *, first: int, count: int) -> None:
+    """Writes a line with the number and the drawing of each page without text, and one with the number of all pages."""
     last = 0
     for result in _parse_batches(content, limits):
         for page in result.pages:
@@ -218,17 +213,9 @@ def draw_textless_pages(content: bytes, limits: ParseLimits, first: int, count: 
             dpi = min(_DPI_MAX, _SIDE_PIXELS * _POINTS_PER_INCH / max(page.width, page.height, 1))
             if drawn := _draw_page(content, last, dpi):
                 count -= 1
-                yield {"page": last, "picture": base64.b64encode(drawn).decode()}
-    yield {"pages": last}
-
-
-def main() -> None:
-    arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
-    limit_this_process(limits)
-    os.nice(_NICENESS)
-    for line in draw_textless_pages(sys.stdin.buffer.read(), limits, **arguments):
-        sys.stdout.write(json.dumps(line) + "\n")
+                write_line({"page": last, "picture": base64.b64encode(drawn).decode()})
+    write_line({"pages": last})
 
 
 if __name__ == "__main__":
-    main()
+    run_as_child(write_textless_pages)

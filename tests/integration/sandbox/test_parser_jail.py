@@ -69,14 +69,7 @@ def test_a_parser_that_was_taken_over_finds_nothing(
         port = str(server.getsockname()[1])
         command = [sys.executable, "-c", ATTACK, port, *map(str, secrets)]
         confined = jail.confine(command, stack)
-        done = subprocess.run(
-            confined.arguments,
-            executable=confined.executable,
-            capture_output=True,
-            text=True,
-            check=False,
-            **confined.options(),
-        )
+        done = subprocess.run(confined.arguments, capture_output=True, text=True, check=False, **confined.options)
     assert done.stdout == "capabilities 0000000000000000\ndone\n", done.stderr
 
 
