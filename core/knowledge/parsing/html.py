@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urljoin
 
@@ -44,14 +45,14 @@ _MARKS: dict[str, Mark] = {
 }
 _QUOTED = {"q": ("“", "”"), "msqrt": ("√(", ")")}
 _MATH = {
-    "mfrac": "/",
-    "msup": "^",
-    "msub": "_",
-    "msubsup": "_^",
-    "mroot": "^1/",
-    "munder": "_",
-    "mover": "^",
-    "munderover": "_^",
+    "mfrac": ("/",),
+    "msup": ("^",),
+    "msub": ("_",),
+    "msubsup": ("_", "^"),
+    "mroot": ("^1/",),
+    "munder": ("_",),
+    "mover": ("^",),
+    "munderover": ("_", "^"),
 }
 """The signs before the second and third element of a formula's part."""
 _BOXES = ("checkbox", "radio")
@@ -109,6 +110,24 @@ def page_title(tree: Any) -> str:
     return " ".join("".join(title.itertext()).split()) if title is not None else ""
 
 
+@dataclass(slots=True)
+class _List:
+    """An open list. `kind` is empty without numbers."""
+
+    kind: str
+    next_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the elements around a text say about it."""
+
+    marks: frozenset[Mark] = frozenset()
+    link: str = ""
+    lists: tuple[_List, ...] = ()
+    is_preformatted: bool = False
+
+
 class HtmlReader:
     """Turns elements into blocks in one walk without recursion. `base` is the page's address, `left_out` counts what is
     not shown."""
@@ -119,19 +138,14 @@ class HtmlReader:
         self._base = base
         self._blocks: list[Block] = []
         self._runs: list[Run] = []
-        self._marks: list[Mark] = []
-        self._links = [""]
-        self._lists: list[list[Any]] = []
-        """The type of each open list (empty without numbers), and the number of its next item."""
+        self._context = _Context()
         self._marker = ""
-        self._pre_depth = 0
-        self._starts: list[int] = []
         self._table: Any = None
         self._rows: list[list[Cell]] = []
 
     def read(self, root: Any, is_skipped: Callable[[Any], bool] = lambda element: False) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
-        layout = _find_layout_tables(root)
+        layout, opened = _find_layout_tables(root), list[tuple[_Context, int]]()
         walker = _ETREE.iterwalk(root, events=("start", "end"))
         skipped: Any = None
         for event, element in walker:
@@ -140,14 +154,15 @@ class HtmlReader:
                     skipped = element
                     walker.skip_subtree()
                     continue
+                opened.append((self._context, len(self._runs)))
                 self._start(element, element.tag, is_data=element not in layout)
                 self._add_text(element.text)
-            else:
-                if element is not skipped:
-                    self._end(element, element.tag)
-                skipped = None
-                if element is not root:
-                    self._add_text(element.tail)
+                continue
+            if element is not skipped:
+                self._end(element, *opened.pop())
+            skipped = None
+            if element is not root:
+                self._add_text(element.tail)
         self._end_block()
         return self._blocks
 
@@ -158,16 +173,15 @@ class HtmlReader:
         return is_hidden
 
     def _start(self, element: Any, tag: str, *, is_data: bool) -> None:
-        if _is_wrapped(element):
-            self._starts.append(len(self._runs))
+        context = self._context
         if tag in _MARKS:
-            self._marks.append(_MARKS[tag])
+            self._context = replace(context, marks=context.marks | {_MARKS[tag]})
         elif tag == "a":
-            self._links.append(self._address(element.get("href", "")))
+            self._context = replace(context, link=self._address(element.get("href", "")))
         elif tag in _BLOCKS:
             self._start_block(element, tag, is_data=is_data)
         elif words := _void_text(element, tag):
-            self._runs.append(Run(words, frozenset(), self._links[-1]))
+            self._runs.append(Run(words, frozenset(), context.link))
         elif tag == "img":
             self.left_out["picture"] += 1
 
@@ -181,36 +195,47 @@ class HtmlReader:
         else:
             self._runs.append(Run(" "))
         if tag in ("ul", "ol"):
-            self._lists.append(
-                [element.get("type", "1") if tag == "ol" else "", _whole_number(element.get("start"), 1)]
-            )
+            kind = element.get("type", "1") if tag == "ol" else ""
+            opened = _List(kind, _whole_number(element.get("start"), 1))
+            self._context = replace(self._context, lists=(*self._context.lists, opened))
         elif tag == "li":
             self._marker = self._item_marker(element)
             if self._table is not None:
                 self._runs.append(Run(f"{self._marker} "))
         elif tag == "pre":
-            self._pre_depth += 1
+            self._context = replace(self._context, is_preformatted=True)
 
     def _item_marker(self, element: Any) -> str:
-        if not self._lists or not self._lists[-1][0]:
+        if not self._context.lists or not self._context.lists[-1].kind:
             return "-"
-        kind, number = self._lists[-1][0], _whole_number(element.get("value"), self._lists[-1][1])
-        self._lists[-1][1] = number + 1
-        if kind in ("a", "A") and 0 < number <= _LETTERS:
-            return f"{chr(ord(kind) + number - 1)}."
+        around = self._context.lists[-1]
+        number = _whole_number(element.get("value"), around.next_number)
+        around.next_number = number + 1
+        if around.kind in ("a", "A") and 0 < number <= _LETTERS:
+            return f"{chr(ord(around.kind) + number - 1)}."
         return f"{number}."
 
-    def _end(self, element: Any, tag: str) -> None:
-        if tag in _MARKS:
-            self._marks.pop()
-        elif tag == "a":
-            self._links.pop()
-        elif tag in _BLOCKS:
-            self._end_block_element(element, tag)
-        if _is_wrapped(element):
-            start = self._starts.pop()
-            text = "".join(run.text for run in self._runs[start:])
-            self._runs[start:] = [Run(_wrap_text(element, text), frozenset(self._marks), self._links[-1])]
+    def _end(self, element: Any, context: _Context, start: int) -> None:
+        """Ends an element. `context` is that of the text after it, `start` the number of runs before it."""
+        if element.tag in _BLOCKS:
+            self._end_block_element(element, element.tag)
+        self._context = context
+        self._add_signs(element, start)
+
+    def _add_signs(self, element: Any, start: int) -> None:
+        """Puts the signs of a quotation, or of an element of a formula, around its text."""
+        parent = element.getparent()
+        signs = _MATH.get(parent.tag if parent is not None else "")
+        before, after = _QUOTED.get(element.tag, ("", ""))
+        if signs is None and not after:
+            return
+        text = f"{before}{''.join(run.text for run in self._runs[start:])}{after}"
+        if signs is not None:
+            text = " ".join(text.split())
+            text = text if len(text) == 1 or text.isalnum() else f"({text})"
+            if (previous := element.getprevious()) is not None:
+                text = signs[0 if previous.getprevious() is None else -1] + text
+        self._runs[start:] = [Run(text, self._context.marks, self._context.link)]
 
     def _end_block_element(self, element: Any, tag: str) -> None:
         if element is self._table:
@@ -224,18 +249,14 @@ class HtmlReader:
             self._rows[-1].append(Cell(self._take_text(), columns, rows))
         elif tag == "caption":
             self._blocks.append(Block(self._take_text()))
-        if tag in ("ul", "ol"):
-            self._lists.pop()
-        elif tag == "li":
+        if tag == "li":
             self._marker = ""
-        elif tag == "pre":
-            self._pre_depth -= 1
 
     def _add_text(self, text: str | None) -> None:
-        if text and self._pre_depth and self._table is None:
+        if text and self._context.is_preformatted and self._table is None:
             self._runs.append(Run(text))
         elif text:
-            self._runs.append(Run(_SPACE.sub(" ", text), frozenset(self._marks), self._links[-1]))
+            self._runs.append(Run(_SPACE.sub(" ", text), self._context.marks, self._context.link))
 
     def _take_text(self) -> str:
         lines = (" ".join(line.split()) for line in render_runs(self._runs).split("\n"))
@@ -245,7 +266,7 @@ class HtmlReader:
     def _end_block(self, tag: str = "") -> None:
         if not self._runs:
             return
-        if self._pre_depth:
+        if self._context.is_preformatted:
             if tag == "pre":
                 self._blocks.append(Block("".join(run.text for run in self._runs).strip("\n"), "code"))
                 self._runs.clear()
@@ -257,9 +278,9 @@ class HtmlReader:
             return
         if tag in _HEADINGS:
             self._blocks.append(Block(text, "heading", level=_HEADINGS[tag]))
-        elif self._marker or self._lists:
+        elif self._marker or self._context.lists:
             # the further paragraphs of an item stand below the text of the first
-            level = max(len(self._lists) - 1, 0) + (not self._marker)
+            level = max(len(self._context.lists) - 1, 0) + (not self._marker)
             self._blocks.append(Block(text, "item", level=level, marker=self._marker))
             self._marker = ""
         else:
@@ -303,29 +324,6 @@ def _void_text(element: Any, tag: str) -> str:
             return f" {element.get('value', '')} "
         case _:
             return ""
-
-
-def _is_wrapped(element: Any) -> bool:
-    parent = element.getparent()
-    return element.tag in _QUOTED or (parent is not None and parent.tag in _MATH)
-
-
-def _wrap_text(element: Any, text: str) -> str:
-    """Returns the text of a quotation or of an element of a formula with its signs."""
-    if element.tag in _QUOTED:
-        before, after = _QUOTED[element.tag]
-        text = f"{before}{text}{after}"
-    parent = element.getparent()
-    signs = _MATH.get(parent.tag if parent is not None else "")
-    if signs is None:
-        return text
-    text = " ".join(text.split())
-    text = text if len(text) == 1 or text.isalnum() else f"({text})"
-    previous = element.getprevious()
-    if previous is None:
-        return text
-    is_third = len(signs) == 2 and previous.getprevious() is not None
-    return f"{signs[is_third] if len(signs) == 2 else signs}{text}"
 
 
 def _whole_number(written: str | None, default: int) -> int:
