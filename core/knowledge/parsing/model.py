@@ -122,37 +122,24 @@ def _place(section: Sequence[Block]) -> str:
 def repeat_merged_cells(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
     """Yields the rows of a table with the text of a merged cell in each place that it covers, so that no row depends on
     another. The only cell of a row, such as a title above the table, and long texts appear once."""
-    above: _Covered = {}
+    above: dict[int, tuple[Cell, int]] = {}
+    """By column, the cell that reaches down into it, and how many more rows it covers."""
     for row in rows:
-        texts, above = _fill_row(row, above)
-        yield texts
-
-
-_Covered = dict[int, tuple[Cell, int]]
-"""By column, the cell that reaches down into it, and how many more rows it covers."""
-
-
-def _fill_row(row: Iterable[Cell], above: _Covered) -> tuple[list[str], _Covered]:
-    texts, starts = list[str](), list[int]()
-    below: _Covered = {}
-
-    def cover(cell: Cell, rows: int) -> None:
-        if rows > 1:
-            below[len(texts)] = (cell, rows - 1)
-        texts.append(cell.text if len(cell.text) <= REPEATED_CHARACTERS_MAX else "")
-
-    for cell in row:
-        while len(texts) in above:
-            cover(*above[len(texts)])
-        starts.append(len(texts))
-        for _ in range(max(1, min(cell.columns, _COLUMNS_MAX - len(texts)))):
-            cover(cell, cell.rows)
-        texts[starts[-1]] = cell.text
-    for column in sorted(above):
-        if column >= len(texts):
-            texts += [""] * (column - len(texts))
-            cover(*above[column])
-    return (texts[:1] if starts == [0] and not above else texts), below
+        placed, starts, column = dict[int, Cell](), set[int](), 0
+        for cell in row:
+            while column in above:
+                column += 1
+            starts.add(column)
+            for _ in range(max(1, min(cell.columns, _COLUMNS_MAX - column))):
+                placed[column] = cell
+                column += 1
+        covered = {**above, **{column: (cell, cell.rows) for column, cell in placed.items()}}
+        texts = [""] * (max(covered, default=-1) + 1)
+        for column, (cell, _) in covered.items():
+            if column in starts or len(cell.text) <= REPEATED_CHARACTERS_MAX:
+                texts[column] = cell.text
+        yield texts[:1] if starts == {0} and not above else texts
+        above = {at: (cell, left - 1) for at, (cell, left) in covered.items() if left > 1}
 
 
 def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = None) -> str:
@@ -194,11 +181,8 @@ def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
     return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),) if named else ()
 
 
-_ROMAN = {"m": 1000, "cm": 900, "d": 500, "cd": 400, "c": 100, "xc": 90, "l": 50, "xl": 40, "x": 10, "ix": 9} | {
-    "v": 5,
-    "iv": 4,
-    "i": 1,
-}
+_ROMAN_LETTERS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
+_ROMAN_VALUES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
 _SPELLED_MAX = 4_000
 
 
@@ -209,6 +193,6 @@ def spell_number(number: int, kind: str) -> str:
         spelled = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
     elif kind.endswith("Roman") and 0 < number < _SPELLED_MAX:
         spelled = ""
-        for letters, value in _ROMAN.items():
+        for letters, value in zip(_ROMAN_LETTERS, _ROMAN_VALUES, strict=True):
             spelled, number = spelled + letters * (number // value), number % value
     return spelled.upper() if kind.startswith("upper") else "" if kind == "none" else spelled

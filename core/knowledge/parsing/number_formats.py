@@ -33,6 +33,14 @@ def plain_number(value: float) -> str:
     return f"{Decimal(text):f}" if "e" in text and 1e-10 < abs(value) < _PLAIN_MAX else text
 
 
+def format_stored_number(stored: str, code: str = "", *, is_1904: bool = False) -> str:
+    """Returns a number that a file stores as its format shows it, and any other text as it is."""
+    try:
+        return format_number(float(stored), code, is_1904=is_1904)
+    except ValueError:
+        return stored
+
+
 @dataclass(frozen=True, slots=True)
 class _Section:
     """One of up to three parts of a format: for positive numbers, negative ones and zero.

@@ -12,8 +12,9 @@ from typing import Any
 
 import lxml.etree as untyped
 
-from core.knowledge.document import DocumentKind, ParseLimits, Unreadable
-from core.knowledge.parsing.model import Mark, Run, render_runs, render_table
+from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.model import Mark, Run, name_left_out, render_runs, render_table
+from core.knowledge.parsing.number_formats import format_stored_number
 
 _ETREE: Any = untyped
 _DECLARATIONS = tuple(
@@ -74,10 +75,7 @@ class Package:
 
         ECMA-376 part 2 forbids document type declarations, so a file with one is hostile. A part cannot unpack to more
         than its declared size, because zipfile stops at that size."""
-        try:
-            self._archive = zipfile.ZipFile(io.BytesIO(content))
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
-            raise Unreadable("broken") from error
+        self._archive = zipfile.ZipFile(io.BytesIO(content))
         parts = self._archive.infolist()
         if len(parts) > limits.zip_parts_max or sum(part.file_size for part in parts) > limits.zip_bytes_max:
             raise Unreadable("unpacked")
@@ -151,8 +149,11 @@ class Package:
                 return relation.target
         raise Unreadable("broken")
 
-    def title(self) -> str:
-        return "".join(self.root("docProps/core.xml").xpath("string(title)")).strip()
+    def document(self, kind: DocumentKind, pages: Iterable[Page]) -> Document:
+        """Returns the document. Its first page says what is left out."""
+        pages = tuple(pages)
+        title = self.root("docProps/core.xml").xpath("string(title)") or self.root("meta.xml").xpath("string(//title)")
+        return Document(title=title.strip(), kind=kind, pages=(*name_left_out(self.left_out), *pages))
 
 
 def local_name(tag: str) -> str:
@@ -191,10 +192,15 @@ _SYMBOLS = {
 """What the fonts draw for letters."""
 _PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
 _ADDRESS = re.compile(r'\s*HYPERLINK\s+"?([^"\s]+)', re.IGNORECASE)
-_EQUATIONS = "num=({}) den=/({}) sup=^({}) sub=_({}) lim=_({}) rad=√({}) deg=({})"
-_AROUND = {part[:3]: part[4:] for part in _EQUATIONS.split()}
-
-
+_EQUATION = {
+    "num": "({})",
+    "den": "/({})",
+    "sup": "^({})",
+    "sub": "_({})",
+    "lim": "_({})",
+    "rad": "√({})",
+    "deg": "({})",
+}
 _Styles = dict[str, frozenset[Mark]]
 
 
@@ -322,7 +328,7 @@ def equation_text(element: Any) -> str:
         marks = {one.tag: "".join(one.values()[:1]) for one in element[0]}
         marked = "{begChr}{}{endChr}" if name == "d" else "{chr}{}"
         return marked.format(text, **{"begChr": "(", "endChr": ")", "chr": "∫"} | marks)
-    return _AROUND.get(name, "{}").format(text) if text else ""
+    return _EQUATION.get(name, "{}").format(text) if text else ""
 
 
 def chart_table(chart: Any) -> str:
@@ -344,12 +350,4 @@ def chart_table(chart: Any) -> str:
 def _points(series: Any, *kinds: str) -> dict[str, str]:
     """Returns the stored values by their place."""
     found = (point for kind in kinds for held in series.iterchildren(kind) for point in held.iter("pt"))
-    return {point.get("idx", ""): _short(point.xpath("string(v)")) for point in found}
-
-
-def _short(value: str) -> str:
-    """Returns a number without the noise of its last binary digits."""
-    try:
-        return f"{float(value):.15g}"
-    except ValueError:
-        return value
+    return {point.get("idx", ""): format_stored_number(point.xpath("string(v)")) for point in found}

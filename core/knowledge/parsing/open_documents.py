@@ -1,6 +1,6 @@
 """Reads OpenDocument files: texts (odt), spreadsheets (ods) and presentations (odp), and templates of each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
@@ -9,7 +9,6 @@ from core.knowledge.parsing.model import (
     Cell,
     Mark,
     Run,
-    name_left_out,
     note,
     pages_at_headings,
     render_blocks,
@@ -18,7 +17,7 @@ from core.knowledge.parsing.model import (
     repeat_merged_cells,
     spell_number,
 )
-from core.knowledge.parsing.office import Package, attribute
+from core.knowledge.parsing.office import Package, attribute, local_name
 from core.knowledge.parsing.sheets import Sheet, add_row, sheet_page
 
 _HIDDEN = ("collapse", "filter")
@@ -38,10 +37,7 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
     body = next(package.root("content.xml", is_needed=True).iter(*_KINDS), None)
     if body is None:
         raise Unreadable("unsupported")
-    kind = _KINDS[body.tag]
-    pages = {"odt": reader.text_pages, "ods": reader.sheet_pages, "odp": reader.slide_pages}[kind](body)
-    title = package.root("meta.xml").xpath("string(//title)").strip()
-    return Document(title=title, kind=kind, pages=(*name_left_out(package.left_out), *pages))
+    return package.document(_KINDS[body.tag], reader.pages(body))
 
 
 class _Reader:
@@ -53,21 +49,24 @@ class _Reader:
         for part in ("styles.xml", "content.xml"):
             root = package.root(part)
             for style in root.iter("style"):
-                name, properties = attribute(style, "name"), {key: value for one in style for key, value in _read(one)}
+                name, properties = (
+                    attribute(style, "name"),
+                    {local_name(key): value for one in style for key, value in one.items()},
+                )
                 self._marks[name] = _marks_of(properties)
                 if properties.get("visibility") == "hidden" or properties.get("display") == "false":
                     self._hidden.add(name)
             for style in root.iter("list-style"):
                 self._lists[attribute(style, "name")] = {attribute(level, "level"): level for level in style}
 
-    def text_pages(self, body: Any) -> tuple[Page, ...]:
-        return pages_at_headings(self._blocks(body))
-
-    def sheet_pages(self, body: Any) -> list[Page]:
-        return [sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table")]
-
-    def slide_pages(self, body: Any) -> list[Page]:
-        return [self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1)]
+    def pages(self, body: Any) -> Iterable[Page]:
+        match body.tag:
+            case "text":
+                return pages_at_headings(self._blocks(body))
+            case "spreadsheet":
+                return (sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table"))
+            case _:
+                return (self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1))
 
     def _slide(self, number: int, slide: Any) -> Page:
         title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
@@ -215,11 +214,6 @@ class _Reader:
             if rows > 1 or columns > 1:
                 sheet.merged.append((number, number + rows - 1, at, at + columns - 1))
             at += count
-
-
-def _read(element: Any) -> Iterator[tuple[str, str]]:
-    for key, value in element.items():
-        yield key.rpartition("}")[2], value
 
 
 def _marks_of(properties: dict[str, str]) -> frozenset[Mark]:

@@ -4,7 +4,6 @@ import io
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -18,13 +17,12 @@ from core.knowledge.parsing.model import (
     REPEATED_CHARACTERS_MAX,
     Block,
     Run,
-    name_left_out,
     note,
     render_blocks,
     render_runs,
     render_table,
 )
-from core.knowledge.parsing.number_formats import built_in_format, format_number
+from core.knowledge.parsing.number_formats import built_in_format, format_number, format_stored_number
 from core.knowledge.parsing.office import (
     DAMAGE,
     OfficeText,
@@ -120,8 +118,7 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
     charts and pictures are left out."""
     package = Package(content, limits)
     reader = _WorkbookReader(package, limits)
-    pages = [sheet_page(sheet, limits) for sheet in reader.sheets()]
-    return Document(title=package.title(), kind="xlsx", pages=(*name_left_out(package.left_out), *pages))
+    return package.document("xlsx", (sheet_page(sheet, limits) for sheet in reader.sheets()))
 
 
 class _WorkbookReader:
@@ -199,44 +196,37 @@ class _WorkbookReader:
         add_row(sheet, number, cells, self._limits, is_hidden=element.get("hidden") in ("1", "true"))
 
     def _cell_text(self, cell: Any) -> str:
-        value, formula, inline = None, None, None
-        for child in cell:
-            match child.tag.rpartition("}")[2]:
-                case "v":
-                    value = child.text or ""
-                case "f":
-                    formula = child.text or ""
-                case "is":
-                    inline = child
-                case _:
-                    pass
-        style = int(cell.get("s", "0"))
+        parts = {local_name(child.tag): child for child in cell}
+        formula = (parts["f"].text or "") if "f" in parts else ""
+        style, kind = int(cell.get("s", "0")), cell.get("t", "n")
         code, is_struck = self._formats[style] if style < len(self._formats) else ("", False)
-        kind = cell.get("t", "n")
-        if inline is not None:
-            for element in inline.iter("*"):
+        if "is" in parts:
+            for element in parts["is"].iter("*"):
                 element.tag = local_name(element.tag)
-            shown = _rich_text(inline)
-        elif value is None or (value == "" and kind != "str"):
-            shown = (
-                f"={formula} (not calculated)" if formula else "" if formula is None else "(a formula, not calculated)"
-            )
+            shown = _rich_text(parts["is"])
+        elif "v" in parts and (parts["v"].text or kind == "str"):
+            shown = self._value_text(parts["v"].text or "", kind, code)
+        elif "f" in parts:
+            shown = f"={formula} (not calculated)" if formula else "(a formula, not calculated)"
         else:
-            shown = self._value_text(value, kind, code)
-        if formula and shown and (link := _LINK.match(formula)):
+            return ""
+        if shown and (link := _LINK.match(formula)):
             shown = render_runs([Run(shown, link=link[1])])
         return f"~~{shown}~~" if is_struck and shown else shown
 
     def _value_text(self, value: str, kind: str, code: str) -> str:
-        if kind == "s":
-            number = int(value) if value.isdecimal() else len(self._strings)
-            return self._strings[number] if number < len(self._strings) else "[missing text]"
-        if kind == "n":
-            with suppress(ValueError):  # what is no number is shown as it is stored
-                return format_number(float(value), code, is_1904=self._is_1904)
-        if kind == "b":
-            return "TRUE" if value == "1" else "FALSE"
-        return value.removesuffix("T00:00:00") if kind == "d" else value
+        match kind:
+            case "n":
+                return format_stored_number(value, code, is_1904=self._is_1904)
+            case "s":
+                number = int(value) if value.isdecimal() else len(self._strings)
+                return self._strings[number] if number < len(self._strings) else "[missing text]"
+            case "b":
+                return "TRUE" if value == "1" else "FALSE"
+            case "d":
+                return value.removesuffix("T00:00:00")
+            case _:
+                return value
 
     def _read_notes(self, sheet: Sheet, part: str) -> None:
         """Adds the comments, text boxes and charts of a sheet."""

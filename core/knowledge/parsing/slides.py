@@ -7,7 +7,6 @@ from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.model import (
     Block,
     Cell,
-    name_left_out,
     note,
     render_block,
     render_blocks,
@@ -31,7 +30,7 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     if len(slides) > limits.pages_max:
         raise Unreadable("pages", str(len(slides)))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
-    return Document(title=package.title(), kind="pptx", pages=(*name_left_out(package.left_out), *pages))
+    return package.document("pptx", pages)
 
 
 def _read_slide(package: Package, number: int, part: str) -> Page:

@@ -11,7 +11,6 @@ from core.knowledge.parsing.model import (
     Block,
     Cell,
     Mark,
-    name_left_out,
     note,
     pages_at_headings,
     render_block,
@@ -32,8 +31,7 @@ def read_docx(content: bytes, limits: ParseLimits) -> Document:
     Headers and footers come first. Footnotes and comments are shown where they are referred to. Tracked changes are
     accepted, and the number of deletions is stated."""
     package = Package(content, limits)
-    pages = pages_at_headings(_WordReader(package, limits).blocks())
-    return Document(title=package.title(), kind="docx", pages=(*name_left_out(package.left_out), *pages))
+    return package.document("docx", pages_at_headings(_WordReader(package, limits).blocks()))
 
 
 class _WordReader:
