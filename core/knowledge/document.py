@@ -66,6 +66,15 @@ class ParseLimits:
     cpu_seconds_max: int = 60
     wall_seconds_max: float = 120
 
+    def check(self, *, pages: int = 0, cells: int = 0, characters: int = 0) -> None:
+        """Raises Unreadable for a document that holds more than these limits."""
+        if pages > self.pages_max:
+            raise Unreadable("pages", str(pages))
+        if cells > self.cells_max:
+            raise Unreadable("cells", str(self.cells_max))
+        if characters > self.text_characters_max:
+            raise Unreadable("text", str(self.text_characters_max))
+
 
 Reason = Literal[
     "broken",

@@ -49,42 +49,31 @@ def _writes(flags: object) -> bool:
     return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-_READERS: dict[str, tuple[str, str]] = {
+_READERS: dict[str, tuple[str, ...]] = {
     "pdf": ("pdf", "read_pdf"),
     "docx": ("word", "read_docx"),
     "pptx": ("slides", "read_pptx"),
     "xlsx": ("sheets", "read_xlsx"),
     "xls": ("sheets", "read_xls"),
-    "odt": ("open_documents", "read_open_document"),
-    "ods": ("open_documents", "read_open_document"),
-    "odp": ("open_documents", "read_open_document"),
-    "doc": ("old_formats", "read_old_format"),
-    "ppt": ("old_formats", "read_old_format"),
-    "rtf": ("old_formats", "read_old_format"),
+    **dict.fromkeys(("odt", "ods", "odp"), ("open_documents", "read_open_document")),
+    **{kind: ("old_formats", "read_old_format", kind) for kind in ("doc", "ppt", "rtf")},
     "epub": ("books", "read_epub"),
-    "csv": ("separated", "read_separated"),
-    "tsv": ("separated", "read_separated"),
+    **{kind: ("separated", "read_separated", kind) for kind in ("csv", "tsv")},
     "html": ("html", "read_html"),
     "md": ("plain", "read_markdown"),
     "txt": ("plain", "read_text"),
     "eml": ("mail", "read_mail"),
     "zip": ("archive", "read_zip"),
 }
-"""Module and function by kind, so that each library is imported only for the kind that needs it."""
+"""Module and function by kind, so that each library is imported only for the kind that needs it. A third element is
+passed to the function."""
 
-_READERS_OF_KINDS = ("read_separated", "read_old_format")
-
-_ENDINGS: dict[str, DocumentKind] = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".htm": "html",
-    ".html": "html",
-    ".xhtml": "html",
-    ".md": "md",
-    ".markdown": "md",
-    ".eml": "eml",
-    ".mht": "eml",
-    ".mhtml": "eml",
+_TEXT_ENDINGS: dict[DocumentKind, tuple[str, ...]] = {
+    "csv": (".csv",),
+    "tsv": (".tsv",),
+    "html": (".htm", ".html", ".xhtml"),
+    "md": (".md", ".markdown"),
+    "eml": (".eml", ".mht", ".mhtml"),
 }
 _BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]?|xls[xmb]?|od[tsp]|epub|rtf)")
 _PAGE = re.compile(rb"[\xef\xbb\xbf \t\r\n]*+<(?:!doctype )?html", re.IGNORECASE)
@@ -128,7 +117,10 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
         return "xls"
     if _BINARY.fullmatch(ending):
         raise Unreadable("broken" if content.strip() else "empty")
-    return _ENDINGS.get(ending) or ("html" if _PAGE.match(content[:256]) else "txt")
+    for kind, endings in _TEXT_ENDINGS.items():
+        if ending in endings:
+            return kind
+    return "html" if _PAGE.match(content[:256]) else "txt"
 
 
 def _old_office(content: bytes, ending: str) -> DocumentKind:
@@ -148,15 +140,13 @@ def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: i
     if not content.strip():
         raise Unreadable("empty")
     kind = detect_kind(content, name)
-    module, function = _READERS[kind]
+    module, function, *more = _READERS[kind]
     reader = getattr(importlib.import_module(f"core.knowledge.parsing.{module}"), function)
-    more = (kind,) if function in _READERS_OF_KINDS else (wanted_page,) if kind == "zip" else ()
-    document: Document = reader(content, limits, *more)
+    document: Document = reader(content, limits, *([wanted_page] if kind == "zip" else more))
     pages = tuple(page for page in document.pages if page.text.strip())
     if not pages:
         raise Unreadable("empty")
-    if sum(len(page.text) for page in pages) > limits.text_characters_max:
-        raise Unreadable("text", str(limits.text_characters_max))
+    limits.check(characters=sum(len(page.text) for page in pages))
     return replace(document, pages=pages)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from core.knowledge.document import Page, ParseLimits, Unreadable
+from core.knowledge.document import Page, ParseLimits
 
 Mark = Literal["struck", "superscript", "subscript", "hidden", "code"]
 _COLUMNS_MAX = 1_000
@@ -150,13 +150,10 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
     kept, cells, characters = list[list[str]](), 0, 0
     for row in rows:
         cells += len(row) + 1
-        if cells > limits.cells_max:
-            raise Unreadable("cells", str(limits.cells_max))
         if trimmed := _trim_row(row):
             kept.append(trimmed)
             characters += sum(map(len, trimmed))
-        if characters > limits.text_characters_max:
-            raise Unreadable("text", str(limits.text_characters_max))
+        limits.check(cells=cells, characters=characters)
     if not kept:
         return ""
     width = max(map(len, kept))

@@ -6,7 +6,7 @@ import base64
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +44,17 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
     pages, characters, left_out = list[Page](), 0, Counter[str]()
     for result in _parse_batches(content, limits, **_EVERYTHING):
         _turn_pages(content, result.pages)
-        pictured = _find_pictured_pages(content, [page.page_num for page in result.pages if not page.text.strip()])
         for page in result.pages:
             text = _page_text(page) or page.text.strip()
-            if page.page_num in pictured:
+            # a page without text is a picture, is blank, or cannot be drawn
+            if not page.text.strip() and _draw_page(content, page.page_num, dpi=_PREVIEW_DPI):
                 text = f"{PICTURE_PAGE}\n{_recognise_text(content, page.page_num)}{text}".strip()
             elif page.complexity is not None:
                 left_out["picture"] += page.complexity.image_block_count
             pages.append(Page(page.page_num, "", text or UNREADABLE_PAGE))
             characters += len(text)
         pages += (Page(error.page_num, "", UNREADABLE_PAGE) for error in result.page_errors)
-        if characters > limits.text_characters_max:
-            raise Unreadable("text", str(limits.text_characters_max))
+        limits.check(characters=characters)
     texts = {page.text for page in pages}
     if texts <= {PICTURE_PAGE, UNREADABLE_PAGE}:
         raise Unreadable("scanned" if PICTURE_PAGE in texts else "empty" if texts else "broken")
@@ -67,8 +66,7 @@ def _parse_batches(content: bytes, limits: ParseLimits, **options: Any) -> Itera
     parser = _build_parser(keep_headers_footers=True, max_pages=limits.pages_max, **options)
     try:
         for batch in parser.parse_batches(content[max(content.find(b"%PDF"), 0) :], _BATCH_PAGES):
-            if batch.total_pages > limits.pages_max:
-                raise Unreadable("pages", str(batch.total_pages))
+            limits.check(pages=batch.total_pages)
             yield batch.result
     except ParseError as error:
         raise Unreadable("protected" if "password" in str(error).lower() else "broken") from error
@@ -94,9 +92,10 @@ def _turn_pages(content: bytes, pages: list[ParsedPage]) -> None:
 
 def _page_text(page: ParsedPage) -> str:
     blocks = [_convert_block(block) for block in page.blocks or ()]
-    blocks += [Block(text, "item", marker="-") for text in map(_field_text, _distinct_fields(page)) if text]
-    blocks += [Block(text, "item", marker="-") for text in _annotation_texts(page) if text]
-    return render_blocks(blocks)
+    # a value may stand in several places of the page
+    fields = {(field.name, field.value, field.export_value, field.checked): field for field in page.form_fields or ()}
+    texts = (*map(_field_text, fields.values()), *_annotation_texts(page))
+    return render_blocks((*blocks, *(Block(text, "item", marker="-") for text in texts)))
 
 
 def _convert_block(block: LayoutBlock) -> Block:
@@ -116,16 +115,6 @@ def _convert_block(block: LayoutBlock) -> Block:
             return Block("\n".join(block.lines or ()), "code")
         case _:
             return Block(text)
-
-
-def _distinct_fields(page: ParsedPage) -> Iterator[FormField]:
-    """Yields the page's form fields, of several places for the same value one."""
-    seen = set[tuple[object, ...]]()
-    for field in page.form_fields or ():
-        key = (field.name, field.value, field.export_value, field.checked)
-        if key not in seen:
-            seen.add(key)
-            yield field
 
 
 def _field_text(field: FormField) -> str:
@@ -167,11 +156,6 @@ def _words_under(annotation: DocumentAnnotation, page: ParsedPage) -> str:
         if 0 <= word.x + word.width / 2 - place.x <= place.width
         and 0 <= word.y + word.height / 2 - place.y <= place.height
     )
-
-
-def _find_pictured_pages(content: bytes, numbers: Sequence[int]) -> set[int]:
-    """Returns which of the pages show anything. The others are blank, or cannot be drawn."""
-    return {number for number in numbers if _draw_page(content, number, dpi=_PREVIEW_DPI)}
 
 
 def _draw_page(content: bytes, number: int, dpi: float) -> bytes:

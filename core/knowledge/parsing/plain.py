@@ -2,22 +2,21 @@
 
 import re
 
-from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.encodings import decode_text
 
 _HEADING = re.compile(r"#{1,6}[ \t]+(.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
-def read_text(content: bytes, limits: ParseLimits, kind: DocumentKind = "txt") -> Document:
+def read_text(content: bytes, limits: ParseLimits) -> Document:
     """Reads plain text. Form feeds, if any, separate pages."""
     text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
     parts = text.split("\f")
-    if len(parts) > limits.pages_max:
-        raise Unreadable("pages", str(len(parts)))
+    limits.check(pages=len(parts))
     is_paged = sum(bool(part.strip()) for part in parts) > 1
     pages = [Page(number if is_paged else None, "", part) for number, part in enumerate(parts, start=1) if part.strip()]
-    return Document(title="", kind=kind, pages=tuple(pages))
+    return Document(title="", kind="txt", pages=tuple(pages))
 
 
 def read_markdown(content: bytes, limits: ParseLimits) -> Document:

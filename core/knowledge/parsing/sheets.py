@@ -60,7 +60,7 @@ class Sheet:
 
 def sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
     """Renders a sheet as a page. Merged cells are repeated, and what is hidden is marked."""
-    _repeat_merged(sheet, limits.cells_max)
+    _repeat_merged(sheet, limits)
     numbers, marked = sorted(number for number, row in sheet.rows.items() if any(row.values())), set[int]()
     for number in numbers:
         row = sheet.rows[number]
@@ -85,15 +85,12 @@ def add_row(sheet: Sheet, number: int, cells: dict[int, str], limits: ParseLimit
     sheet.rows.setdefault(number, {}).update(cells)
     sheet.cells += len(cells)
     sheet.characters += sum(map(len, cells.values()))
-    if sheet.cells > limits.cells_max:
-        raise Unreadable("cells", str(limits.cells_max))
-    if sheet.characters > limits.text_characters_max:
-        raise Unreadable("text", str(limits.text_characters_max))
+    limits.check(cells=sheet.cells, characters=sheet.characters)
     if is_hidden:
         sheet.hidden_rows.add(number)
 
 
-def _repeat_merged(sheet: Sheet, steps_max: int) -> None:
+def _repeat_merged(sheet: Sheet, limits: ParseLimits) -> None:
     """Repeats the text of merged cells, but not that of a title, beside which its row is empty."""
     numbers, steps = sorted(sheet.rows), 0
     for first, last, left, right in sheet.merged:
@@ -104,11 +101,10 @@ def _repeat_merged(sheet: Sheet, steps_max: int) -> None:
         is_title = first == last and not any(value for column, value in start.items() if not left <= column <= right)
         for number in numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]:
             row = sheet.rows[number]
-            for column in range(left, left + 1 if is_title else right + 1):
-                row[column] = row.get(column) or text
-                steps += 1
-                if steps > steps_max:
-                    raise Unreadable("cells", str(steps_max))
+            columns = range(left, left + 1 if is_title else right + 1)
+            steps += len(columns)
+            limits.check(cells=steps)
+            row |= {column: row.get(column) or text for column in columns}
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:

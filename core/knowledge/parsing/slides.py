@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from core.knowledge.document import Document, Page, ParseLimits, Unreadable
+from core.knowledge.document import Document, Page, ParseLimits
 from core.knowledge.parsing.model import (
     Block,
     Cell,
@@ -27,8 +27,7 @@ def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     main = package.main_part()
     show = OfficeText(package, main)
     slides = [show.target(slide) for slide in package.root(main, is_needed=True).iterfind("sldIdLst/sldId")]
-    if len(slides) > limits.pages_max:
-        raise Unreadable("pages", str(len(slides)))
+    limits.check(pages=len(slides))
     pages = [_read_slide(package, number, part) for number, part in enumerate(slides, start=1)]
     return package.document("pptx", pages)
 
