@@ -4,8 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 import lxml.etree as untyped
@@ -118,8 +118,7 @@ class _List:
     next_number: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(NamedTuple):
     """What the elements around a text say about it."""
 
     marks: frozenset[Mark] = frozenset()
@@ -167,17 +166,19 @@ class HtmlReader:
         return self._blocks
 
     def _is_hidden(self, element: Any) -> bool:
-        is_hidden = "hidden" in element.attrib or _HIDDEN_STYLE.search(element.get("style", "")) is not None
-        if is_hidden and any(text.strip() for text in element.itertext()):
+        style = element.get("style")
+        if element.get("hidden") is None and not (style and _HIDDEN_STYLE.search(style)):
+            return False
+        if any(text.strip() for text in element.itertext()):
             self.left_out["hidden element"] += 1
-        return is_hidden
+        return True
 
     def _start(self, element: Any, tag: str, *, is_data: bool) -> None:
         context = self._context
         if tag in _MARKS:
-            self._context = replace(context, marks=context.marks | {_MARKS[tag]})
+            self._context = context._replace(marks=context.marks | {_MARKS[tag]})
         elif tag == "a":
-            self._context = replace(context, link=self._address(element.get("href", "")))
+            self._context = context._replace(link=self._address(element.get("href", "")))
         elif tag in _BLOCKS:
             self._start_block(element, tag, is_data=is_data)
         elif words := _void_text(element, tag):
@@ -197,13 +198,13 @@ class HtmlReader:
         if tag in ("ul", "ol"):
             kind = element.get("type", "1") if tag == "ol" else ""
             opened = _List(kind, _whole_number(element.get("start"), 1))
-            self._context = replace(self._context, lists=(*self._context.lists, opened))
+            self._context = self._context._replace(lists=(*self._context.lists, opened))
         elif tag == "li":
             self._marker = self._item_marker(element)
             if self._table is not None:
                 self._runs.append(Run(f"{self._marker} "))
         elif tag == "pre":
-            self._context = replace(self._context, is_preformatted=True)
+            self._context = self._context._replace(is_preformatted=True)
 
     def _item_marker(self, element: Any) -> str:
         if not self._context.lists or not self._context.lists[-1].kind:

@@ -125,15 +125,15 @@ def repeat_merged_cells(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
     above: dict[int, tuple[Cell, int]] = {}
     """By column, the cell that reaches down into it, and how many more rows it covers."""
     for row in rows:
-        placed, starts, column = dict[int, Cell](), set[int](), 0
+        placed, starts, column = dict[int, tuple[Cell, int]](), set[int](), 0
         for cell in row:
             while column in above:
                 column += 1
             starts.add(column)
             for _ in range(max(1, min(cell.columns, _COLUMNS_MAX - column))):
-                placed[column] = cell
+                placed[column] = (cell, cell.rows)
                 column += 1
-        covered = {**above, **{column: (cell, cell.rows) for column, cell in placed.items()}}
+        covered: dict[int, tuple[Cell, int]] = above | placed
         texts = [""] * (max(covered, default=-1) + 1)
         for column, (cell, _) in covered.items():
             if column in starts or len(cell.text) <= REPEATED_CHARACTERS_MAX:

@@ -192,7 +192,7 @@ class _WorkbookReader:
         add_row(sheet, number, cells, self._limits, is_hidden=element.get("hidden") in ("1", "true"))
 
     def _cell_text(self, cell: Any) -> str:
-        parts = {local_name(child.tag): child for child in cell}
+        parts = {child.tag.rpartition("}")[2]: child for child in cell}
         formula = (parts["f"].text or "") if "f" in parts else ""
         style, kind = int(cell.get("s", "0")), cell.get("t", "n")
         code, is_struck = self._formats[style] if style < len(self._formats) else ("", False)
