@@ -77,7 +77,6 @@ def _mark(text: str, marks: frozenset[Mark], link: str) -> str:
 
 
 def render_block(block: Block) -> str:
-    """Renders a block as Markdown."""
     text = " ".join(filter(None, (block.marker, block.text.strip())))
     match block.kind:
         case "heading":
@@ -117,6 +116,11 @@ def pages_at_headings(blocks: Iterable[Block]) -> tuple[Page, ...]:
 
 def _place(section: Sequence[Block]) -> str:
     return render_block(section[0]).lstrip("# ") if section[0].kind == "heading" else ""
+
+
+def slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: bool) -> Page:
+    head = (Block("[hidden slide]" if is_hidden else ""), Block(title, "heading", 1))
+    return Page(number, title, render_blocks((*head, *blocks)))
 
 
 def repeat_merged_cells(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:

@@ -15,6 +15,7 @@ from core.knowledge.parsing.model import (
     render_runs,
     render_table,
     repeat_merged_cells,
+    slide_page,
     spell_number,
 )
 from core.knowledge.parsing.office import Package, attribute, local_name
@@ -34,7 +35,7 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
     if next(package.root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
         raise Unreadable("protected")
     reader = _Reader(package, limits)
-    body = next(package.root("content.xml", is_needed=True).iter(*_KINDS), None)
+    body = next(reader.content.iter(*_KINDS), None)
     if body is None:
         raise Unreadable("unsupported")
     return package.document(_KINDS[body.tag], reader.pages(body))
@@ -46,13 +47,11 @@ class _Reader:
         self._marks = dict[str, frozenset[Mark]]()
         self._hidden = set[str]()
         self._lists = dict[str, dict[str, Any]]()
-        for part in ("styles.xml", "content.xml"):
-            root = package.root(part)
+        self.content = package.root("content.xml", is_needed=True)
+        for root in (package.root("styles.xml"), self.content):
             for style in root.iter("style"):
-                name, properties = (
-                    attribute(style, "name"),
-                    {local_name(key): value for one in style for key, value in one.items()},
-                )
+                name = attribute(style, "name")
+                properties = {local_name(key): value for one in style for key, value in one.items()}
                 self._marks[name] = _marks_of(properties)
                 if properties.get("visibility") == "hidden" or properties.get("display") == "false":
                     self._hidden.add(name)
@@ -71,15 +70,13 @@ class _Reader:
     def _slide(self, number: int, slide: Any) -> Page:
         title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
         heading = "" if title is None else " ".join(render_blocks(self._boxes(title)).split())
-        blocks = [Block("[hidden slide]" if attribute(slide, "style-name") in self._hidden else "")]
-        blocks.append(Block(heading, "heading", 1))
-        for shape in slide:
-            if shape is not title and shape.tag != "notes":
-                blocks += self._boxes(shape)
+        blocks = [
+            block for shape in slide if shape is not title and shape.tag != "notes" for block in self._boxes(shape)
+        ]
         for notes in slide.iterchildren("notes"):
             words = render_blocks(block for frame in notes for block in self._boxes(frame))
             blocks.append(note("speaker notes", words))
-        return Page(number, heading, render_blocks(blocks))
+        return slide_page(number, heading, blocks, is_hidden=attribute(slide, "style-name") in self._hidden)
 
     def _boxes(self, shape: Any) -> Iterator[Block]:
         """Yields the blocks in a shape of a slide, or of a frame in a text."""
@@ -100,7 +97,7 @@ class _Reader:
             match element.tag:
                 case "h" | "p":
                     line = self.line(element)
-                    level = int(attribute(element, "outline-level") or 1) if element.tag == "h" else 0
+                    level = _count(element, "outline-level") if element.tag == "h" else 0
                     yield Block(line, "heading" if level else "paragraph", level)
                     for box in element.iter("text-box", "object"):
                         if next(box.iterancestors("p", "h"), None) is element:
@@ -139,14 +136,13 @@ class _Reader:
         level = levels[-1]
         if level is None or level.tag != "list-level-style-number":
             return "-"
-        first = len(levels) - int(attribute(level, "display-levels") or 1)
+        first = len(levels) - _count(level, "display-levels")
         shown = zip(levels[max(first, 0) :], numbers[max(first, 0) :], strict=True)
         kinds = ((attribute(held, "num-format") if held is not None else "1", number) for held, number in shown)
         spelled = ".".join(spell_number(number, _NUMBERS.get(kind, kind)) for kind, number in kinds)
         return attribute(level, "num-prefix") + spelled + attribute(level, "num-suffix")
 
     def line(self, element: Any) -> str:
-        """Returns the text of a paragraph as Markdown."""
         return render_runs(self._runs(element, Run(""))).strip()
 
     def _runs(self, element: Any, around: Run) -> Iterator[Run]:
@@ -155,7 +151,7 @@ class _Reader:
         yield Run(" ".join((element.text or " ").split("\n")) if element.text else "", marks, link)
         for child in element:
             if child.tag in _SIGNS:
-                yield Run(_SIGNS[child.tag] * min(int(attribute(child, "c") or 1), _REPEATED_MAX), marks, link)
+                yield Run(_SIGNS[child.tag] * min(_count(child, "c"), _REPEATED_MAX), marks, link)
             elif child.tag in ("note", "annotation"):
                 yield Run(self._note(child))
             elif child.tag == "frame":
@@ -172,26 +168,21 @@ class _Reader:
     def _rows(self, table: Any) -> Iterator[list[Cell]]:
         for row in table.iter("table-row"):
             if next(row.iterancestors("table"), None) is table:
-                yield [
-                    Cell(
-                        render_blocks(self._blocks(cell)),
-                        *(int(attribute(cell, f"number-{way}-spanned") or 1) for way in ("columns", "rows")),
-                    )
-                    for cell in row.iterchildren("table-cell")
-                ]
+                cells = row.iterchildren("table-cell")
+                yield [Cell(render_blocks(self._blocks(cell)), *_spans(cell)) for cell in cells]
 
     def _sheet(self, table: Any) -> Sheet:
         sheet = Sheet(attribute(table, "name"), attribute(table, "style-name") in self._hidden)
         at = 0
         for column in table.iter("table-column"):
-            count = min(int(attribute(column, "number-columns-repeated") or 1), 16_384)
+            count = min(_count(column, "number-columns-repeated"), 16_384)
             if attribute(column, "visibility") in _HIDDEN:
                 sheet.hidden_columns.update(range(at, at + count))
             at += count
         number = 0
         for row in table.iter("table-row"):
             texts = dict(self._sheet_cells(row, number, sheet))
-            count = int(attribute(row, "number-rows-repeated") or 1)
+            count = _count(row, "number-rows-repeated")
             for repeated in range(number, number + count if texts else number):
                 add_row(sheet, repeated, texts, self._limits, is_hidden=attribute(row, "visibility") in _HIDDEN)
             number += count
@@ -202,7 +193,7 @@ class _Reader:
     def _sheet_cells(self, row: Any, number: int, sheet: Sheet) -> Iterator[tuple[int, str]]:
         at = 0
         for cell in row.iterchildren("table-cell", "covered-table-cell"):
-            count = int(attribute(cell, "number-columns-repeated") or 1)
+            count = _count(cell, "number-columns-repeated")
             paragraphs = "\n".join(self.line(paragraph) for paragraph in cell.iterchildren("p"))
             marks = self._marks.get(attribute(cell, "style-name"), frozenset())
             text = render_runs([Run(paragraphs or attribute(cell, "value"), marks)])
@@ -210,10 +201,19 @@ class _Reader:
                 sheet.blocks.append(Block(f"{self._note(comment).strip()} (at {text or 'an empty cell'})"))
             if text:
                 yield from ((column, text) for column in range(at, at + min(count, _REPEATED_MAX)))
-            rows, columns = (int(attribute(cell, f"number-{way}-spanned") or 1) for way in ("rows", "columns"))
+            columns, rows = _spans(cell)
             if rows > 1 or columns > 1:
                 sheet.merged.append((number, number + rows - 1, at, at + columns - 1))
             at += count
+
+
+def _count(element: Any, name: str) -> int:
+    return int(attribute(element, name) or 1)
+
+
+def _spans(cell: Any) -> tuple[int, int]:
+    """Returns how many columns and rows a cell covers."""
+    return _count(cell, "number-columns-spanned"), _count(cell, "number-rows-spanned")
 
 
 def _marks_of(properties: dict[str, str]) -> frozenset[Mark]:

@@ -248,7 +248,6 @@ class _WorkbookReader:
 
 
 def _rich_text(item: Any) -> str:
-    """Returns the text of a string with its marks."""
     pieces = (piece for piece in item if piece.tag in ("t", "r"))
     return render_runs(
         Run(piece.text or "") if piece.tag == "t" else Run(piece.findtext("t") or "", marks_of(piece.find("rPr")))

@@ -4,15 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.knowledge.document import Document, Page, ParseLimits
-from core.knowledge.parsing.model import (
-    Block,
-    Cell,
-    note,
-    render_block,
-    render_blocks,
-    render_table,
-    repeat_merged_cells,
-)
+from core.knowledge.parsing.model import Block, Cell, note, render_block, render_table, repeat_merged_cells, slide_page
 from core.knowledge.parsing.office import OfficeText, Package, name_picture
 
 _TITLES = ("title", "ctrTitle")
@@ -37,8 +29,7 @@ def _read_slide(package: Package, number: int, part: str) -> Page:
     shapes = [shape for tree in root.iterfind("cSld/spTree") for shape in tree]
     title = next((shape for shape in shapes if _placeholder(shape) in _TITLES and _shape_text(shape, text)), None)
     heading = " ".join(_shape_text(title, text).split()) if title is not None else ""
-    blocks = [Block("[hidden slide]" if root.get("show") in ("0", "false") else ""), Block(heading, "heading", 1)]
-    blocks += [block for shape in shapes if shape is not title for block in _read_shape(shape, text, package)]
+    blocks = [block for shape in shapes if shape is not title for block in _read_shape(shape, text, package)]
     for relation in package.relations(part).values():
         if relation.kind == "notesSlide":
             notes = OfficeText(package, relation.target)
@@ -47,9 +38,9 @@ def _read_slide(package: Package, number: int, part: str) -> Page:
             blocks.append(note("speaker notes", words))
         elif relation.kind == "comments":
             comments = OfficeText(package, relation.target)
-            for comment in package.root(relation.target).iter("cm"):
-                blocks.append(note("comment", comment.findtext("text") or _shape_text(comment, comments)))
-    return Page(number, heading, render_blocks(blocks))
+            found = package.root(relation.target).iter("cm")
+            blocks += (note("comment", one.findtext("text") or _shape_text(one, comments)) for one in found)
+    return slide_page(number, heading, blocks, is_hidden=root.get("show") in ("0", "false"))
 
 
 def _placeholder(shape: Any) -> str:

@@ -167,16 +167,12 @@ class _Numbering:
             if kind is None:
                 continue
             kind = linked.get(value_of(kind, "numStyleLink"), kind)
-            levels = (
-                level for held in (kind, *number.iterchildren("lvlOverride")) for level in held.iterchildren("lvl")
-            )
+            overrides = [*number.iterchildren("lvlOverride")]
+            levels = (level for held in (kind, *overrides) for level in held.iterchildren("lvl"))
             self._levels[name] = {attribute(level, "ilvl"): level for level in levels}
             self._kinds[name] = attribute(kind, "abstractNumId")
-            self._starts[name] = {
-                int(attribute(one, "ilvl") or 0): int(value_of(one, "startOverride"))
-                for one in number.iterchildren("lvlOverride")
-                if value_of(one, "startOverride")
-            }
+            starts = {int(attribute(held, "ilvl") or 0): value_of(held, "startOverride") for held in overrides}
+            self._starts[name] = {depth: int(start) for depth, start in starts.items() if start}
 
     def marker(self, number: str, depth: int) -> str:
         """Counts the next item of a list and returns its number as the file spells it, or a hyphen."""
