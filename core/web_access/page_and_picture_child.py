@@ -30,8 +30,6 @@ def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits)
     try:
         tree = parse_html(content, charset)
     except Unreadable:
-        tree = None
-    if tree is None:
         return "", ""
     root, boilerplate = find_main_part(tree)
     return page_title(tree), render_blocks(HtmlReader(limits, url).read(root, boilerplate.__contains__))

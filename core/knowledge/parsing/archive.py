@@ -33,15 +33,11 @@ def read_zip(content: bytes, limits: ParseLimits, wanted_page: int = 1) -> Docum
                 raise Unreadable("unpacked")
             # zipfile stops at the size that the archive declares
             document = read_document(archive.read(member), member.filename, limits)
-            text = "\n\n".join(_numbered_text(page) for page in document.pages)
-            pages.append(Page(wanted_page, member.filename, text))
+            texts = (f"[page {page.number}]\n{page.text}" if page.number else page.text for page in document.pages)
+            pages.append(Page(wanted_page, member.filename, "\n\n".join(texts)))
     return Document(title="", kind="zip", pages=tuple(pages))
 
 
 def _describe(member: zipfile.ZipInfo) -> str:
     year, month, day, hour, minute, _ = member.date_time
     return f"{member.filename} ({member.file_size:,} bytes, {year}-{month:02}-{day:02} {hour:02}:{minute:02})"
-
-
-def _numbered_text(page: Page) -> str:
-    return page.text if page.number is None else f"[page {page.number}]\n{page.text}"

@@ -16,10 +16,9 @@ from pathlib import PurePosixPath
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Reason, Unreadable
 
-_FORKS = ("os.fork", "os.forkpty", "os.posix_spawn")
-_PROCESS_STARTS = ("subprocess.Popen", "os.system", "os.exec", *_FORKS)
+_PROCESS_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
 _NETWORK_USES = ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo")
-_SHUT_OFF = frozenset((*_PROCESS_STARTS, *_NETWORK_USES))
+_SHUT_OFF = frozenset(_PROCESS_STARTS + _NETWORK_USES)
 
 
 def limit_this_process(limits: ParseLimits) -> None:

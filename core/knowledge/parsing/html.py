@@ -68,12 +68,12 @@ _DEPTH_MAX = 500
 def read_html(content: bytes, limits: ParseLimits) -> Document:
     tree = parse_html(content)
     reader = HtmlReader(limits)
-    pages = pages_at_headings(reader.read(tree)) if tree is not None else ()
+    pages = pages_at_headings(reader.read(tree))
     return Document(title=page_title(tree), kind="html", pages=(*name_left_out(reader.left_out), *pages))
 
 
 def parse_html(content: bytes, charset: str = "") -> Any:
-    """Returns the root element of a page, or None if the page is empty. `charset` is what the server says."""
+    """Returns the root element of a page, which may be empty. `charset` is what the server says."""
     declared = _DECLARED.search(content[:4096])
     text = decode_text(content, charset or (declared[1].decode("ascii") if declared else ""))
     # lxml instead of html.parser, because html.parser needs a minute for 80 KB of "<a <a <a"
@@ -82,7 +82,7 @@ def parse_html(content: bytes, charset: str = "") -> Any:
     try:
         return parser.close()
     except AssertionError:  # there is no element
-        return None
+        return _ETREE.Element("html")
 
 
 class _ShallowTree:
@@ -106,7 +106,7 @@ class _ShallowTree:
 
 
 def page_title(tree: Any) -> str:
-    title = tree.find(".//title") if tree is not None else None
+    title = tree.find(".//title")
     return " ".join("".join(title.itertext()).split()) if title is not None else ""
 
 

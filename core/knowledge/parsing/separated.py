@@ -80,14 +80,10 @@ def _take_rows(rows: Iterable[list[str]], limits: ParseLimits) -> tuple[list[lis
         width = max(width, len(row))
         characters += sum(map(len, row)) + row.count("|")
         cells = width * (len(kept) + 2)
-        if cells > limits.cells_max:
-            break
         marks = cells * _CELL_CHARACTERS + width * _HEADER_CHARACTERS + 2 * len(kept)
-        if characters + marks > limits.text_characters_max - _NOTE_CHARACTERS:
-            break
+        if cells > limits.cells_max or characters + marks > limits.text_characters_max - _NOTE_CHARACTERS:
+            if not kept:
+                raise Unreadable("cells", str(limits.cells_max))
+            return kept, False
         kept.append(row)
-    else:
-        return kept, True
-    if not kept:
-        raise Unreadable("cells", str(limits.cells_max))
-    return kept, False
+    return kept, True

@@ -120,7 +120,8 @@ def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
 class _WorkbookReader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits, self._part = package, limits, package.main_part()
-        parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
+        self._relations = package.relations(self._part)
+        parts = {relation.kind: relation.target for relation in self._relations.values()}
         # without its texts and formats, a workbook would show other values
         strings, styles = (
             package.root(parts.get(kind, ""), is_needed=parts.get(kind, "").lower() in package.names())
@@ -129,7 +130,7 @@ class _WorkbookReader:
         self._strings = [_rich_text(item) for item in strings.iter("si")]
         self._people = {
             attribute(person, "id"): attribute(person, "displayName")
-            for relation in package.relations(self._part).values()
+            for relation in self._relations.values()
             if relation.kind == "person"
             for person in package.root(relation.target).iter("person")
         }
@@ -143,10 +144,10 @@ class _WorkbookReader:
 
     def sheets(self) -> Iterator[Sheet]:
         book = self._package.root(self._part, is_needed=True)
-        properties, relations = book.find("workbookPr"), self._package.relations(self._part)
+        properties = book.find("workbookPr")
         self._is_1904 = properties is not None and properties.get("date1904", "0") in ("1", "true")
         for element in book.iterfind("sheets/sheet"):
-            relation = relations.get(relation_id(element))
+            relation = self._relations.get(relation_id(element))
             if relation is None or relation.kind != "worksheet":
                 self._package.left_out["chart sheet"] += 1
                 continue
