@@ -1,8 +1,7 @@
-"""The child process that reads one web page or image: `python -m core.web_access.page_and_picture_child KIND ...`.
+"""The child process that reads one web page or image, as `run_as_child` says; the argument `kind` tells which.
 
-Both arguments are JSON; `kind` in the first is `page` or `picture`. The content is standard input. For a page, the
-output is JSON with its title and its text as Markdown without menus; for a picture, a line of JSON and then the bytes.
-"""
+For a page, the output is JSON with its title and its text as Markdown without menus; for an image, a line of JSON and
+then the bytes. If it cannot be read, the output is a line of JSON with the reason."""
 
 import io
 import sys

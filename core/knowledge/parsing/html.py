@@ -139,12 +139,14 @@ class HtmlReader:
         self._runs: list[Run] = []
         self._context = _Context()
         self._marker = ""
+        self._layout_tables = frozenset[Any]()
         self._table: Any = None
         self._rows: list[list[Cell]] = []
 
     def read(self, root: Any, is_skipped: Callable[[Any], bool] = lambda element: False) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
-        layout, opened = _find_layout_tables(root), list[tuple[_Context, int]]()
+        self._layout_tables = _find_layout_tables(root)
+        opened: list[tuple[_Context, int]] = []
         walker = _ETREE.iterwalk(root, events=("start", "end"))
         skipped: Any = None
         for event, element in walker:
@@ -154,7 +156,7 @@ class HtmlReader:
                     walker.skip_subtree()
                     continue
                 opened.append((self._context, len(self._runs)))
-                self._start(element, element.tag, is_data=element not in layout)
+                self._start(element, element.tag)
                 self._add_text(element.text)
                 continue
             if element is not skipped:
@@ -173,23 +175,23 @@ class HtmlReader:
             self.left_out["hidden element"] += 1
         return True
 
-    def _start(self, element: Any, tag: str, *, is_data: bool) -> None:
+    def _start(self, element: Any, tag: str) -> None:
         context = self._context
         if tag in _MARKS:
             self._context = context._replace(marks=context.marks | {_MARKS[tag]})
         elif tag == "a":
             self._context = context._replace(link=self._address(element.get("href", "")))
         elif tag in _BLOCKS:
-            self._start_block(element, tag, is_data=is_data)
+            self._start_block(element, tag)
         elif words := _void_text(element, tag):
             self._runs.append(Run(words, frozenset(), context.link))
         elif tag == "img":
             self.left_out["picture"] += 1
 
-    def _start_block(self, element: Any, tag: str, *, is_data: bool) -> None:
+    def _start_block(self, element: Any, tag: str) -> None:
         if self._table is None:
             self._end_block()
-            if tag == "table" and is_data:
+            if tag == "table" and element not in self._layout_tables:
                 self._table, self._rows = element, []
         elif tag == "tr":
             self._rows.append([])
