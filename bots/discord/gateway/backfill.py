@@ -100,8 +100,7 @@ async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCurs
 async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
     try:
         await channel_cursors.fill_gap(channel_id)
-    except Exception:
-        # continue with the other channels
+    except Exception:  # whatever fails in one channel, the others go on
         log.exception("discord: backfilling channel %s failed; retrying", channel_id)
         channel_cursors.schedule_retry(channel_id)
 

@@ -112,7 +112,7 @@ def page_title(tree: Any) -> str:
 
 @dataclass(slots=True)
 class _List:
-    """An open list. `kind` is empty without numbers."""
+    """A list whose end has not been read yet. `kind` is empty for a list without numbers."""
 
     kind: str
     next_number: int

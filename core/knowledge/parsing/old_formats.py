@@ -34,5 +34,5 @@ def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> 
         raise Unreadable("empty")
     if kind == "ppt":
         pages = tuple(Page(number, page.place, page.text) for number, page in enumerate(pages, start=1))
-    said = () if kind == "rtf" else (Page(None, "Left out", _NOTE),)
-    return Document(title="", kind=kind, pages=(*said, *pages))
+    left_out = () if kind == "rtf" else (Page(None, "Left out", _NOTE),)
+    return Document(title="", kind=kind, pages=(*left_out, *pages))

@@ -91,7 +91,7 @@ def add_row(sheet: Sheet, number: int, cells: dict[int, str], limits: ParseLimit
 
 
 def _repeat_merged(sheet: Sheet, limits: ParseLimits) -> None:
-    """Repeats the text of merged cells, but not that of a title, beside which its row is empty."""
+    """Repeats the text of merged cells, except that of a title that has its row to itself."""
     numbers, steps = sorted(sheet.rows), 0
     for first, last, left, right in sheet.merged:
         start = sheet.rows.get(first, {})
