@@ -128,7 +128,8 @@ def attributed_text(one: ThreadInput) -> str:
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
         return text
-    who = f"{one_line(one.author.name)} ({one.author.person_id})"
+    person_id = one.author.person_id
+    who = one_line(one.author.name) + (f" ({person_id})" if person_id else "")
     if not text and one.kind != "edit":
         return f"{who} sent files:"
     notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""

@@ -61,7 +61,8 @@ class Person:
     """A person on a chat platform: a stable id, the name that other people see, and the name of their time zone, which
     is empty if the platform does not tell it.
 
-    An app that may start runs is one, too; its id begins with `app:`, as no platform's ids do.
+    An app that may start runs is one, too; its id begins with `app:`, as no platform's ids do. The id is empty if it is
+    not known who it is, as with whoever opens the link of a browser take-over.
     """
 
     person_id: str

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bots.web.deps import WebDeps
 from bots.web.links import TakeoverLink
-from core.domain.actions import AskAnswered, IncomingMessage
+from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Person, ThreadSnapshot
 from core.failpoints import Failpoint
@@ -25,6 +25,9 @@ IDLE_SECONDS = 10 * 60.0
 NOTE_CHARACTERS_MAX = 4000
 RETRY_SECONDS = 5.0
 SOCKET_CLOSE_SECONDS = 5.0
+VISITOR = Person(person_id="", name="somebody with the link")
+AS_APP = ActorContext(app_ids=frozenset({"takeover"}))
+"""Apps answer no question and approve nothing."""
 HANDED_BACK = "I am done in the browser; it is yours again."
 IDLE_TOO_LONG = "(The browser comes back to you because nobody used it for some minutes.)"
 EXPIRED = "(The browser comes back to you because the time for it was over.)"
@@ -136,24 +139,16 @@ class TakeoverSessions:
 
         The dedupe key ensures that repeated calls have no further effect.
         """
-        run, ask = snapshot.last_run, snapshot.open_ask
-        person = run.requester if run and run.requester else Person(person_id="api", name="")
-        now = datetime.now(UTC)
+        ask, now = snapshot.open_ask, datetime.now(UTC)
         address, dedupe_key = snapshot.thread.address, f"takeover:{link_key}"
-        if ask is not None and link_key in ask.text:
+        if ask is not None and ask.kind != "approval" and link_key in ask.text:
             answer = AskAnswered(
-                address=address, dedupe_key=dedupe_key, ask_id=ask.ask_id, text=text, person=person, sent_at=now
+                address=address, dedupe_key=dedupe_key, ask_id=ask.ask_id, text=text, person=VISITOR, sent_at=now
             )
             await self._deps.receive(answer)
             return
         message = IncomingMessage(
-            address=address,
-            dedupe_key=dedupe_key,
-            message_ref="",
-            person=person,
-            text=text,
-            sent_at=now,
-            is_addressed=True,
+            address=address, dedupe_key=dedupe_key, message_ref="", person=VISITOR, text=text, sent_at=now, actor=AS_APP
         )
         await self._deps.receive(message)
 

@@ -20,7 +20,7 @@ from core.stores import DeliveryDraft, RunEnd, RunResult
 from storage.sql.database import Database
 from storage.sql.rows import RowValues, ask_from_row, event_to_row, input_from_row, message_to_row, run_to_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
-from storage.sql.stores.conversations import lock_thread, read_next_input, read_open_ask, read_thread
+from storage.sql.stores.conversations import lock_thread, read_newest_run, read_next_input, read_open_ask, read_thread
 from storage.sql.tables import (
     deliveries,
     leases,
@@ -63,8 +63,11 @@ def queue_run(
     the thread.
 
     `agent_id` is the agent requested by name, or that of the run this one continues. `requested_at` is when the action
-    that leads to the run was sent."""
+    that leads to the run was sent. What an unknown person says goes on with the requester of the run before, who also
+    pays for it."""
     now = datetime.now(UTC)
+    if requester is not None and not requester.person_id and (before := read_newest_run(connection, thread.thread_id)):
+        requester = before.requester
     run = Run(
         run_id=new_id(),
         thread_id=thread.thread_id,

@@ -3,13 +3,17 @@
 import time
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
+import pytest
+from sqlalchemy import select
 
 from bots.bootstrap.program import run_program
 from bots.inbound.actions import decide
 from bots.settings import Settings, load_settings
 from bots.web.links import sign_takeover_link
+from core.domain.approval import Approval, CallToApprove
 from core.domain.events import RunFinished
 from core.domain.threads import Reply
 from core.run.finish import build_run_result
@@ -19,13 +23,19 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
-from tests.integration.bots.receiver_stage import HERE, message
+from storage.sql.stores.talk import read_talk
+from storage.sql.tables import pending_asks, thread_inputs
+from tests.integration.bots.receiver_stage import ALICE, HERE, message
 
 SECRET = "s" * 32
 
 
-async def waiting_for_a_person(folder: Path) -> str:
-    """The path of the link that a thread's agent has posted, with its question stored in the folder."""
+Open = Literal["takeover", "ask", "approval"]
+
+
+async def waiting_for_a_person(folder: Path, asks: Open) -> str:
+    """The path of the link that a thread's agent has posted. What is open is stored in the folder: the question with
+    the link, another one, or an approval that names the link."""
     database = await open_database(f"sqlite:///{folder}/threadhand.db")
     try:
         said = message("log in for me")
@@ -34,11 +44,18 @@ async def waiting_for_a_person(folder: Path) -> str:
         assert lease is not None
         ends_at = time.time() + 600
         link = sign_takeover_link(SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at)
-        reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
-        ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
         journal = SqlRunJournal(database)
-        inputs = tuple(one.input_id for one in await journal.inputs(lease))
-        assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
+        entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in await journal.inputs(lease)))
+        if asks == "approval":
+            call = CallToApprove(
+                index=0, tool="execute_command", headline="Run a command", arguments={"command": f"curl {link}"}
+            )
+            await journal.suspend(lease, entry, Approval(turn_id="1", calls=(call,)))
+        else:
+            text = f"Help me.\n\n[Open]({link})" if asks == "takeover" else "In which town?"
+            reply = Reply(kind=asks, text=text)
+            ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
+            assert await journal.finish(lease, entry, build_run_result(ended))
         return link.removeprefix("http://here")
     finally:
         await database.close()
@@ -57,9 +74,12 @@ def settings(folder: Path, *, allowed_roles: str) -> Settings:
     return load_settings({f"THREADHAND_{name}": text for name, text in named.items()}, None)
 
 
-async def test_what_is_said_there_reaches_the_agent(tmp_path: Path) -> None:
-    """No platform says which roles the person at the link has, or whether somebody was paired."""
-    path = await waiting_for_a_person(tmp_path)
+@pytest.mark.parametrize("asks", ["takeover", "ask", "approval"])
+async def test_a_note_is_from_whoever_has_the_link_and_answers_only_its_own_question(
+    tmp_path: Path, asks: Open
+) -> None:
+    """Nobody knows who opened the link: not the name, not the roles, not whether they were paired."""
+    path = await waiting_for_a_person(tmp_path, asks)
     async with (
         run_program(settings(tmp_path, allowed_roles="S1"), with_worker=False) as program,
         aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}") as http,
@@ -69,13 +89,23 @@ async def test_what_is_said_there_reaches_the_agent(tmp_path: Path) -> None:
             assert answer.status == 200
             cookie = answer.headers["Set-Cookie"].partition(";")[0]
         own = {**origin, "Cookie": cookie}
-        async with http.post(f"{path}/finish", headers=own, json={"note": "Code 42"}) as answer:
+        async with http.post(f"{path}/finish", headers=own, json={"note": "Approve"}) as answer:
             assert answer.status == 200
     database = await open_database(f"sqlite:///{tmp_path}/threadhand.db")
     try:
         snapshot = await SqlConversations(database).find(HERE)
+        newest = select(thread_inputs.c.author_name, thread_inputs.c.text).order_by(thread_inputs.c.position.desc())
+        author, text = (await database.read(lambda c: c.execute(newest).all()))[0]
+        answered = select(pending_asks.c.state, pending_asks.c.answered_by_name)
+        ((state, answered_by),) = await database.read(lambda c: c.execute(answered).all())
+        talk = await database.read(lambda c: read_talk(c, snapshot)) if snapshot else None
     finally:
         await database.close()
+    assert (author, text.splitlines()[0]) == ("somebody with the link", "Approve")
+    is_answered = asks == "takeover"
+    assert (state, answered_by) == (("answered", author) if is_answered else ("open", None))
     assert snapshot is not None
-    assert snapshot.open_ask is None
     assert snapshot.active_run is not None
+    assert snapshot.active_run.requester == ALICE  # whose budget it spends
+    assert talk is not None
+    assert talk.participants == (ALICE,)
