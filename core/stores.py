@@ -96,6 +96,12 @@ class Conversations(Protocol):
         """Returns the thread that is currently bound to the address, or None."""
         ...
 
+    async def has_thread(self, address: Address) -> bool: ...
+
+    async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
+        """Returns the place of the active run whose request, or open question, is that message of the channel."""
+        ...
+
     async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
         """Returns all threads that were ever bound to the address, newest first; with a time of the platform's clock,
         without those whose first request was sent later."""

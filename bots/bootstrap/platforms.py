@@ -135,6 +135,7 @@ def add_slack(
         api_url=settings.slack_api_url,
         receive=receiver.receive,
         admits=receiver.admits,
+        conversations=stores.conversations,
         trace=build_http_trace("slack", observability.metrics.called),
         groups=settings.allowed_roles,
         tokens=installs.tokens if installs else None,

@@ -20,6 +20,7 @@ from core.domain.actions import (
     MessageEdited,
     StopRequested,
 )
+from core.domain.errors import SurfaceUnclear
 from core.domain.pairing import PairingRequest, Pairings
 from core.domain.threads import Address
 from core.stores import Inbox
@@ -134,13 +135,22 @@ class AccessCheck:
     pairings: Pairings
 
     async def admits(self, action: UserAction) -> bool:
-        """Returns whether the user has access. Raises StorageUnavailable if the database cannot be used."""
-        return refusal_sentence(action, self.policy) is None or await self._is_paired(action)
+        """Returns whether the user has access.
+
+        Raises StorageUnavailable if the database cannot be used, and SurfaceUnclear, so that the action waits, if the
+        platform does not say who the user is. Users who expect an answer are refused instead.
+        """
+        sentence = refusal_sentence(action, self.policy)
+        if sentence is None or await self._is_paired(action):
+            return True
+        if sentence == UNKNOWN_PERSON and not action.actor.expects_answer:
+            raise SurfaceUnclear(f"who {action.person.person_id} is, is not known yet")
+        return False
 
     async def find_refusal(self, action: UserAction) -> Outcome | None:
         """Returns the outcome for a user without access, or None if the user has access.
 
-        Raises StorageUnavailable if the database cannot be used.
+        Raises the errors of `admits`.
         """
         if await self.admits(action):
             return None
@@ -153,8 +163,7 @@ class AccessCheck:
         if (code := await self._new_code(action)) is not None:
             await self.inbox.claim(_refusal_key(action))
             return Outcome(notice=_format_code_sentence(code), is_ignored=True)
-        is_repeated = action.actor.expects_answer or sentence == UNKNOWN_PERSON
-        if is_repeated or await self.inbox.claim(_refusal_key(action)):
+        if action.actor.expects_answer or await self.inbox.claim(_refusal_key(action)):
             return Outcome(notice=sentence, is_ignored=True)
         return Outcome(is_ignored=True)
 

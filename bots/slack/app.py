@@ -27,7 +27,7 @@ from bots.slack.workspaces import (
     Workspaces,
 )
 from core.domain.errors import ConfigurationError
-from core.stores import Inbox
+from core.stores import Conversations, Inbox
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class SlackApp:
     """Serves one workspace (with `bot_token`) or every workspace that installed the app (with `tokens`).
 
     `receive` handles what people do; without it the app only posts, as a worker does. `admits` tells whether an author
-    has access, before a message is parsed. With `app_token` events arrive
+    has access, before a message is parsed, and `conversations` where the bot has one. With `app_token` events arrive
     over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
     `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
     that were missed while the app was offline are backfilled. With `greetings` it greets people and channels, and draws
@@ -56,6 +56,7 @@ class SlackApp:
         api_url: str = API_URL,
         receive: Receive | None = None,
         admits: Admits | None = None,
+        conversations: Conversations | None = None,
         trace: aiohttp.TraceConfig | None = None,
         groups: Sequence[str] = (),
         tokens: TokenSource | None = None,
@@ -79,7 +80,9 @@ class SlackApp:
         self._workspaces = Workspaces(
             tokens=tokens,
             new_client=lambda token: new_client(bot_token=token),
-            new_event_handler=partial(_build_event_handler, receive, admits, groups, tokens, cursors, greetings),
+            new_event_handler=partial(
+                _build_event_handler, receive, admits, conversations, groups, tokens, cursors, greetings
+            ),
         )
         self._retry_buffer = RetryBuffer("slack")
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
@@ -175,6 +178,7 @@ class SlackApp:
 def _build_event_handler(
     receive: Receive | None,
     admits: Admits | None,
+    conversations: Conversations | None,
     groups: Sequence[str],
     tokens: TokenSource | None,
     cursors: ChannelCursors | None,
@@ -185,5 +189,12 @@ def _build_event_handler(
         return None
     names = tokens.file_ref_signer if tokens else None
     return EventHandler(
-        client, receive, groups, admits=admits, file_ref_signer=names, cursors=cursors, greetings=greetings
+        client,
+        receive,
+        groups,
+        admits=admits,
+        conversations=conversations,
+        file_ref_signer=names,
+        cursors=cursors,
+        greetings=greetings,
     )

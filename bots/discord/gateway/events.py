@@ -13,6 +13,7 @@ from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.parse import (
     find_app_ids,
+    has_meaning,
     is_from_person,
     is_mentioned,
     parse_delete,
@@ -236,6 +237,8 @@ class EventHandler:
         member = payload.member
         if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
+        if not has_meaning(str(payload.emoji)):
+            return
         now = time_of_arrival()
         event_id = f"reaction:{payload.message_id}:{payload.user_id}:{payload.emoji}:{now}"
         await self._kept_events.handle(event_id, partial(self._react, payload, now))
@@ -263,8 +266,8 @@ class EventHandler:
         """Returns the author's standing. Fetches the author of a backfilled message, because it lacks their roles."""
         try:
             return parse_standing(await guild.fetch_member(author.id), location)
-        except (discord.NotFound, discord.Forbidden):
-            return parse_standing(author, location)
+        except (discord.NotFound, discord.Forbidden):  # who has left has no roles
+            return replace(parse_standing(author, location), groups=frozenset())
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise translate_error(error) from error
 

@@ -232,6 +232,11 @@ def parse_delete(
     )
 
 
+def has_meaning(emoji: str) -> bool:
+    """Whether a reaction with the emoji stops or approves something."""
+    return emoji in STOP_EMOJI or _SKIN_TONES.sub("", emoji) in VOTES
+
+
 def parse_reaction(
     emoji: str,
     message_id: int,
@@ -244,6 +249,8 @@ def parse_reaction(
     # keys are kept longer than messages, so they contain no id of a person
     reactor = hashlib.sha256(f"{message_id}:{who.person_id}".encode()).hexdigest()[:16]
     key = f"discord:cross:{message_id}:{reactor}:{int(received_at.timestamp())}"
+    if not has_meaning(emoji):
+        return None
     if (vote := VOTES.get(_SKIN_TONES.sub("", emoji))) is not None:
         return AskAnswered(
             address=location.address(message_id),
@@ -254,8 +261,6 @@ def parse_reaction(
             sent_at=received_at,
             actor=actor,
         )
-    if emoji not in STOP_EMOJI:
-        return None
     return StopRequested(
         address=location.address(message_id), dedupe_key=key, message_ref=str(message_id), person=who, actor=actor
     )

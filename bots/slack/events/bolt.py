@@ -18,7 +18,7 @@ from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspace, Workspaces
-from core.domain.errors import StorageUnavailable
+from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def _register(on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall,
             process = partial(_dispatch_event, event, origin, sharing_ids, workspaces)
         try:
             await process()
-        except StorageUnavailable:
+        except (StorageUnavailable, SurfaceError):
             retry_buffer.add(get_text(payload, "event_id"), process)
             raise
 

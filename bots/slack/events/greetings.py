@@ -68,8 +68,7 @@ class Greeter:
         channel = get_text(event, "channel")
         if not await self.greetings.claim(context.key(channel, "joined", get_text(event, "event_ts"))):
             return
-        name = context.names.get(context.identity.user_id, "threadhand")
-        line = await self.greetings.join_greeting(context.address(channel, ""), f"@{name}")
+        line = await self.greetings.join_greeting(context.address(channel, ""), f"@{context.identity.name}")
         await self._post(channel, line)
 
     async def _welcome(self, opened: CommandCalled, context: ParseContext) -> None:

@@ -18,6 +18,7 @@ from bots.slack.events.greetings import GREETED_EVENTS, Greeter
 from bots.slack.events.parse import (
     Ignored,
     ParseContext,
+    concerns_bot,
     find_reacted_message,
     parse_click,
     parse_event,
@@ -30,12 +31,13 @@ from bots.slack.events.shortcuts import Shortcuts
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
 from bots.slack.web_api.history import ChannelHistory
-from bots.slack.web_api.people import STANDING_REMEMBERED_SECONDS, People, UserGroups
+from bots.slack.web_api.people import People, UserGroups
 from bots.slack.web_api.posting import NoticeSender
-from core.domain.actions import ActorContext, IncomingMessage
-from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused, SurfaceUnclear
+from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
+from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
+from core.stores import Conversations
 
 _STORED_MESSAGES_MAX = 2000
 
@@ -120,11 +122,6 @@ ROOT_SECONDS = 1.0
 """A message that takes longer from its author to the inbox may have been overtaken by replies to it."""
 SECOND_COPY_SECONDS_MAX = 1.0
 FETCH_SECONDS_MAX = 1.0
-STANDING_SECONDS_MAX = 0.5
-"""Timeout for a person's standing. Short, because the same lookup started earlier, for the person's name."""
-CLICK_LOOKUP_SECONDS_MAX = 1.0
-CLICK_STANDING_SECONDS = 0.0
-_THREADS_REMEMBERED_MAX = 5000
 
 log = logging.getLogger(__name__)
 
@@ -139,15 +136,18 @@ class EventHandler:
         groups: Sequence[str] = (),
         *,
         admits: Admits | None = None,
+        conversations: Conversations | None = None,
         file_ref_signer: FileRefSigner | None = None,
         cursors: ChannelCursors | None = None,
         greetings: Greetings | None = None,
     ) -> None:
-        """`admits` tells whether an author has access, before the message is parsed. `file_ref_signer` is needed if the
-        app serves several workspaces; `cursors` record received messages."""
+        """`admits` tells whether an author has access, before the message is parsed, and `conversations` whether a
+        message or a reaction that is not addressed to the bot can matter, before anyone is looked up. `file_ref_signer`
+        is needed if the app serves several workspaces; `cursors` record received messages."""
         self._client = client
         self._receive = receive
         self._admits = admits
+        self._conversations = conversations
         self._file_names = file_ref_signer
         self._cursors = cursors
         self._people = People(client)
@@ -155,7 +155,6 @@ class EventHandler:
         self._mention_dedup = MentionDedup()
         self._order = ThreadOrder()
         self._notices = NoticeSender(client)
-        self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._greeter = Greeter(client, greetings, self._find_access) if greetings else None
         self._shortcuts = Shortcuts(
             client,
@@ -171,8 +170,7 @@ class EventHandler:
         if get_text(event, "type") in GREETED_EVENTS:
             if self._greeter is not None:
                 with acknowledging():
-                    people = {get_text(event, "user"), self._client.identity.user_id}
-                    await self._greeter.greet(event, await self._context_with(people))
+                    await self._greeter.greet(event, await self._context_with({get_text(event, "user")}))
             return
         with acknowledging():
             is_ours = await self._on_event(event, is_missed=is_missed)
@@ -186,10 +184,7 @@ class EventHandler:
         if is_mention and await self._has_second_copy(event):
             return True
         async with self._order.place(event) as turn:
-            inbound = await self._refused(event)
-            if inbound is None:
-                event = await self._whole_message(event) if is_mention else event
-                inbound = await self._parsed(event)
+            inbound = await self._parse(event, turn)
             if isinstance(inbound, IncomingMessage):
                 inbound = replace(inbound, is_missed=is_missed)
             is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
@@ -234,13 +229,13 @@ class EventHandler:
         person_id = get_text(payload, "user", "id") or get_text(payload, "user_id")
         return await self._context_with({person_id})
 
-    async def _context_with(self, people: set[str], *, reacted_thread_ts: str = "") -> ParseContext:
-        """Looks up the people with these ids, except an empty one."""
+    async def _context_with(self, people: set[str]) -> ParseContext:
+        """Looks up the people with these ids, except an empty one and the bot's."""
+        identity = self._client.identity
         return ParseContext(
-            identity=self._client.identity,
-            names=await self._people.find_names(people - {""}),
+            identity=identity,
+            names=await self._people.find_names(people - {"", identity.user_id}),
             time_zones=self._people.known_time_zones(people),
-            reacted_thread_ts=reacted_thread_ts,
         )
 
     async def on_click(self, payload: JsonObject) -> None:
@@ -257,27 +252,43 @@ class EventHandler:
             if not inbound.is_good:
                 await self._shortcuts.ask_reason(payload, inbound)
 
-    async def _refused(self, event: JsonObject) -> UserAction | None:
-        """Returns the message without its content if its author has no access, so that no one reads what strangers
-        write, and no one mentioned there is looked up. Returns None for everything else."""
-        if self._admits is None:
-            return None
-        context = await self._context_with({get_text(event, "user")})
-        outline = without_content(event, self._client.identity)
-        inbound = parse_safely(partial(parse_event, outline, context))
-        if not isinstance(inbound, IncomingMessage):
-            return None
-        inbound = replace(inbound, actor=await self._standing(inbound, is_click=False))
-        # who cannot be looked up now may be known when the whole message is received
-        if not inbound.actor.is_known or await self._admits(inbound):
-            return None
-        return inbound
+    async def _parse(self, event: JsonObject, turn: Callable[[], Awaitable[None]]) -> UserAction | Ignored:
+        """Parses an event. Looks people up only if the event can matter, and their words only if they have access.
 
-    async def _parsed(self, event: JsonObject) -> UserAction | Ignored:
-        reacted = find_reacted_message(event, self._client.identity)
-        thread_ts = await self._fetch_thread_ts(*reacted) if reacted else ""
-        context = await self._context_with(user_ids_in(event), reacted_thread_ts=thread_ts)
-        return parse_safely(partial(parse_event, event, context))
+        A message of somebody without access comes without its content, so that no one reads what strangers write.
+        """
+        identity = self._client.identity
+        thread_ts = ""
+        reacted = find_reacted_message(event, identity)
+        if reacted and not (thread_ts := await self._thread_of(*reacted)):
+            return Ignored(reason="a reaction to nothing of ours")
+        unnamed = ParseContext(identity=identity, reacted_thread_ts=thread_ts)
+        inbound = parse_safely(partial(parse_event, event, unnamed))
+        if isinstance(inbound, Ignored):
+            return inbound
+        if reacted is None and not concerns_bot(event, identity):
+            await turn()  # an earlier message may begin a conversation here
+            if self._conversations and not await self._conversations.has_thread(inbound.address):
+                return Ignored(reason="not addressed")
+        if isinstance(inbound, MessageDeleted):  # nothing of it is shown
+            return inbound
+        outline = parse_safely(partial(parse_event, without_content(event, identity), unnamed))
+        if isinstance(outline, IncomingMessage):
+            outline, is_admitted = await self._find_access(outline, is_click=False)
+            if not is_admitted:
+                return outline
+        if get_text(event, "type") == "app_mention":
+            event = await self._whole_message(event)
+        named = replace(await self._context_with(user_ids_in(event)), reacted_thread_ts=thread_ts)
+        return parse_safely(partial(parse_event, event, named))
+
+    async def _thread_of(self, channel: str, ts: str) -> str:
+        """Returns the thread ts of an active run's request or card, or "" if the message is neither."""
+        if self._conversations is None:
+            return ts
+        channel_place = ParseContext(identity=self._client.identity).address(channel, "")
+        place = await self._conversations.place_of_message(channel_place, ts)
+        return place.thread_key if place else ""
 
     async def _receive_inbound(
         self,
@@ -317,9 +328,9 @@ class EventHandler:
     async def _is_admitted(self, inbound: UserAction) -> bool:
         return (await self._find_access(inbound))[1]
 
-    async def _find_access(self, inbound: ActionT) -> tuple[ActionT, bool]:
+    async def _find_access(self, inbound: ActionT, *, is_click: bool = True) -> tuple[ActionT, bool]:
         """Returns the action with its person's standing, and whether the person has access."""
-        inbound = replace(inbound, actor=await self._standing(inbound, is_click=True))
+        inbound = replace(inbound, actor=await self._standing(inbound, is_click=is_click))
         return inbound, self._admits is None or await self._admits(inbound)
 
     async def _whole_files(self, files: Sequence[IncomingFile]) -> tuple[IncomingFile, ...]:
@@ -328,16 +339,11 @@ class EventHandler:
         return tuple(names.sign(team_id, file) if names else file for file in whole)
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
-        """Returns the sender's standing. Looks it up again for a click, since it may have changed since the message."""
+        """Returns the sender's standing."""
         if inbound.actor.app_ids:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
-        age = CLICK_STANDING_SECONDS if is_click else STANDING_REMEMBERED_SECONDS
-        patience = CLICK_LOOKUP_SECONDS_MAX if is_click else STANDING_SECONDS_MAX
         person_id = inbound.person.person_id
-        actor, groups = await asyncio.gather(
-            self._people.find_standing(person_id, age_seconds_max=age, timeout_seconds=patience),
-            self._groups.find_groups(person_id, age_seconds_max=age, timeout_seconds=patience),
-        )
+        actor, groups = await asyncio.gather(self._people.find_standing(person_id), self._groups.find_groups(person_id))
         return replace(
             actor,
             groups=groups,
@@ -348,9 +354,6 @@ class EventHandler:
 
     def _record_taken(self, event: JsonObject, inbound: IncomingMessage | CommandCalled, *, is_taken: bool) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
-        self._threads[channel, ts] = inbound.address.thread_key
-        while len(self._threads) > _THREADS_REMEMBERED_MAX:
-            self._threads.popitem(last=False)
         if isinstance(inbound, CommandCalled) or inbound.is_addressed:
             self._mention_dedup.record(channel, ts, is_taken=is_taken)
 
@@ -370,19 +373,6 @@ class EventHandler:
             return mention
         whole = {key: found[key] for key in ("text", "files", "blocks", "attachments") if key in found}
         return {**mention, **whole}
-
-    async def _fetch_thread_ts(self, channel: str, ts: str) -> str:
-        """Returns the thread ts of a message, or "". Raises SurfaceError if Slack should redeliver the event."""
-        if context := self._threads.get((channel, ts)):
-            return context
-        try:
-            found = await self._fetch(channel, ts, ts)
-        except SurfaceRefused as error:
-            log.info("slack: the thread of a message cannot be read: %s", error)
-            return ""
-        except TimeoutError as error:
-            raise SurfaceUnclear("Slack took too long to return a message") from error
-        return get_text(found, "thread_ts")
 
     async def _fetch(self, channel: str, thread_ts: str, ts: str) -> JsonObject:
         async with asyncio.timeout(seconds_left(FETCH_SECONDS_MAX)):

@@ -137,6 +137,14 @@ def mentions_bot(message: JsonObject, identity: Identity) -> bool:
     return identity.user_id in mentioned_user_ids(message_mrkdwn(message))
 
 
+def concerns_bot(event: JsonObject, identity: Identity) -> bool:
+    """Whether the event is for the bot wherever it happens: in direct messages, or about a message that mentions the
+    bot, or did so before an edit or a deletion."""
+    is_direct = get_text(event, "channel").startswith("D")
+    versions = (event, get_object(event, "message"), get_object(event, "previous_message"))
+    return is_direct or any(mentions_bot(one, identity) for one in versions)
+
+
 def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) -> UserAction | Ignored:
     channel, ts, thread_ts = (get_text(event, "channel"), get_text(event, "ts"), get_text(event, "thread_ts"))
     app_ids = _app_ids(event) if is_addressed and channel[:1] != "D" else frozenset[str]()
@@ -203,8 +211,6 @@ def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         return Ignored(reason=reason or "malformed")
     if not edited or (before and _written(before) == _written(message)):
         return Ignored(reason="no edit by a person")
-    if _is_foreign(channel, message, before, context):
-        return Ignored(reason="not addressed")
     words = message_content.build_message_text(message, context.names, bot=context.identity.user_id)
     return MessageEdited(
         address=context.address(channel, get_text(message, "thread_ts") or ts),
@@ -228,8 +234,6 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
     channel, ts = (get_text(event, "channel"), get_text(event, "deleted_ts") or get_text(before, "ts"))
     if (reason := _not_a_persons(before, context)) or not (channel and _TS.fullmatch(ts)):
         return Ignored(reason=reason or "malformed")
-    if _is_foreign(channel, before, before, context):
-        return Ignored(reason="not addressed")
     return MessageDeleted(
         address=context.address(channel, get_text(before, "thread_ts") or ts),
         dedupe_key=context.key(channel, ts, "delete"),
@@ -237,13 +241,6 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         person=context.person(get_text(before, "user")),
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(ts),
     )
-
-
-def _is_foreign(channel: str, message: JsonObject, before: JsonObject, context: ParseContext) -> bool:
-    """Whether a top-level channel message never mentioned the bot, so that no agent thread starts at it."""
-    is_top = get_text(message, "thread_ts") in {"", get_text(message, "ts")}
-    called = mentions_bot(message, context.identity) or mentions_bot(before, context.identity)
-    return is_top and not called and not channel.startswith("D")
 
 
 def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:

@@ -89,7 +89,7 @@ class SlackThreadHistory:
         hidden = ("is_private", "is_im", "is_mpim", "is_group")
         if any(channel.get(name) is True for name in hidden) or not channel.get("is_channel"):
             return False
-        actor = await self._people.find_standing(person_id, age_seconds_max=60, timeout_seconds=1)
+        actor = await self._people.find_standing(person_id)
         return actor.is_known and not actor.is_guest and not actor.home_id
 
     async def _message(self, channel: str, thread_ts: str, ts: str) -> ChatMessage | None:

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bots.slack.events.payload_fields import get_object, get_strings, get_text
 from bots.slack.web_api.client import SlackClient, seconds_left
@@ -18,8 +18,10 @@ log = logging.getLogger(__name__)
 
 LOOKUP_SECONDS_MAX = 0.8
 REMEMBERED_SECONDS = 3600
-STANDING_REMEMBERED_SECONDS = 60
+"""How long a name is remembered, and how old a standing or membership may be if Slack does not answer now."""
+STANDING_REMEMBERED_SECONDS = 180
 FAILURE_REMEMBERED_SECONDS = 60
+STANDING_SECONDS_MAX = 1.0
 LOOKUPS_MAX = 10
 _CACHED_PEOPLE_MAX = 5000
 
@@ -60,19 +62,18 @@ class People:
         """Returns people's time zones by id, as far as they were looked up."""
         return {person: self._known[person].time_zone for person in ids if person in self._known}
 
-    async def find_standing(self, person: str, *, age_seconds_max: float, timeout_seconds: float) -> ActorContext:
-        """Returns a standing that is at most `age_seconds_max` old, or an unknown standing if the lookup fails."""
-        oldest = time.monotonic() - age_seconds_max
-        for _ in range(2):  # the first wait may join a lookup that started earlier
-            if self._asked_at(person) < oldest:
-                await asyncio.wait([self._lookup(person)], timeout=seconds_left(timeout_seconds))
-        known = self._known.get(person)
-        if known is None or known.standing is None or known.asked_at < oldest:
-            return ActorContext(is_known=False)
-        return known.standing
+    async def find_standing(self, person: str) -> ActorContext:
+        """Returns the person's standing of the last minutes. If Slack does not answer, returns an older one, or an
+        unknown standing."""
+        if self._asked_at(person) < time.monotonic() - STANDING_REMEMBERED_SECONDS:
+            await asyncio.wait([self._lookup(person)], timeout=seconds_left(STANDING_SECONDS_MAX))
+        is_recent = self._asked_at(person) > time.monotonic() - REMEMBERED_SECONDS
+        standing = self._known[person].standing if is_recent else None
+        return standing or ActorContext(is_known=False)
 
     def _asked_at(self, person: str) -> float:
-        return self._known[person].asked_at if person in self._known else -math.inf
+        known = self._known.get(person)
+        return known.asked_at if known and known.standing else -math.inf
 
     def _is_missing(self, person: str) -> bool:
         return person not in self._known or self._known[person].expires_at < time.monotonic()
@@ -83,25 +84,25 @@ class People:
         return self._asking[person]
 
     async def _ask(self, person: str) -> None:
-        asked_at = time.monotonic()
-        standing: ActorContext | None = None
-        time_zone = ""
+        asked_at, before = time.monotonic(), self._known.get(person)
         try:
             user = get_object(await self._client.read("users.info", {"user": person}), "user")
-            name = _shown_name(user) or person
-            time_zone = get_text(user, "tz")
-            standing = parse_standing(user, self._client.identity.team_id)
-            seconds = REMEMBERED_SECONDS
+            found = _CachedPerson(
+                name=_shown_name(user) or person,
+                time_zone=get_text(user, "tz"),
+                standing=parse_standing(user, self._client.identity.team_id),
+                asked_at=asked_at,
+                expires_at=time.monotonic() + REMEMBERED_SECONDS,
+            )
         except SurfaceError as error:
             log.info("slack: a person cannot be looked up: %s", error)
-            name, seconds = person, FAILURE_REMEMBERED_SECONDS
+            unknown = _CachedPerson(name=person, time_zone="", standing=None, asked_at=asked_at, expires_at=0)
+            found = replace(before or unknown, expires_at=time.monotonic() + FAILURE_REMEMBERED_SECONDS)
         finally:
             del self._asking[person]
         if len(self._known) >= _CACHED_PEOPLE_MAX:
             del self._known[next(iter(self._known))]
-        self._known[person] = _CachedPerson(
-            name=name, time_zone=time_zone, standing=standing, asked_at=asked_at, expires_at=time.monotonic() + seconds
-        )
+        self._known[person] = found
 
     async def close(self) -> None:
         """Cancels lookups in progress."""
@@ -148,21 +149,24 @@ class UserGroups:
         self._client = client
         self._group_ids = [one for one in group_ids if one.startswith("S")]
         self._members: dict[str, tuple[frozenset[str], float]] = {}
+        self._asking = asyncio.Lock()
 
-    async def find_groups(
-        self, person: str, *, age_seconds_max: float, timeout_seconds: float
-    ) -> frozenset[str] | None:
-        """Returns the person's groups, from data at most `age_seconds_max` old, or None if the lookup fails."""
-        oldest = time.monotonic() - age_seconds_max
-        old = [one for one in self._group_ids if one not in self._members or self._members[one][1] < oldest]
+    async def find_groups(self, person: str) -> frozenset[str] | None:
+        """Returns the person's groups, from data of the last minutes. If Slack does not answer, uses older data, or
+        returns None if there is none."""
         try:
-            async with asyncio.timeout(seconds_left(timeout_seconds)):
-                for group_id in old:
+            async with asyncio.timeout(seconds_left(STANDING_SECONDS_MAX)), self._asking:
+                for group_id in self._older_than(STANDING_REMEMBERED_SECONDS):
                     await self._ask(group_id)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: the members of a user group cannot be read: %s", error)
-            return None
+            if self._older_than(REMEMBERED_SECONDS):
+                return None
         return frozenset(one for one in self._group_ids if person in self._members[one][0])
+
+    def _older_than(self, seconds: float) -> list[str]:
+        oldest = time.monotonic() - seconds
+        return [one for one in self._group_ids if one not in self._members or self._members[one][1] < oldest]
 
     async def _ask(self, group_id: str) -> None:
         asked_at = time.monotonic()

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, func, literal_column, select, tuple_, union, update
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union,
+    update,
+)
 
 from core.context.request_tail import PICTURES_MAX
 from core.domain.approval import always_granted
@@ -31,7 +44,7 @@ from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
 from storage.sql.stores.talk import read_heard
-from storage.sql.tables import messages, pending_asks, run_events, runs, thread_inputs, threads, usages
+from storage.sql.tables import deliveries, messages, pending_asks, run_events, runs, thread_inputs, threads, usages
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
 _NEWEST = CompiledStatement(
@@ -105,6 +118,19 @@ _NEWEST_RUN = CompiledStatement(
 )
 _OPEN_ASK = CompiledStatement(
     select(pending_asks).where(pending_asks.c.thread_id == bindparam("thread"), pending_asks.c.state == "open")
+)
+_PLACE_OF_MESSAGE = CompiledStatement(
+    select(threads.c.thread_key)
+    .join(runs, runs.c.thread_id == threads.c.thread_id)
+    .outerjoin(deliveries, and_(deliveries.c.run_id == runs.c.run_id, deliveries.c.slot == "ask"))
+    .where(
+        threads.c.platform == bindparam("platform"),
+        threads.c.workspace_id == bindparam("workspace"),
+        threads.c.channel_id == bindparam("channel"),
+        runs.c.status.in_([literal_column(f"'{status}'") for status in UNENDED]),
+        or_(runs.c.request_ref == bindparam("ref"), deliveries.c.message_ref == bindparam("ref")),
+    )
+    .limit(1)
 )
 _ADD_THREAD = CompiledStatement(threads.insert())
 _NEXT_INPUT = CompiledStatement(
@@ -262,6 +288,14 @@ class SqlConversations:
             return read_snapshot(connection, thread) if thread else None
 
         return await self._database.read(work)
+
+    async def has_thread(self, address: Address) -> bool:
+        return bool(await self._database.read_statement(_READ_BOUND, address_parameters(address)))
+
+    async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
+        place = {**address_parameters(channel), "ref": message_ref}
+        found = await self._database.read_statement(_PLACE_OF_MESSAGE, place)
+        return replace(channel, thread_key=str(found[0]["thread_key"])) if found else None
 
     async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
         place = [threads.c[name] == value for name, value in asdict(address).items()]

@@ -11,6 +11,7 @@ from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.grammar import CommandName
 from bots.inbound.receiver import ActionReceiver
 from core.domain.actions import ActorContext, MessageDeleted
+from core.domain.errors import SurfaceUnclear
 from core.domain.threads import Person
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
@@ -85,7 +86,7 @@ async def code_for(receiver: ActionReceiver, author: Person = BOB, key: str = "d
     ],
 )
 async def test_who_is_let_in(stage: ReceiverStage, policy: AccessPolicy, actor: ActorContext, says: str) -> None:
-    asked = replace(message(author=BOB), actor=actor)
+    asked = replace(message(author=BOB), actor=replace(actor, expects_answer=True))
     outcome = await reception_with(stage, policy).receive(asked)
     assert outcome.notice == (says or "")
     assert (outcome.run_id is None) is (says is not None)
@@ -111,11 +112,13 @@ async def test_a_click_is_answered_each_time(receiver: ActionReceiver) -> None:
         assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
 
 
-async def test_who_cannot_be_seen_is_told_each_time(stage: ReceiverStage) -> None:
+async def test_who_cannot_be_seen_is_told_at_each_click_and_their_messages_wait(stage: ReceiverStage) -> None:
     receiver = reception_with(stage, AccessPolicy(workspaces=("T1",)))
     for n in range(2):
-        unseen = replace(message(key=f"k{n}"), actor=UNKNOWN)
+        unseen = replace(message(key=f"k{n}"), actor=replace(UNKNOWN, expects_answer=True))
         assert (await receiver.receive(unseen)).notice == UNKNOWN_PERSON
+    with pytest.raises(SurfaceUnclear):
+        await receiver.receive(replace(message(), actor=UNKNOWN))
 
 
 async def test_somebody_who_lost_the_role_may_not_press(stage: ReceiverStage) -> None:

@@ -8,6 +8,7 @@ import pytest
 from bots.slack.app import SlackApp
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
+from storage.sql.database import Database
 from storage.sql.stores.inbox import SqlInbox
 from tests.databases import open_sqlite
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
@@ -47,7 +48,12 @@ async def address(slack: SlackSimulator) -> Address:
 
 
 @pytest.fixture
-async def storing_receiver(tmp_path: Path) -> AsyncIterator[StoringReceiver]:
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
     database = await open_sqlite(tmp_path / "test.db")
-    yield StoringReceiver(SqlInbox(database))
+    yield database
     await database.close()
+
+
+@pytest.fixture
+def storing_receiver(database: Database) -> StoringReceiver:
+    return StoringReceiver(SqlInbox(database))

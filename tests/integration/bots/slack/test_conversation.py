@@ -130,18 +130,6 @@ async def test_edits_deletions_and_stop_signs_come_in(
     assert {one.address.thread_key for one in receiver.taken} == {root}
 
 
-async def test_a_stop_sign_on_a_message_of_an_earlier_process_finds_its_thread(receiver: RecordingReceiver):
-    async with SlackSimulator() as slack:
-        channel = channel_of(slack)
-        root = await slack.say("alice", channel, "@threadhand go")
-        reply = await slack.say("alice", channel, "faster", thread_id=root)
-        async with running(slack, receiver):
-            await eventually(lambda: len(receiver.taken) == 2)
-            await slack.react("alice", channel, reply, "octagonal_sign")
-            await eventually(lambda: len(receiver.taken) == 3)
-    assert receiver.taken[2].address.thread_key == root
-
-
 async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingReceiver):
     async with SlackSimulator() as slack:
         async with running(slack, receiver) as app:

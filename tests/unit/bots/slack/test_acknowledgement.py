@@ -77,7 +77,7 @@ async def send_twice_in_a_thread(slack: EventHandler) -> None:
         (lambda slack: slack.on_event(MENTION), 1),
         (send_twice_in_a_thread, 2),
         (lambda slack: slack.on_event(fixture("message_edited")), 1),
-        (lambda slack: slack.on_event(reaction("octagonal_sign")), 0),
+        (lambda slack: slack.on_event(reaction("octagonal_sign")), 1),
         (lambda slack: slack.on_click(fixture("button_pressed")), 1),
         (lambda slack: slack.on_click(BAD_ANSWER), 1),
         (lambda slack: slack.on_command(COMMAND), 0),

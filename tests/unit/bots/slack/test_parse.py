@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.actions import CommandCalled
-from bots.slack.events.parse import Ignored, ParseContext, parse_event, parse_ts, user_ids_in
+from bots.slack.events.parse import Ignored, ParseContext, concerns_bot, parse_event, parse_ts, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.messages import JsonObject, JsonValue
@@ -343,13 +343,14 @@ def test_an_unfurled_link_is_no_edit():
     assert isinstance(parse_event(fixture("message_unfurled"), KNOWN), Ignored)
 
 
-def test_an_edit_of_a_message_that_never_called_the_agent_is_left_alone():
+@pytest.mark.parametrize("mentions_in", [None, "message", "previous_message"])
+def test_an_edit_is_for_the_bot_if_it_is_mentioned_before_or_now(mentions_in: str | None):
     event = fixture("message_edited")
     for key in ("message", "previous_message"):
         part = event[key]
         assert isinstance(part, dict)
-        part["text"] = f"{key} among people"
-    assert isinstance(parse_event(event, KNOWN), Ignored)
+        part["text"] = "<@U0> please" if key == mentions_in else "among people"
+    assert concerns_bot(event, IDENTITY) == (mentions_in is not None)
 
 
 def test_a_deletion_names_the_message_and_its_thread():

@@ -1,0 +1,121 @@
+"""What is asked of Slack: nothing about messages and reactions that cannot matter, and little about the others."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from bots.inbound import retry_buffer
+from bots.inbound.access import UNKNOWN_PERSON, AccessCheck, AccessPolicy
+from bots.inbound.actions import Outcome, UserAction
+from bots.slack.app import SlackApp
+from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from storage.sql.database import Database
+from storage.sql.stores.conversations import SqlConversations
+from storage.sql.stores.workspaces import SqlPairings
+from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
+from tests.integration.bots.slack.storing_app import StoringReceiver, calls_of
+
+LOOK_UPS = ("users.info", "conversations.replies", "usergroups.users.list")
+MANY = 12
+
+
+@asynccontextmanager
+async def guarded(
+    slack: SlackSimulator, receiver: StoringReceiver, database: Database, *, groups: tuple[str, ...] = ()
+) -> AsyncGenerator[SlackApp, None]:
+    """The app as the program wires it: access first, and what has a conversation here."""
+    policy = AccessPolicy(workspaces=("*",), roles=groups)
+    check = AccessCheck(policy=policy, inbox=receiver.inbox, pairings=SqlPairings(database))
+
+    async def receive(action: UserAction) -> Outcome:
+        return await check.find_refusal(action) or await receiver.receive(action)
+
+    app = SlackApp(
+        bot_token=slack.settings.bot_token,
+        app_token=slack.settings.app_token,
+        api_url=slack.api_url,
+        receive=receive,
+        admits=check.admits,
+        conversations=SqlConversations(database),
+        groups=groups,
+    )
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.close()
+
+
+def looked_up(slack: SlackSimulator) -> list[int]:
+    return [calls_of(slack, method) for method in LOOK_UPS]
+
+
+async def test_what_is_not_for_the_bot_costs_no_look_up(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
+) -> None:
+    channel = channel_of(slack)
+    async with guarded(slack, storing_receiver, database):
+        poll = await slack.say("alice", channel, "Lunch at noon?")
+        for number in range(MANY):
+            await slack.react("bob", channel, poll, "x")
+            await slack.react("bob", channel, poll, "x", is_removed=True)
+            reply = await slack.say("bob", channel, f"@alice @bob good morning {number}", thread_id=poll)
+        await slack.edit("bob", channel, reply, "@alice good evening")
+        await slack.delete("bob", channel, reply)
+        request = await slack.say("alice", channel, "@threadhand hello")
+        await eventually(lambda: storing_receiver.taken == ["hello"])
+        assert looked_up(slack) == [1, 0, 0]  # alice, who asks
+        await slack.react("alice", channel, request, "x")
+        await eventually(lambda: storing_receiver.taken == ["hello", "(stop)"])
+        assert looked_up(slack) == [1, 0, 0]
+
+
+async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
+) -> None:
+    channel = channel_of(slack)
+    async with guarded(slack, storing_receiver, database):
+        root = await slack.say("bob", channel, "a thread")
+        request = await slack.say("alice", channel, "@threadhand hello", thread_id=root)
+        await eventually(lambda: storing_receiver.taken == ["hello"])
+        await slack.react("alice", channel, root, "x")
+        await slack.react("alice", channel, request, "octagonal_sign")
+        await eventually(lambda: storing_receiver.taken == ["hello", "(stop)"])
+        assert looked_up(slack) == [1, 0, 0]
+
+
+async def test_a_follow_up_that_comes_while_its_request_is_looked_up_is_not_lost(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
+) -> None:
+    channel = channel_of(slack)
+    async with guarded(slack, storing_receiver, database):
+        slack.misbehave("slow", method="users.info", seconds=0.5)
+        root = await slack.say("alice", channel, "@threadhand hello")
+        await slack.say("alice", channel, "and in German", thread_id=root)
+        await eventually(lambda: storing_receiver.taken == ["hello", "and in German"])
+
+
+async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
+    storing_receiver: StoringReceiver, database: Database
+) -> None:
+    settings = SlackSettings(commands=(SlashCommand(name="/threadhand", description="Asks the agent"),))
+    async with SlackSimulator(settings=settings) as slack, guarded(slack, storing_receiver, database, groups=("S1",)):
+        for _ in range(MANY):
+            await slack.command("bob", channel_of(slack), "threadhand", {"text": "what is new here today?"})
+        assert looked_up(slack) == [1, 0, 1]
+
+
+async def test_a_message_waits_until_its_author_is_known(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.05)
+    channel = channel_of(slack)
+    async with guarded(slack, storing_receiver, database):
+        slack.misbehave("server_error", method="users.info", times=20)
+        await slack.say("alice", channel, "@threadhand hello")
+        await eventually(lambda: calls_of(slack, "users.info"))
+        assert storing_receiver.taken == []
+        slack.misbehave("none")
+        await eventually(lambda: storing_receiver.taken == ["hello"])
+    assert UNKNOWN_PERSON not in str(slack.view())
