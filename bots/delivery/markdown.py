@@ -6,15 +6,39 @@ text that fits by it always fits.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 _FENCE_OPENING = re.compile(r"([ \t]*)(`{3,}+(?=[^`]*$)|~{3,}+)")
 _TABLE_RULE = re.compile(r"\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?$")
 """Matches the line under a table header. Strip the line first, because surrounding spaces cause backtracking."""
 _CELL_BORDER = re.compile(r"(?<!\\)\|")
-_SENTENCE_END = re.compile(r"[.!?]\s")
+_SENTENCE_END = re.compile(r"[.!?:]['\")\]*_”’]{0,4}(?=\s)|[。！？]")
+_ITEM = re.compile(r"(?=\n[ \t]{0,8}(?:[-*+>#]|\d{1,9}[.)])[ \t])")
+"""Matches before the line break that precedes a list item, a quotation or a heading."""
+_LINE_END, _SPACE = re.compile(r"(?=\n)"), re.compile("(?= )")
+_LOOK_AHEAD = 400
+"""How far after a limit a link or a styled word may end that is kept whole."""
+_QUOTE = re.compile(r"[ \t]{0,3}(?:>[ \t]?)+")
+_WHOLE = re.compile(r"\[[^\[\]\n]*\]\([^()\s]*\)|<https?://[^<>\s]*>|https?://[^\s<>]+|(\*\*|~~)(?=\S)[^*~\n]+?\1")
+"""Matches links and styled words, which are not split. None of its parts can be scanned twice."""
+_BACKTICKS = re.compile("`+")
+_URL = re.compile(r"https?://[^\s<>*()\[\]]+(?:\*\*)?")
+_LABELLED_URL = re.compile(r"<(https?://[^\s<>|]+)\|([^<>|\n]*)>")
+_HALF_BOLD_URL = re.compile(r"<(https?://[^\s<>*]+)\*\*>")
+_CROWD_IN_URL = re.compile(r"@(?=channel|here|everyone|group)", re.IGNORECASE)
+_NAME = re.compile(r"(?<![\w\\])__([A-Za-z0-9]+(?:_[A-Za-z0-9]+)*)__(?!\w)")
+_BREAK = re.compile(r"<br[ ]?/?>", re.IGNORECASE)
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_WITHOUT_LINKS = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_WITHOUT_LINKS.disable(["link", "image"])
+"""For text that has no links: looking for a link's end at each bracket takes long where many are open."""
 _ZERO_WIDTH_JOINER = "\u200d"
 _CLUSTER_MAX = 32
 """How far a cut moves back to keep one visible character whole."""
@@ -68,6 +92,55 @@ def split_markdown(markdown: str, limit: int) -> list[str]:
         parts.extend(full)
     parts.append(current)
     return [part for part in parts if part.strip()]
+
+
+def tidy_markdown(markdown: str) -> str:
+    """Returns a model's Markdown with what models write and chat platforms do not show, in forms that they do: Slack's
+    own links, HTML line breaks, bold text that ends in an address, and names such as `__init__`. Code stays as it is.
+    """
+    return "".join(
+        block.gap + (block.text if block.kind == "fence" else map_outside_code(block.text, partial(_tidy, block.kind)))
+        for block in scan_blocks(markdown)
+    )
+
+
+def _tidy(kind: Literal["text", "table"], words: str) -> str:
+    words = _LABELLED_URL.sub(lambda m: f"[{m[2].strip() or m[1]}]({m[1]})", words)
+    words = _URL.sub(_tidy_url, _HALF_BOLD_URL.sub(r"<\1>**", words))
+    words = _NAME.sub(r"\_\_\1\_\_", words)
+    return _BREAK.sub(" / " if kind == "table" else "\n", words).replace("&nbsp;", " ")
+
+
+def _tidy_url(found: re.Match[str]) -> str:
+    url = _CROWD_IN_URL.sub("%40", found[0])
+    is_bare = found.string[found.start() - 1 : found.start()] not in ("<", "(", "[")
+    return f"<{url[:-2]}>**" if is_bare and url.endswith("**") else url
+
+
+def map_outside_code(text: str, change: Callable[[str], str]) -> str:
+    """Returns the text, without fences, with everything changed that is not inline code."""
+    pieces: list[str] = []
+    end = 0
+    for start, code_end in _code_spans(text):
+        pieces += [change(text[end:start]), text[start:code_end]]
+        end = code_end
+    return "".join([*pieces, change(text[end:])])
+
+
+def _code_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yields the start and end of each text between equal runs of backticks, as long as possible, in linear time."""
+    runs = [found.span() for found in _BACKTICKS.finditer(text)]
+    lengths = [end - start for start, end in runs]
+    longest_later = [*accumulate(reversed(lengths[1:]), max, initial=0)][::-1]
+    done = 0
+    for (start, end), later in zip(runs, longest_later, strict=False):
+        while (rest := end - max(start, done)) > 0:
+            marks = max(min(rest, later), rest // 2)
+            if not marks:
+                break
+            start = end - rest
+            done = text.index("`" * marks, start + marks) + marks
+            yield start, done
 
 
 def scan_blocks(markdown: str) -> Iterator[MarkdownBlock]:
@@ -177,27 +250,28 @@ def _cut_line(line: str, limit: int) -> Iterator[str]:
 
 
 def _cut_text(text: str, room: int, limit: int) -> Iterator[str]:
-    start = 0
-    while utf16_length(part := text[start : start + room + 1]) > room:
-        at = _cut_position(part, cut_index(part, room))
-        yield part[:at].rstrip()
-        start, room = start + at, limit
-        while text[start : start + 1] in ("\n", " "):
-            start += 1
-    yield part
+    """Yields the text in pieces. What is left of a quoted line is quoted, too."""
+    while utf16_length(text) > room:
+        at = _cut_position(text[: room + _LOOK_AHEAD], cut_index(text[: room + 1], room))
+        yield text[:at].rstrip()
+        line = text[text.rfind("\n", 0, at) + 1 : at]
+        quote = _QUOTE.match(line) if text[at : at + 1] != "\n" else None
+        rest = text[at:].lstrip("\n ")
+        is_quoted = quote and utf16_length(quote[0]) < limit // 3
+        text, room = (quote[0] + rest if quote and is_quoted else rest), limit
+    yield text
 
 
 def _cut_position(text: str, room: int) -> int:
-    """Returns the best index for a split at or before `room`: the end of a line, sentence or word, or else `room`."""
-    window = text[: room + 1]
-    least = room // 2
-    if (line_end := window.rfind("\n")) > least // 2:
-        return line_end
-    sentences = [match.start() + 1 for match in _SENTENCE_END.finditer(window)]
-    if sentences and sentences[-1] > least:
-        return sentences[-1]
-    if (word_end := window.rfind(" ")) > least // 2:
-        return word_end
+    """Returns the best index for a split at or before `room`: the end of an item or sentence, then of a line or word,
+    or else `room`. Links, styled words and inline code stay whole if there is another place."""
+    whole = [found.span() for found in _WHOLE.finditer(text)] + [*_code_spans(text)]
+    inside = {at for start, end in whole for at in range(start + 1, end)}
+
+    for pattern, least in ((_ITEM, room // 4), (_SENTENCE_END, room // 2), (_LINE_END, room // 4), (_SPACE, room // 4)):
+        places = [found.end() for found in pattern.finditer(text) if least < found.end() <= room]
+        if at := next((place for place in reversed(places) if place not in inside), 0):
+            return at
     return room
 
 
@@ -230,6 +304,27 @@ def escape_markdown(words: str) -> str:
     """Escapes what people wrote themselves, such as names, so that it shows no links, styles, headings or lists."""
     escaped = re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
     return re.sub(r"(?m)^([ \t]{0,9}\d{0,9})([-+#=.)])", r"\1\\\2", escaped)
+
+
+def markdown_parser(markdown: str) -> MarkdownIt:
+    """Returns the parser for a text."""
+    return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
+
+
+def markdown_to_words(markdown: str) -> str:
+    """Returns the text without Markdown's marks, as a screen reader or push notification should say it."""
+    lines: list[str] = []
+    for token in markdown_parser(markdown).parse(markdown):
+        if token.type == "inline":
+            lines.append("".join(token_text(child) for child in token.children or ()))
+        elif token.type in ("fence", "code_block"):
+            lines.append(token.content.rstrip("\n"))
+    return "\n".join(lines)
+
+
+def token_text(token: Token) -> str:
+    """Returns the text of an inline token."""
+    return "\n" if token.type in ("softbreak", "hardbreak") else token.content
 
 
 def _continues(text: str, index: int) -> bool:

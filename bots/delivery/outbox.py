@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.markdown import scan_blocks, split_markdown, table_cells
+from bots.delivery.markdown import markdown_to_words, scan_blocks, split_markdown, table_cells, tidy_markdown
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
 from core.domain.errors import AgentError, SurfaceError, SurfaceRefused, ToolError
@@ -182,7 +182,7 @@ async def _plan_parts(
     of them. An answer of one part, or whose whole text is in a file, needs no others.
     """
     later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
-    text, limit = str(answer.body.get("text", "")), poster.surface.answer_limit
+    text, limit = tidy_markdown(str(answer.body.get("text", ""))), poster.surface.answer_limit
     in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
     if later and "text" in later[0].body:
         if any((one.slot, one.ordinal) == ("file", in_file) for one in planned):
@@ -210,9 +210,11 @@ def _large_tables(markdown: str) -> list[str]:
     blocks = [block.lines for block in scan_blocks(markdown) if block.kind == "table"]
     large: list[str] = []
     for header, _, *lines in blocks:
-        rows = [[_csv_cell(cell) for cell in table_cells(line)] for line in (header, *lines)]
+        rows = [[_csv_cell(markdown_to_words(cell)) for cell in table_cells(line)] for line in (header, *lines)]
         if len(lines) > TABLE_ROWS_SHOWN_MAX or len(rows[0]) > TABLE_COLUMNS_SHOWN_MAX:
-            csv.writer(written := io.StringIO()).writerows(rows)
+            written = io.StringIO()
+            written.write("\ufeff")  # without this mark, Excel takes UTF-8 for another encoding
+            csv.writer(written).writerows(rows)
             large.append(written.getvalue())
     return large[:TABLE_FILES_MAX]
 
@@ -317,7 +319,7 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     ask_id = ask.body.get("ask_id")
     if isinstance(ask_id, str) and (asked := await deps.asks.ask(ask_id)) is not None:
         # the text that is stored with an approval also repeats the file
-        content = AskPrompt(ask=replace(asked, text=text) if asked.kind == "approval" else asked)
+        content = AskPrompt(ask=replace(asked, text=text if asked.kind == "approval" else tidy_markdown(asked.text)))
         if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal

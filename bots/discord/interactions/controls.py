@@ -11,6 +11,8 @@ from bots.discord.interactions.responses import AnyInteraction, InteractionHandl
 ASK_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):(?P<part>\d{1,2}|pick\d{0,2}|write)")
 FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
 REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
+FEEDBACK_CUSTOM_ID = re.compile(r"th:feedback:(?P<sign>good|bad):(?P<run_id>[\w-]{1,64})")
+REASON_CUSTOM_ID = re.compile(r"th:reason:(?P<run_id>[\w-]{1,64})")
 RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})")
 
 
@@ -62,6 +64,23 @@ class RunButton(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
         await client.interactions.on_run_button(interaction, self.run_id, self.action)
 
 
+class FeedbackButton(discord.ui.DynamicItem[AnyItem], template=FEEDBACK_CUSTOM_ID):
+    """A thumb below an answer."""
+
+    def __init__(self, item: AnyItem, run_id: str, sign: str) -> None:
+        super().__init__(item)
+        self.run_id = run_id
+        self.sign = sign
+
+    @classmethod
+    async def from_custom_id(cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /) -> Self:
+        return cls(item, match["run_id"], match["sign"])
+
+    async def callback(self, interaction: AnyInteraction) -> None:
+        client = cast(HasInteractions, interaction.client)
+        await client.interactions.on_feedback(interaction, self.run_id, is_good=self.sign == "good")
+
+
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
     """Opens the answer form. Its submission is identified by its custom id, so discord.py need not track the form."""
     form = build_text_form("Your answer", "Answer", custom_id=f"th:ask:{ask_id}:form")
@@ -75,9 +94,11 @@ async def handle_interaction(interaction: AnyInteraction, interactions: Interact
     value = next((text for name, text in _inputs(sent) if name == "answer"), "")
     if match := FORM_CUSTOM_ID.fullmatch(form_id):
         await interactions.on_ask_answer(interaction, match["ask_id"], value)
+    elif match := REASON_CUSTOM_ID.fullmatch(form_id):
+        await interactions.on_feedback(interaction, match["run_id"], is_good=False, reason=value)
     elif match := REQUEST_CUSTOM_ID.fullmatch(form_id):
         await interactions.on_request_form(interaction, int(match["message_id"]), value)
-    elif form_id and not (ASK_CUSTOM_ID.fullmatch(form_id) or RUN_CUSTOM_ID.fullmatch(form_id)):
+    elif form_id and not any(one.fullmatch(form_id) for one in (ASK_CUSTOM_ID, RUN_CUSTOM_ID, FEEDBACK_CUSTOM_ID)):
         await interactions.refuse_unknown(interaction, form_id)
 
 

@@ -25,6 +25,7 @@ from bots.inbound.actions import (
     NOT_STORED,
     UNKNOWN_CONTROL,
     CommandCalled,
+    FeedbackGiven,
     Outcome,
     RunButtonPressed,
     split_agent_prefix,
@@ -45,6 +46,7 @@ DEFER_AFTER_SECONDS = 1.5
 INTERNAL_ERROR = "Something broke on our side. Please try again."
 UNSUPPORTED_CHANNEL = "I cannot work in this channel. Please use a text channel, or write to me directly."
 UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it and mention me."
+THANKS = "Thank you, noted."
 FETCH_SECONDS = 1.5
 TARGETS_MAX = 200
 """How many messages are remembered until people send the form about them."""
@@ -223,6 +225,33 @@ class InteractionHandler:
         )
         await respond(interaction, self._receive(pressed))
 
+    async def on_feedback(
+        self, interaction: AnyInteraction, run_id: str, *, is_good: bool, reason: str | None = None
+    ) -> None:
+        """Handles a thumb below an answer, and the form with the reason for a thumb down."""
+        location = locate_channel(interaction.channel, interaction.guild_id)
+        if location is None:
+            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
+            return
+        given = FeedbackGiven(
+            address=location.address(interaction.message.id if interaction.message else 0),
+            dedupe_key=f"discord:interaction:{interaction.id}",
+            run_id=run_id,
+            is_good=is_good,
+            text=reason or "",
+            person=parse_person(interaction.user),
+            sent_at=interaction.created_at,
+            actor=parse_standing(interaction.user, location, expects_answer=True),
+        )
+        outcome = await _outcome(self._receive(given))
+        if is_good or reason is not None or outcome.run_id is None:
+            await respond(interaction, _ready_outcome(replace(outcome, notice=outcome.notice or THANKS)))
+            return
+        form = build_text_form(
+            "What was wrong?", "What should it have done?", custom_id=f"th:reason:{run_id}", is_optional=True
+        )
+        await interaction.response.send_modal(form)
+
     async def _open(self, interaction: AnyInteraction, inbound: IncomingMessage, shown: str) -> None:
         """Shows the text as the response, and opens the thread from it."""
         await _edit_original(interaction, shown)
@@ -238,11 +267,11 @@ class InteractionHandler:
             log.warning("a thread could not be opened yet: %s", error)
 
 
-def build_text_form(title: str, label: str, *, custom_id: str) -> discord.ui.Modal:
+def build_text_form(title: str, label: str, *, custom_id: str, is_optional: bool = False) -> discord.ui.Modal:
     """Builds a form with one long text, `answer`. Its custom id identifies it, so discord.py need not track it."""
     form = discord.ui.Modal(title=title, custom_id=custom_id, timeout=None)
     field = discord.ui.TextInput[discord.ui.Modal](
-        custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX
+        custom_id="answer", style=discord.TextStyle.paragraph, max_length=MODAL_INPUT_MAX, required=not is_optional
     )
     form.add_item(discord.ui.Label(text=label, component=field))
     form.stop()

@@ -57,8 +57,9 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
             return {**body, "flags": COMPONENTS_V2 | SUPPRESS_NOTIFICATIONS} if is_silent else body
         case AskPrompt(ask=ask):
             return _layout_message(_question(ask), delivery_id)
-        case AnswerPart(markdown=markdown):
-            return text_message(markdown, delivery_id)
+        case AnswerPart(markdown=markdown, run_id=run_id):
+            answer = text_message(markdown, delivery_id)
+            return {**answer, "components": [_feedback_row(run_id)]} if run_id else answer
         case Notice(markdown=markdown, level=level):
             return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
         case _:
@@ -104,6 +105,10 @@ def action_row(*items: JsonObject) -> JsonObject:
 
 def _container(colour: int, children: list[JsonObject]) -> JsonObject:
     return {"type": CONTAINER, "accent_color": colour, "components": list(children)}
+
+
+def _feedback_row(run_id: str) -> JsonObject:
+    return action_row(button(f"th:feedback:good:{run_id}", "👍"), button(f"th:feedback:bad:{run_id}", "👎"))
 
 
 def _status(status: RunStatus) -> JsonObject:
@@ -209,7 +214,7 @@ LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
 
 def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | None:
     """Converts a layout to an ordinary message with the same buttons. Returns None if it already is one."""
-    if not body.get("components"):
+    if "content" in body:
         return None
     parts = [part for one in get_objects(body["components"]) for part in get_objects(one.get("components"))]
     ordinary = text_message("\n".join(_texts(parts)), delivery_id)

@@ -314,7 +314,7 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             sent_at=_time_of(get_text(action, "action_ts")) or time_of_arrival(),
         )
     run_id, _, sign = value.rpartition(":")
-    if action_id == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
+    if action_id.partition(":")[0] == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
         return FeedbackGiven(address=address, dedupe_key=key, run_id=run_id, is_good=sign == "good", person=person)
     wish = action_id.removeprefix(RUN_PREFIX)
     if action_id.startswith(RUN_PREFIX) and wish in get_args(RunButton) and value:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
-from bots.delivery.markdown import table_cells, truncate
+from bots.delivery.markdown import markdown_to_words, table_cells, truncate
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
-from bots.slack.render.rich_text import find_code_blocks, inline_rich_text, markdown_to_rich_text, markdown_to_words
+from bots.slack.render.rich_text import find_code_blocks, inline_rich_text, markdown_to_rich_text
 from core.domain.messages import JsonObject
 
 MARKDOWN_BLOCKS_MAX = 40
@@ -222,10 +222,9 @@ _SIGNS = {"complete": "☑", "error": "☒", "in_progress": "▸"}
 
 
 def simplify_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """Replaces `markdown` and `plan` blocks, which not every workspace accepts, with rich text and sections, and leaves
-    feedback buttons out."""
-    kept = [block for block in blocks if get_text(block, "type") != "context_actions"]
-    return [_simplify_block(block) for block in kept]
+    """Replaces blocks that not every workspace, and not every place, accepts: `markdown` with rich text, `plan` with a
+    section, and feedback buttons with usual ones."""
+    return [_simplify_block(block) for block in blocks]
 
 
 def blocks_to_mrkdwn(blocks: Sequence[JsonObject]) -> str:
@@ -237,6 +236,17 @@ def _simplify_block(block: JsonObject) -> JsonObject:
     match get_text(block, "type"):
         case "markdown":
             return markdown_to_rich_text(get_text(block, "text"))
+        case "context_actions":
+            (thumbs,) = get_objects(block, "elements")
+            names = {"positive_button": ":thumbsup:", "negative_button": ":thumbsdown:"}
+            return actions_block(
+                [
+                    button_element(
+                        sign, action_id=f"{get_text(thumbs, 'action_id')}:{name}", value=get_text(thumbs, name, "value")
+                    )
+                    for name, sign in names.items()
+                ]
+            )
         case "plan":
             lines = [f"*{escape_mrkdwn(get_text(block, 'title'))}*"]
             lines += [_task_line(task) for task in get_objects(block, "tasks")]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.markdown import scan_blocks, truncate
+from bots.delivery.markdown import markdown_to_words, scan_blocks, truncate
 from bots.delivery.run_view import RunView, TaskState, ViewState, newest_tasks
 from bots.slack import limits
 from bots.slack.render.block_kit import (
@@ -22,7 +22,6 @@ from bots.slack.render.block_kit import (
     select_element,
     task_card,
 )
-from bots.slack.render.rich_text import markdown_to_words
 from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask

@@ -6,40 +6,22 @@ Rich text notifies no one, so code in it can stay byte for byte what the model w
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from bots.delivery.markdown import markdown_parser, token_text
+from bots.delivery.tables import tables_as_text
 from core.domain.messages import JsonObject
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-_WITHOUT_LINKS = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-_WITHOUT_LINKS.disable(["link", "image"])
-"""For text that has no links: looking for a link's end at each bracket takes long where many are open."""
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _INDENT_MAX = 8
 _LINK_SCHEMES = ("https://", "http://", "mailto:")
 _RULE = "⎯" * 12
 
 
-def _parser(markdown: str) -> MarkdownIt:
-    return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
-
-
-def markdown_to_words(markdown: str) -> str:
-    """Returns the text without Markdown's marks, as a screen reader or push notification should say it."""
-    lines: list[str] = []
-    for token in _parser(markdown).parse(markdown):
-        if token.type == "inline":
-            lines.append("".join(_word(child) for child in token.children or ()))
-        elif token.type in ("fence", "code_block"):
-            lines.append(token.content.rstrip("\n"))
-    return "\n".join(lines)
-
-
 def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Yields the line ranges of the top-level blocks that contain code, fenced or inline, that `is_wanted` accepts."""
     start, end, is_found = 0, 0, False
-    for token in _parser(markdown).parse(markdown):
+    for token in markdown_parser(markdown).parse(markdown):
         if token.level == 0 and token.nesting >= 0 and token.map:
             if is_found:
                 yield start, end
@@ -51,9 +33,9 @@ def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterato
 
 
 def markdown_to_rich_text(markdown: str) -> JsonObject:
-    """Builds a rich text block. Tables become preformatted text."""
-    writer = _Writer(markdown.split("\n"))
-    for token in _parser(markdown).parse(markdown):
+    """Builds a rich text block. Tables become preformatted text, or lists."""
+    markdown, writer = tables_as_text(markdown), _Writer()
+    for token in markdown_parser(markdown).parse(markdown):
         writer.add(token)
     return {"type": "rich_text", "elements": list(writer.elements or [_section([_text("…")])])}
 
@@ -62,20 +44,18 @@ def inline_rich_text(markdown: str) -> list[JsonObject]:
     """Returns the elements of one line, such as a table's cell."""
     return [
         element
-        for token in _parser(markdown).parseInline(markdown)
+        for token in markdown_parser(markdown).parseInline(markdown)
         for element in _inline_elements(token.children or (), is_bold=False)
     ]
 
 
 @dataclass
 class _Writer:
-    lines: Sequence[str]
     elements: list[JsonObject] = field(default_factory=list[JsonObject])
     lists: list[str] = field(default_factory=list[str])
     is_heading: bool = False
     is_item_open: bool = False
     quotes: int = 0
-    table_depth: int = 0
 
     def add(self, token: Token) -> None:
         match token.type:
@@ -89,15 +69,11 @@ class _Writer:
                 self.is_heading = token.nesting == 1
             case "blockquote_open" | "blockquote_close":
                 self.quotes += token.nesting
-            case "table_open" | "table_close":
-                self.table_depth += token.nesting
-                if token.nesting == 1 and token.map:
-                    self._preformatted("\n".join(self.lines[slice(*token.map)]))
             case "fence" | "code_block":
                 self._preformatted(token.content.removesuffix("\n"))
             case "hr":
                 self.elements.append(_section([_text(_RULE)]))
-            case "inline" if not self.table_depth:
+            case "inline":
                 self._inline(list(_inline_elements(token.children or (), is_bold=self.is_heading)))
             case _:
                 pass
@@ -145,7 +121,7 @@ def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[Js
             styles = {**styles, _STYLES[kind]: child.nesting == 1}
         elif kind == "link":
             url = str(child.attrGet("href") or "") if child.nesting == 1 else ""
-        elif words := _word(child):
+        elif words := token_text(child):
             is_code = child.type == "code_inline"
             shown = {name: True for name, is_on in styles.items() if is_on}
             target = str(child.attrGet("src") or "") if child.type == "image" else url
@@ -159,10 +135,6 @@ def _codes(token: Token) -> Iterator[str]:
     if token.type in ("fence", "code_block"):
         yield token.content
     yield from (child.content for child in token.children or () if child.type == "code_inline")
-
-
-def _word(token: Token) -> str:
-    return "\n" if token.type in ("softbreak", "hardbreak") else token.content
 
 
 def _text(words: str) -> JsonObject:

@@ -25,7 +25,7 @@ from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
-_BLOCK_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"})
+BLOCK_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "msg_too_long"})
 
 
 async def post_with_fallback(
@@ -47,7 +47,7 @@ async def post_with_fallback(
         try:
             return await client.write(method, whole, precondition=precondition)
         except SurfaceRefused as refusal:
-            if refusal.code not in _BLOCK_ERRORS:
+            if refusal.code not in BLOCK_ERRORS:
                 raise
             log.warning("slack: the blocks of a message were refused: %s", refusal.code)
     said = truncate(blocks_to_mrkdwn(simple) or drawing.text, limits.PLAIN_MESSAGE_MAX)

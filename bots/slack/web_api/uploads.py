@@ -4,6 +4,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 import aiohttp
 from pydantic import JsonValue
@@ -15,6 +16,7 @@ from bots.slack.render.block_kit import simplify_blocks
 from bots.slack.render.mrkdwn import escape_mrkdwn
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
 from bots.slack.web_api.downloads import is_slack_url
+from bots.slack.web_api.posting import BLOCK_ERRORS
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -61,17 +63,17 @@ class FileUploads:
         note: JsonObject = {"type": "context", "elements": [{"type": "plain_text", "text": "Attached"}]}
         names = [delivery_id, *(one.delivery_id for one in files if one.delivery_id)]
         first, *rest = simplify_blocks(blocks) or [note]
-        shown: list[JsonValue] = [{**first, "block_id": delivery_block_id(*names)}, *rest]
-        await self._client.write_form(
-            "files.completeUploadExternal",
-            {
-                "files": json.dumps(sent),
-                "channel_id": address.channel_id,
-                "thread_ts": address.thread_key,
-                "blocks": json.dumps(shown),
-            },
-            precondition=precondition,
-        )
+        shown = [{**first, "block_id": delivery_block_id(*names)}, *rest]
+        body = {"files": json.dumps(sent), "channel_id": address.channel_id, "thread_ts": address.thread_key}
+        complete = partial(self._client.write_form, "files.completeUploadExternal", precondition=precondition)
+        try:
+            await complete({**body, "blocks": json.dumps(shown)})
+        except SurfaceRefused as refusal:
+            # Slack does not document which blocks go with a file
+            plain = [block for block in shown if block["type"] != "actions"]
+            if refusal.code not in BLOCK_ERRORS or plain == shown:
+                raise
+            await complete({**body, "blocks": json.dumps(plain)})
         return self._files[files[0].delivery_id or delivery_id]
 
     async def _send_file(self, file: OutgoingFile, precondition: Precondition | None) -> str:

@@ -53,11 +53,12 @@ def table(rows: int, columns: int = 2, cell: str = "1") -> str:
 
 async def test_a_large_table_also_comes_as_a_csv_file(stage: Stage) -> None:
     stage.surface.answer_limit = 10_000
-    answer = "\n".join([table(101, cell="-1,5"), table(1, 21, cell='=x"'), table(100, 20)])
+    answer = "\n".join([table(101, cell="-1,5"), table(1, 21, cell='=**x**"'), table(100, 20)])
     stage.world.model.turns = [text(answer)]
     run_id = await stage.run()
     files = [(one.file_name, one.file_bytes) for one in stage.surface.posted if one.file_name]
-    many, wide = (list(csv.reader(io.StringIO(content.decode()))) for _, content in files)
+    assert all(content.startswith(b"\xef\xbb\xbf") for _, content in files)  # else Excel reads another encoding
+    many, wide = (list(csv.reader(io.StringIO(content.decode("utf-8-sig")))) for _, content in files)
     assert [name for name, _ in files] == ["table-1.csv", "table-2.csv"]
     assert many == [["a", "a"], *[["-1,5", "-1,5"]] * 101]
     assert wide == [["a"] * 21, ["'=x\""] * 21]

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from bots.delivery.content import AskPrompt, RunStatus
+from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView
+from bots.discord.interactions.responses import THANKS
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, THREAD_LOCKED
 from bots.discord.render.components import SUPPRESS_EMBEDS, render_content
 from bots.inbound.actions import NOT_STORED, UNKNOWN_CONTROL, CommandCalled, Outcome, RunButtonPressed
@@ -213,6 +214,29 @@ async def test_a_select_answers_with_its_option_however_long_it_is(world) -> Non
     message_id = await asked(world, long, *(f"o{n}" for n in range(6)))
     await press(world, message_id, "pick", "0")
     assert (await world.received(2)).option == 0
+
+
+async def test_thumbs_under_an_answer_are_feedback_and_a_bad_one_asks_for_the_reason(world) -> None:
+    await world.say("@threadhand hello")
+    address = (await world.received()).address
+    await world.until(lambda: world.general.threads)
+    answer = AnswerPart(markdown="It is done.", run_id="r")
+    message_id = await world.app.surface.post(address, answer, delivery_id="d1")
+    channel = world.general.channel_id
+    await world.discord.press("bob", channel, message_id, "th:feedback:good:r")
+    await world.until(lambda: told_privately(world.thread) == [THANKS])
+    await world.discord.press("bob", channel, message_id, "th:feedback:bad:r")
+    await world.until(lambda: world.discord.view().forms)
+    (form,) = world.discord.view().forms
+    await world.discord.submit("bob", form.form_id, {"answer": "Wrong year."})
+    await world.until(lambda: told_privately(world.thread) == [THANKS, THANKS])
+    given = world.program.received[1:]
+    assert [(one.run_id, one.is_good, one.text) for one in given] == [
+        ("r", True, ""),
+        ("r", False, ""),
+        ("r", False, "Wrong year."),
+    ]
+    assert {one.address.thread_key for one in given} == {address.thread_key}
 
 
 async def test_an_own_answer_is_written_in_a_form(world) -> None:

@@ -66,9 +66,12 @@ def takes_no_data_table(body: JsonObject) -> str:
     return "invalid_blocks" if "data_table" in kinds else ""
 
 
-@pytest.mark.parametrize(("problem_of", "kind"), [(takes_no_data_table, "markdown"), (is_old, "rich_text")])
+@pytest.mark.parametrize(
+    ("problem_of", "kind", "row"),
+    [(takes_no_data_table, "markdown", "| 2025 | 12 |"), (is_old, "rich_text", "2025  12")],
+)
 async def test_a_table_stays_a_table_where_its_block_is_not_known(
-    problem_of: Callable[[JsonObject], str], kind: str
+    problem_of: Callable[[JsonObject], str], kind: str, row: str
 ) -> None:
     taken: list[JsonObject] = []
     table = AnswerPart(markdown="Sales:\n\n| Year | Sales |\n|---|---|\n| 2025 | 12 |")
@@ -77,7 +80,7 @@ async def test_a_table_stays_a_table_where_its_block_is_not_known(
     (body,) = taken
     (block,) = get_objects(body, "blocks")
     assert get_text(block, "type") == kind
-    assert "| 2025 | 12 |" in str(block)
+    assert row in str(block)
 
 
 async def test_an_answer_is_rich_text_where_its_block_is_not_known():

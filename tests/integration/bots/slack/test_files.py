@@ -20,6 +20,7 @@ from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolE
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
+from simulator.view import Button
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, attached, general, read, replies, running
 
 API = URL("https://slack.com/api/")
@@ -80,6 +81,22 @@ async def test_an_answer_comes_with_its_files_and_another_process_finds_them(
     assert found == {message.message_id}
     assert await other.surface.find(address, str(uuid.uuid4())) is None
     await other.close()
+
+
+async def test_where_slack_takes_no_buttons_with_a_file_the_answer_comes_without(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.misbehave("refuse", method="files.completeUploadExternal", code="invalid_blocks")
+    answer = AnswerPart(markdown=ANSWER, run_id="run-1")
+    await speaker.surface.post(address, answer, files=[outgoing("a.txt", b"text")], delivery_id="d1")
+    slack.misbehave("none")
+    await speaker.surface.post(address, answer, files=[outgoing("b.txt", b"text")], delivery_id="d2")
+    _, without, with_buttons = general(slack).threads[0].messages
+    assert "Result" in text_of(without)
+    assert [len([one for one in each.elements if isinstance(one, Button)]) for each in (without, with_buttons)] == [
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ async def test_what_is_not_for_the_bot_costs_no_look_up(
 ) -> None:
     channel = channel_of(slack)
     async with guarded(slack, storing_receiver, database):
-        poll = await slack.say("alice", channel, "Lunch at noon?")
+        reply = poll = await slack.say("alice", channel, "Lunch at noon?")
         for number in range(MANY):
             await slack.react("bob", channel, poll, "x")
             await slack.react("bob", channel, poll, "x", is_removed=True)

@@ -3,10 +3,11 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bots.delivery.markdown import cut_index, split_markdown, utf16_length
+from bots.delivery import markdown as under_test
+from bots.delivery.markdown import cut_index, markdown_parser, split_markdown, tidy_markdown, utf16_length
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 
@@ -150,3 +151,49 @@ def test_a_cut_keeps_an_emoji_with_its_modifiers_whole():
     assert [text[: cut_index(text, room)] for room in (2, 6, 7, 10, 11)] == [
         *("ab", "ab", "ab👩‍🔬", "ab👩‍🔬", "ab👩‍🔬👍🏽")
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("> one two three four five six seven", ["> one two three four", "> five six seven"]),
+        ("go there: [the long label](http://a/b) now", ["go there:", "[the long label](http://a/b)", "now"]),
+        ("a word and **two bold words** end here", ["a word and", "**two bold words** end", "here"]),
+        ("- first item. It is\n- second item", ["- first item. It is", "- second item"]),
+        ("一二三四五六七八九十。一二三四五六七八九十。", ["一二三四五六七八九十。", "一二三四五六七八九十。"]),
+    ],
+)
+def test_a_cut_keeps_quotations_links_styles_items_and_sentences(text: str, parts: list[str]):
+    assert split_markdown(text, 28 if "http" in text else 20 if ">" in text else 24 if "*" in text else 21) == parts
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("**See: https://a.example/x**", "**See: <https://a.example/x>**"),
+        ("**[x](https://a.example/x)**", "**[x](https://a.example/x)**"),
+        ("**<https://a.example/x**>", "**<https://a.example/x>**"),
+        ("<https://a.example|the page>", "[the page](https://a.example)"),
+        ("<https://a.example|>", "[https://a.example](https://a.example)"),
+        ("https://a.example/@here/x", "https://a.example/%40here/x"),
+        ("mail me@here.example", "mail me@here.example"),
+        (
+            "call __init__ and __a_b__, not __two words__",
+            "call \\_\\_init\\_\\_ and \\_\\_a_b\\_\\_, not __two words__",
+        ),
+        ("one<br>two<br/>three&nbsp;four", "one\ntwo\nthree four"),
+        ("| a | b |\n|---|---|\n| 1<br>2 | 3&nbsp;4 |", "| a | b |\n|---|---|\n| 1 / 2 | 3 4 |"),
+        ("`<br> __init__`", "`<br> __init__`"),
+        ("```\n<https://a|b> __init__\n```", "```\n<https://a|b> __init__\n```"),
+    ],
+)
+def test_what_models_write_is_made_fit_for_chat(written: str, shown: str):
+    assert tidy_markdown(written) == shown
+
+
+@given(st.text(alphabet="[]()!:`\\ ab\n<>*~|-/", max_size=60))
+@example("[a](b) ![c][d]\n\n[d]: http://x")
+def test_text_without_links_is_read_by_a_quicker_parser_in_the_same_way(markdown: str) -> None:
+    quick = markdown_parser(markdown).parse(markdown)
+    usual = under_test._MARKDOWN.parse(markdown)
+    assert [one.as_dict() for one in quick] == [one.as_dict() for one in usual]

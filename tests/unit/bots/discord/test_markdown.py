@@ -69,6 +69,19 @@ def test_what_discord_does_not_draw_is_written_otherwise() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("true if a || b, `a || b`", "true if a \\|\\| b, `a || b`"),
+        ("__two words__ and a__b__c", "**two words** and a__b__c"),
+        ("> a quotation\nthat goes on\n- an item", "> a quotation\n> that goes on\n- an item"),
+        ("> one\n\ntwo", "> one\n\ntwo"),
+    ],
+)
+def test_marks_that_mean_something_else_in_discord_are_written_otherwise(source: str, shown: str) -> None:
+    assert to_discord_markdown(source, length_max=2000) == shown
+
+
 @pytest.mark.parametrize("line", ["{}|x", "-{}|x", "|{}x|"])
 def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str) -> None:
     text = "a|b\n" + line.format(" " * 200_000)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
@@ -14,7 +14,6 @@ from bots.inbound.actions import RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
 from bots.slack.events.payload_fields import get_objects, get_text
-from bots.slack.render import rich_text
 from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.render.mrkdwn import neutralize_mentions
 from core.domain.actions import AskAnswered
@@ -403,11 +402,3 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     drawing = checked(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert [block["type"] for block in drawing.blocks] == ["markdown", "context"]
     assert "No one answered in time." in str(drawing.blocks)
-
-
-@given(st.text(alphabet="[]()!:`\\ ab\n<>*~|-/", max_size=60))
-@example("[a](b) ![c][d]\n\n[d]: http://x")
-def test_text_without_links_is_read_by_a_quicker_parser_in_the_same_way(markdown: str) -> None:
-    quick = rich_text._parser(markdown).parse(markdown)
-    usual = rich_text._MARKDOWN.parse(markdown)
-    assert [one.as_dict() for one in quick] == [one.as_dict() for one in usual]

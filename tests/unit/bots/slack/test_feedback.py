@@ -36,8 +36,14 @@ def test_only_the_last_part_of_an_answer_has_the_buttons_and_slack_accepts_them(
 
 
 @pytest.mark.parametrize(("sign", "is_good"), [("good", True), ("bad", False)])
-def test_a_click_names_the_run_and_the_thread(sign: str, is_good: bool) -> None:
-    given = click(f"run-1:{sign}")
+@pytest.mark.parametrize("is_simple", [False, True])
+def test_a_click_names_the_run_and_the_thread(sign: str, *, is_good: bool, is_simple: bool) -> None:
+    """Simple blocks have two ordinary buttons, which Slack also takes where files are."""
+    blocks = render_content(AnswerPart(markdown="done", run_id="run-1")).blocks
+    buttons = simplify_blocks(blocks)[-1]["elements"]
+    assert isinstance(buttons, list)
+    pressed = cast(dict[str, str], buttons[0 if is_good else 1])
+    given = click(pressed["value"], pressed["action_id"]) if is_simple else click(f"run-1:{sign}")
     assert isinstance(given, FeedbackGiven)
     assert (given.run_id, given.is_good) == ("run-1", is_good)
     assert given.address.thread_key == "1.0"
