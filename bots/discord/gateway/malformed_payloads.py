@@ -11,7 +11,7 @@ from typing import Any
 
 import discord
 
-from bots.discord.rest.client import RestClient
+from bots.discord.rest.client import RestClient, get_objects
 from core.domain.errors import SurfaceError
 from core.domain.messages import JsonObject
 from core.tasks import spawn
@@ -24,6 +24,7 @@ MESSAGE_EVENTS = frozenset({"MESSAGE_CREATE", "MESSAGE_UPDATE"})
 _Parse = Callable[[JsonObject], None]
 _NEEDED: JsonObject = {"id": "0", "type": 0, "content": ""}
 """What discord.py needs to know of each message, and what it is taken for without it."""
+_PERSON: JsonObject = {"username": "somebody", "discriminator": "0", "avatar": None}
 
 
 def tolerate(client: discord.Client, rest: RestClient) -> None:
@@ -43,7 +44,7 @@ def tolerate(client: discord.Client, rest: RestClient) -> None:
 
 def create_message(state: Any, *, channel: Any, data: Any) -> discord.Message:
     """Returns the message without the parts that cannot be parsed, which the log names."""
-    whole: Any = _with_poll_end(data)
+    whole: Any = _completed(data)
     try:
         return discord.Message(state=state, channel=channel, data=whole)
     except Exception:  # discord.py raises anything for a payload of another shape
@@ -66,14 +67,24 @@ def parsable_parts(state: Any, channel: Any, payload: JsonObject) -> JsonObject:
     return kept
 
 
-def _with_poll_end(message: JsonObject) -> JsonObject:
-    """Gives a poll that never ends, also in the message that is replied to, an end: discord.py demands one."""
-    poll, quoted = message.get("poll"), message.get("referenced_message")
-    if isinstance(poll, dict) and poll.get("expiry") is None:
-        message = {**message, "poll": {**poll, "expiry": message.get("timestamp")}}
-    if isinstance(quoted, dict):
-        message = {**message, "referenced_message": _with_poll_end(quoted)}
-    return message
+def _completed(message: JsonObject) -> JsonObject:
+    """Adds what discord.py demands and Discord may leave out, also to the message that is replied to: the end and the
+    question of a poll, and what an author or a mentioned person may lack."""
+    whole = {**message}
+    for author in get_objects([message.get("author")]):
+        whole["author"] = {**_PERSON, **author}
+    if "mentions" in message:
+        whole["mentions"] = [{**_PERSON, **person} for person in get_objects(message["mentions"])]
+    for poll in get_objects([message.get("poll")]):
+        question = get_objects([poll.get("question")])
+        whole["poll"] = {
+            **poll,
+            "question": {"text": "", **(question[0] if question else {})},
+            "expiry": poll.get("expiry") or message.get("timestamp"),
+        }
+    for quoted in get_objects([message.get("referenced_message")]):
+        whole["referenced_message"] = _completed(quoted)
+    return whole
 
 
 def _parse_or_skip(name: str, parse: _Parse, payload: JsonObject) -> None:
@@ -85,7 +96,7 @@ def _parse_or_skip(name: str, parse: _Parse, payload: JsonObject) -> None:
 
 def _parse_or_fetch(state: Any, rest: RestClient, name: str, parse: _Parse, payload: JsonObject) -> None:
     try:
-        parse(_with_poll_end(payload))
+        parse(_completed(payload))
     except Exception as error:  # as above
         log.info("discord: a %s is incomplete (%s); fetching the message", name, type(error).__name__)
         spawn(_fetch_and_parse(state, rest, name, parse, payload), name="discord message")
@@ -104,7 +115,7 @@ async def _fetch_and_parse(state: Any, rest: RestClient, name: str, parse: _Pars
         found = None
     if not isinstance(found, dict) and not {"author", "content"} <= payload.keys():
         return
-    whole = _with_poll_end({**payload, **found} if isinstance(found, dict) else payload)
+    whole = _completed({**payload, **found} if isinstance(found, dict) else payload)
     try:
         parse(whole)
     except Exception:  # as above

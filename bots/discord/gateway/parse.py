@@ -12,7 +12,7 @@ import discord
 
 from bots.discord.address import ChannelLocation
 from bots.discord.limits import to_single_line
-from bots.discord.rest.files import build_file_ref
+from bots.discord.rest.files import attachment_name, build_file_ref
 from bots.inbound.actions import CommandCalled, parse_words, split_agent_prefix
 from bots.inbound.commands.grammar import BLANK, calls_by_name
 from core.domain.actions import (
@@ -179,7 +179,7 @@ def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
     """Yields the poll's question, and its answers with their votes."""
     if poll is None:
         return
-    yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question}"
+    yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question or '(without a question)'}"
     yield from (f"- {one.text}: {one.vote_count} votes" for one in poll.answers)
 
 
@@ -268,7 +268,8 @@ def parse_reaction(
 
 def readable_text(message: discord.Message, bot_user_id: int) -> str:
     """Returns the text with names instead of ids, without mentions of the bot, and with forwarded messages quoted."""
-    text = _with_names(message.content, message, bot_user_id)
+    stickers = (f"[Sticker: {one.name}]" for one in message.stickers)
+    text = "\n".join([_with_names(message.content, message, bot_user_id), *stickers])
     for snapshot in message.message_snapshots:
         words = (_with_names(snapshot.content, message, bot_user_id), *_shown_lines(snapshot))
         quoted = "\n".join(line for line in words if line)[:FORWARDED_MAX]
@@ -314,7 +315,7 @@ def parse_attachment(attachment: discord.Attachment, *, channel_id: int = 0, mes
         file_ref=build_file_ref(
             channel_id=str(channel_id), message_id=str(message_id), attachment_id=str(attachment.id), url=attachment.url
         ),
-        name=attachment.filename,
+        name=attachment_name(attachment.filename, attachment.title or ""),
         mime_type=attachment.content_type or "application/octet-stream",
         size_bytes=attachment.size,
     )

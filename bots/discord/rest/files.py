@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import IO
 
 import aiohttp
@@ -106,8 +107,8 @@ class DiscordFiles:
             )
         except SurfaceError as error:
             raise _gone(file, str(error)) from error
-        attachments = message.get("attachments") if isinstance(message, dict) else None
-        for attachment in get_objects(attachments):
+        holders = [message, *snapshots(message)] if isinstance(message, dict) else []
+        for attachment in (one for holder in holders for one in get_objects(holder.get("attachments"))):
             if get_text(attachment, "id") == reference.attachment:
                 return get_text(attachment, "url")
         raise _gone(file, "no longer attached")
@@ -134,8 +135,21 @@ def _reference(file: IncomingFile) -> AttachmentRef:
     )
 
 
+def snapshots(message: JsonObject) -> list[JsonObject]:
+    """Returns the messages that a message forwards."""
+    found = (one.get("message") for one in get_objects(message.get("message_snapshots")))
+    return [one for one in found if isinstance(one, dict)]
+
+
+def attachment_name(file_name: str, title: str) -> str:
+    """Returns the name that people see: Discord keeps what its file names cannot hold in the title, without the
+    ending."""
+    ending = PurePosixPath(file_name).suffix
+    return f"{title.removesuffix(ending)}{ending}" if title else file_name
+
+
 def _gone(file: IncomingFile, detail: str) -> AgentError:
-    return AgentError(f"{file.name} is no longer available on Discord.", detail=detail)
+    return AgentError(f"{file.name} is no longer available on Discord. Ask for it to be sent again.", detail=detail)
 
 
 def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:

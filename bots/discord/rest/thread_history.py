@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from bots.discord.address import is_direct_message, message_channel_id
 from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
-from bots.discord.rest.files import build_file_ref
+from bots.discord.rest.files import attachment_name, build_file_ref, snapshots
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Person
@@ -157,6 +157,7 @@ async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -
 def _lines(message: JsonObject) -> Iterator[str]:
     """Yields what the message shows: its text, embeds, and the messages that it forwards."""
     yield MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", get_text(message, "content"))
+    yield from (f"[Sticker: {get_text(one, 'name')}]" for one in get_objects(message.get("sticker_items")))
     for embed in get_objects(message.get("embeds")):
         yield from filter(None, (get_text(embed, key) for key in ("title", "url", "description")))
         for field in get_objects(embed.get("fields")):
@@ -164,7 +165,7 @@ def _lines(message: JsonObject) -> Iterator[str]:
         footer = embed.get("footer")
         yield get_text(footer, "text") if isinstance(footer, dict) else ""
     yield from _poll_lines(message.get("poll"))
-    for snapshot in _snapshots(message):
+    for snapshot in snapshots(message):
         yield "Forwarded message:"
         yield from (f"> {line}" for line in "\n".join(_lines(snapshot)).strip().split("\n"))
 
@@ -177,14 +178,14 @@ def _poll_lines(poll: JsonValue) -> Iterator[str]:
     told = results if isinstance(results, dict) else JsonObject()
     counts = {str(one.get("id")): one.get("count") for one in get_objects(told.get("answer_counts"))}
     is_final = told.get("is_finalized") is True
-    yield f"Poll{' (closed)' if is_final else ''}: {get_text(poll.get('question'), 'text')}"
+    yield f"Poll{' (closed)' if is_final else ''}: {get_text(poll.get('question'), 'text') or '(without a question)'}"
     for answer in get_objects(poll.get("answers")):
         count = counts.get(str(answer.get("answer_id")), 0 if told else "?")
         yield f"- {get_text(answer.get('poll_media'), 'text')}: {count} votes"
 
 
 def _files(message: JsonObject) -> Iterator[IncomingFile]:
-    for holder in (message, *_snapshots(message)):
+    for holder in (message, *snapshots(message)):
         for attachment in get_objects(holder.get("attachments")):
             size = attachment.get("size")
             yield IncomingFile(
@@ -194,15 +195,10 @@ def _files(message: JsonObject) -> Iterator[IncomingFile]:
                     attachment_id=get_text(attachment, "id"),
                     url=get_text(attachment, "url"),
                 ),
-                name=get_text(attachment, "filename"),
+                name=attachment_name(get_text(attachment, "filename"), get_text(attachment, "title")),
                 mime_type=get_text(attachment, "content_type") or "application/octet-stream",
                 size_bytes=size if isinstance(size, int) else None,
             )
-
-
-def _snapshots(message: JsonObject) -> list[JsonObject]:
-    found = (one.get("message") for one in get_objects(message.get("message_snapshots")))
-    return [one for one in found if isinstance(one, dict)]
 
 
 def _with_id(found: list[JsonObject], wanted: str) -> JsonObject:

@@ -30,12 +30,19 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     if get_text(message, "bot_id") or "bot_profile" in message:
         shown = (*_block_texts(message, names), *_attachment_texts(message, names))
         lines += [one for one in shown if one not in lines[0]]
+    else:
+        lines += [f"Shown below a link:\n{quote_lines(one)}" for one in _attachment_texts(message, names) if one]
     lines += _tables(table_rows(message), names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
-        f"Link: {get_text(file, 'name')} ({get_text(file, 'external_url')})"
+        f"Link: {get_text(file, 'name') or get_text(file, 'title')} ({_address(file)})"
         for file in get_objects(message, "files")
         if _is_elsewhere(file)
+    ]
+    lines += [
+        f"[The file {get_text(file, 'name')!r} was removed.]" if get_text(file, "name") else "[A file was removed.]"
+        for file in get_objects(message, "files")
+        if get_text(file, "mode") in _GONE
     ]
     lines += _forwards(message, names)
     return "\n".join(line for line in lines if line).strip(BLANK)
@@ -71,6 +78,12 @@ def build_file_ref(file_id: str, url: str) -> str:
 
 def _is_elsewhere(file: JsonObject) -> bool:
     return file.get("is_external") is True or get_text(file, "mode") == "external"
+
+
+def _address(file: JsonObject) -> str:
+    """Returns the address of a file that Slack does not host, such as one in a drive."""
+    names = ("external_url", "url_private", "permalink")
+    return next((url for name in names if (url := get_text(file, name))), "address unknown")
 
 
 def _urls(message: JsonObject) -> Iterator[str]:
@@ -139,9 +152,8 @@ def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
     for attachment in found:
         author = get_text(attachment, "author_name") or get_text(attachment, "author_id")
         text = _forwarded_text(attachment, names, TABLE_CELLS_MAX // len(found))
-        quoted = "\n".join(f"> {line}" for line in text.splitlines())
-        if quoted:
-            yield f"Forwarded from {author or 'somebody'}:\n{quoted}"
+        if text:
+            yield f"Forwarded from {author or 'somebody'}:\n{quote_lines(text)}"
 
 
 def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max: int) -> str:
@@ -154,6 +166,11 @@ def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max:
     parts += [one for holder in holders for one in _attachment_texts(holder, names)]
     text = "\n".join(dict.fromkeys(filter(None, parts)))[:FORWARD_CHARACTERS_MAX]
     return "\n".join([text, *_tables(table_rows(*holders), names, cells_max)]).strip()
+
+
+def quote_lines(text: str) -> str:
+    """Returns the text as a quotation, from which no line can escape."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def _is_forward(attachment: JsonObject) -> bool:

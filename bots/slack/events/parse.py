@@ -100,7 +100,7 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
     """Parses the `event` of an Events API payload. Returns Ignored for a malformed payload."""
     match get_text(event, "type"):
         case "app_mention" if get_text(event, "subtype") in {*_WRITTEN, "bot_message"}:
-            return _message(event, context, is_addressed=True)
+            return _message(event, context, is_addressed=mentions_bot(event, context.identity))
         case "message":
             return _message_event(event, context)
         case "reaction_added":

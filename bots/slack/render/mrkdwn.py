@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
-from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.messages import JsonObject
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
@@ -118,8 +118,20 @@ def block_lines(blocks: Sequence[JsonObject]) -> Iterator[str]:
             pending += reversed(get_objects(node, "elements"))
         elif kind in ("section", "header"):
             pending += [*reversed(get_objects(node, "fields")), node.get("text")]
+        elif kind in ("image", "video", "call"):
+            yield _media_mrkdwn(node)
         else:
             yield _text_object_mrkdwn(node)
+
+
+def _media_mrkdwn(block: JsonObject) -> str:
+    """Returns what an image, video or call block shows: its words and its address."""
+    call = get_object(get_object(block, "call"), "v1") or block
+    title = get_object(block, "title") if isinstance(block.get("title"), dict) else block
+    words = get_text(title, "text") or get_text(call, "name") or get_text(block, "alt_text") or get_text(call, "title")
+    names = ("title_url", "video_url", "image_url", "join_url")
+    address = next((url for name in names if (url := get_text(call, name))), "")
+    return escape_entities(" ".join(filter(None, (f"[{get_text(block, 'type')}]", words, address))))
 
 
 def _text_object_mrkdwn(node: JsonObject) -> str:
@@ -147,5 +159,7 @@ def _element_mrkdwn(part: JsonObject) -> str:
         case "link":
             url, label = (escape_entities(get_text(part, "url")), escape_entities(get_text(part, "text")))
             return f"<{url}|{label}>" if label else f"<{url}>"
+        case "date":
+            return escape_entities(get_text(part, "fallback"))
         case _:
             return ""

@@ -84,6 +84,7 @@ def is_slack_url(url: URL, api_url: URL) -> bool:
 DOWNLOAD = Failpoint("slack.download")
 CHUNK_BYTES = 64 * 1024
 REDIRECTS_MAX = 3
+LOGIN_PAGE = "a login page came instead: is the scope files:read granted?"
 LOOKUP_SECONDS_MAX = 0.8
 
 log = logging.getLogger(__name__)
@@ -121,12 +122,14 @@ class SlackFiles:
             try:
                 async with self._answer(url, file) as answer:
                     _check(answer, file)
-                    received = 0
+                    received, is_page = 0, answer.content_type == "text/html"
                     async for piece in answer.content.iter_chunked(CHUNK_BYTES):
                         received += len(piece)
                         if received > bytes_max:
                             raise _too_large(file, bytes_max)
                         yield piece
+                    if is_page and file.size_bytes not in (None, received):
+                        raise _unavailable(file, LOGIN_PAGE)
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 raise _unavailable(file, f"the download broke off ({type(error).__name__})") from error
 
@@ -175,10 +178,9 @@ def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:
     if answer.content_type != "text/html":
         return
     # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
-    is_page = not file.mime_type.startswith("text/html")
-    is_other_size = file.size_bytes is not None and answer.content_length != file.size_bytes
-    if is_page or is_other_size:
-        raise _unavailable(file, "a login page came instead: is the scope files:read granted?")
+    # A file that is a page itself is told from it by its size, which may be known only at the end.
+    if not file.mime_type.startswith("text/html"):
+        raise _unavailable(file, LOGIN_PAGE)
 
 
 def _unavailable(file: IncomingFile, detail: str) -> AgentError:

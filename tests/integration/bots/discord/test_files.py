@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
-from bots.discord.rest.files import DiscordFiles
+from bots.discord.rest.files import DiscordFiles, attachment_name
 from core import http_shutdown
 from core.domain.errors import AgentError
 from core.domain.threads import IncomingFile
@@ -32,6 +32,32 @@ async def test_an_empty_file_is_a_file(world) -> None:
 
 async def test_an_expired_link_is_looked_up_again(world) -> None:
     file = await attached(world)
+    stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")
+    assert await read(world.app.files, stale) == b"a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("file_name", "title", "shown"),
+    [
+        ("unknown.csv", "客户名单", "客户名单.csv"),
+        ("unknown.csv", "客户名单.csv", "客户名单.csv"),
+        ("a.csv", "", "a.csv"),
+        ("README", "Read me", "Read me"),
+    ],
+)
+def test_a_file_has_the_name_that_people_see(file_name: str, title: str, shown: str) -> None:
+    assert attachment_name(file_name, title) == shown
+
+
+async def test_a_file_of_a_forwarded_message_is_found_again_when_its_link_has_expired(world, monkeypatch) -> None:
+    file = await attached(world)
+    rest, call = world.app.files._rest, world.app.files._rest.call
+
+    async def call_as_forward(*arguments, **more):
+        answer = await call(*arguments, **more)
+        return {"message_snapshots": [{"message": answer}]}
+
+    monkeypatch.setattr(rest, "call", call_as_forward)
     stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")
     assert await read(world.app.files, stale) == b"a,b\n"
 

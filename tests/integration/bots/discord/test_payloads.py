@@ -103,6 +103,25 @@ async def test_a_poll_without_an_end_is_read(world):
     assert (await world.received()).text == "vote\nPoll: When?\n- Friday: 0 votes"
 
 
+async def test_a_poll_without_a_question_is_read(world):
+    await add_odd_message(world, "@threadhand vote", poll={**NEVER_ENDS, "question": {}})
+    assert (await world.received()).text == "vote\nPoll: (without a question)\n- Friday: 0 votes"
+
+
+async def test_an_author_without_an_avatar_is_heard(world, monkeypatch: pytest.MonkeyPatch):
+    publish = world.discord.world.publish
+
+    def publish_less(event: Event) -> None:
+        author = event.payload.get("author")
+        event.payload["author"] = {key: author[key] for key in ("id", "username")} if author else author
+        publish(event)
+
+    monkeypatch.setattr(world.discord.world, "publish", publish_less)
+    await world.say("@threadhand hello")
+    said = await world.received()
+    assert (said.text, said.person.name) == ("hello", "alice")
+
+
 async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog: pytest.LogCaptureFixture):
     await add_odd_message(world, "@threadhand look", poll=NEVER_ENDS, embeds=[ODD_EMBED])
     assert (await world.received()).text.startswith("look\nPoll: When?")

@@ -246,9 +246,19 @@ async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
                 await read(app, named(origin / path))
 
 
-async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right():
+@pytest.mark.parametrize("encoding", ["plain", "gzip", "chunked"])
+async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right(encoding: str):
     page = "<html>mine</html>"
-    routes = {"/page": lambda: web.Response(text=page, content_type="text/html")}
+
+    def answer() -> web.Response:
+        response = web.Response(text=page, content_type="text/html")
+        if encoding == "gzip":
+            response.enable_compression(web.ContentCoding.gzip)
+        elif encoding == "chunked":
+            response.enable_chunked_encoding()
+        return response
+
+    routes = {"/page": answer}
     async with server(routes, []) as origin, speaking(origin) as app:
         assert await read(app, named(origin / "page", "text/html", len(page))) == page.encode()
         with pytest.raises(AgentError):

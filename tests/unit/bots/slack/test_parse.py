@@ -44,7 +44,8 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
         dedupe_key=f"slack:T1:C1:{ROOT}",
         message_ref=ROOT,
         person=ALICE,
-        text="sum & plot the columns (https://example.com/docs) for @bob\nLink: plan (https://example.com/plan)",
+        text="sum & plot the columns (https://example.com/docs) for @bob\nLink: plan (https://example.com/plan)\n"
+        "[A file was removed.]",
         sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
         is_addressed=True,
         files=(
@@ -57,6 +58,61 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
             IncomingFile(file_ref="F4", name="shared.bin"),
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (
+            {"type": "image", "image_url": "https://x.example/1.gif", "alt_text": "a cat", "title": {"text": "Cat"}},
+            "[image] Cat https://x.example/1.gif",
+        ),
+        (
+            {"type": "image", "image_url": "https://x.example/1.gif", "alt_text": "a < b"},
+            "[image] a < b https://x.example/1.gif",
+        ),
+        (
+            {"type": "video", "title": {"type": "plain_text", "text": "Talk"}, "title_url": "https://x.example/v"},
+            "[video] Talk https://x.example/v",
+        ),
+        (
+            {"type": "call", "call": {"v1": {"name": "Stand-up", "join_url": "https://x.example/j"}}},
+            "[call] Stand-up https://x.example/j",
+        ),
+        ({"type": "image"}, "[image]"),
+        ({"type": "image", "title": 3, "call": [1]}, "[image]"),
+        (
+            {
+                "type": "rich_text",
+                "elements": [
+                    {
+                        "type": "rich_text_section",
+                        "elements": [{"type": "date", "timestamp": 1, "format": "{date}", "fallback": "1 May"}],
+                    }
+                ],
+            },
+            "1 May",
+        ),
+    ],
+)
+def test_blocks_without_text_say_what_they_show(block: JsonObject, shown: str):
+    parsed = parse_event(message("", channel="D1", blocks=[block]), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == shown
+
+
+def test_a_file_in_a_drive_and_a_removed_one_are_named():
+    files = [
+        {"id": "F1", "title": "Plan", "is_external": True, "url_private": "https://drive.example/1"},
+        {"id": "F2", "name": "old.csv", "mode": "tombstone"},
+    ]
+    parsed = parse_event(message("<@U0> read", files=files), KNOWN)
+    assert isinstance(parsed, IncomingMessage)
+    assert parsed.text == "read\nLink: Plan (https://drive.example/1)\n[The file 'old.csv' was removed.]"
+
+
+def test_a_mention_of_somebody_else_alone_starts_nothing():
+    assert isinstance(parse_event(message("<@U2> look", type="app_mention"), KNOWN), Ignored)
 
 
 def test_people_whose_names_are_needed():
@@ -99,10 +155,10 @@ def test_a_link_that_only_the_rich_text_shows_is_kept():
 
 def test_a_forwarded_message_is_quoted():
     shared = {"is_share": True, "author_name": "bob", "text": "one\ntwo", "from_url": "x"}
-    unfurled = {"text": "not this", "from_url": "https://example.com"}
+    unfurled = {"text": "A page", "from_url": "https://example.com"}
     parsed = parse_event(message("<@U0> see", attachments=[shared, unfurled]), KNOWN)
     assert isinstance(parsed, IncomingMessage)
-    assert parsed.text == "see\nForwarded from bob:\n> one\n> two"
+    assert parsed.text == "see\nShown below a link:\n> A page\nForwarded from bob:\n> one\n> two"
 
 
 def _rich(*texts: str) -> JsonObject:
