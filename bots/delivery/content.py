@@ -6,6 +6,9 @@ from typing import Literal
 from bots.delivery.run_view import RunView
 from core.domain.threads import Ask
 
+FEEDBACK_LABELS = {"good": "Good answer", "bad": "Bad answer"}
+"""The labels of the buttons under an answer, by the sign that their values and ids carry."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
-from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.content import FEEDBACK_LABELS, AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.markdown import escape_markdown, truncate, utf16_length
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
@@ -108,7 +108,7 @@ def _container(colour: int, children: list[JsonObject]) -> JsonObject:
 
 
 def _feedback_row(run_id: str) -> JsonObject:
-    return action_row(button(f"th:feedback:good:{run_id}", "👍"), button(f"th:feedback:bad:{run_id}", "👎"))
+    return action_row(*(button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()))
 
 
 def _status(status: RunStatus) -> JsonObject:

@@ -167,7 +167,7 @@ class Shortcuts:
             "user": user,
             "ts": ts,
             "thread_ts": thread_ts,
-            "text": words,
+            "text": f"<@{context.identity.user_id}> {words}",
             "attachments": [quoted],
         }
         action = _keyed(parse_event(event, context), key)
@@ -201,8 +201,9 @@ class Shortcuts:
 
     async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
         """Starts a run in a new thread under a post saying who asked what, or runs a command. Raises SurfaceError."""
-        event: JsonObject = {"type": "app_mention", "channel": channel, "user": user}
-        action = _keyed(parse_event({**event, "ts": "1.0", "text": words}, context), key)
+        text = f"<@{context.identity.user_id}> {words}"
+        event: JsonObject = {"type": "app_mention", "channel": channel, "user": user, "ts": "1.0", "text": text}
+        action = _keyed(parse_event(event, context), key)
         if action is None:
             return Outcome(is_ignored=True)
         action = replace(action, address=replace(action.address, thread_key=""))

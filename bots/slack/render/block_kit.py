@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, cast
 
+from bots.delivery.content import FEEDBACK_LABELS
 from bots.delivery.markdown import markdown_to_words, table_cells, truncate
 from bots.slack import limits
-from bots.slack.events.payload_fields import get_objects, get_text
+from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
 from bots.slack.render.rich_text import find_code_blocks, inline_rich_text, markdown_to_rich_text
 from core.domain.messages import JsonObject
@@ -169,7 +170,7 @@ def feedback_block(action_id: str, value: str) -> JsonObject:
                 "value": f"{value}:{sign}",
             },
         )
-        for label, sign in (("Good answer", "good"), ("Bad answer", "bad"))
+        for sign, label in FEEDBACK_LABELS.items()
     )
     buttons: JsonObject = {
         "type": "feedback_buttons",
@@ -238,13 +239,15 @@ def _simplify_block(block: JsonObject) -> JsonObject:
             return markdown_to_rich_text(get_text(block, "text"))
         case "context_actions":
             (thumbs,) = get_objects(block, "elements")
-            names = {"positive_button": ":thumbsup:", "negative_button": ":thumbsdown:"}
+            both = (get_object(thumbs, name) for name in ("positive_button", "negative_button"))
             return actions_block(
                 [
                     button_element(
-                        sign, action_id=f"{get_text(thumbs, 'action_id')}:{name}", value=get_text(thumbs, name, "value")
+                        get_text(one, "text", "text"),
+                        action_id=f"{get_text(thumbs, 'action_id')}:{number}",
+                        value=get_text(one, "value"),
                     )
-                    for name, sign in names.items()
+                    for number, one in enumerate(both)
                 ]
             )
         case "plan":
