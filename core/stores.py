@@ -96,6 +96,10 @@ class Conversations(Protocol):
         """Returns the thread that is currently bound to the address, or None."""
         ...
 
+    async def stopped_by(self, address: Address, run_id: str) -> str:
+        """Returns the name of whoever asked last that the run at the address stop, or an empty string."""
+        ...
+
     async def has_thread(self, address: Address) -> bool: ...
 
     async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
@@ -192,8 +196,9 @@ class Conversations(Protocol):
 
     async def runs_of_person(
         self, platform: str, workspace_id: str, person_id: str, *, limit: int
-    ) -> tuple[tuple[Run, Thread], ...]:
-        """Returns the newest runs that the person requested in the workspace, newest first, with their threads."""
+    ) -> tuple[tuple[Run, Thread, str], ...]:
+        """Returns the newest runs that the person requested in the workspace, newest first, each with its thread and
+        the text of its request."""
         ...
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage: ...

@@ -45,6 +45,9 @@ ORDER_SECONDS_MAX = 900.0
 ORDER_LOOK_SECONDS = 0.25
 """How long results wait at most for those of the thread's earlier runs, and how often they look. The bound is for an
 earlier run that a fault keeps from being delivered: rate limits and outages hold up the later run as well."""
+_MARKS = frozenset("*_~`[]<>\\&")
+NO_STYLES = str.maketrans("", "", "*_~`|<>[]\\")
+"""Removes the characters that style or link words in either platform."""
 REST_IN_FILE = f"\n\n_This is the beginning. The whole answer is in the file `{WHOLE_ANSWER}`._"
 TOO_LARGE = "is too large to post here"
 WHY_REFUSED = {
@@ -134,8 +137,11 @@ async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps) -
 
 
 async def _finish_view(view: RunView, run_id: str, deps: DeliveryDeps) -> RunView:
-    """Returns the view of an ended run with its time and cost, and says so if its question is closed."""
+    """Returns the view of an ended run with its time and cost, or with who stopped it, and says if its question is
+    closed."""
     found = await deps.conversations.run_with_thread(run_id)
+    if found and view.state == "stopped" and (name := await deps.conversations.stopped_by(found[1].address, run_id)):
+        return replace(view, message=f"{name.translate(NO_STYLES)} stopped this. {view.message}")
     if found is None or not view.is_folded:
         return view
     run, usage = found[0], await deps.conversations.usage(run_id=run_id)
@@ -182,7 +188,7 @@ async def _plan_parts(
     of them. An answer of one part, or whose whole text is in a file, needs no others.
     """
     later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
-    text, limit = tidy_markdown(str(answer.body.get("text", ""))), poster.surface.answer_limit
+    text, limit = await asyncio.to_thread(tidy_markdown, str(answer.body.get("text", ""))), poster.surface.answer_limit
     in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
     if later and "text" in later[0].body:
         if any((one.slot, one.ordinal) == ("file", in_file) for one in planned):
@@ -210,7 +216,7 @@ def _large_tables(markdown: str) -> list[str]:
     blocks = [block.lines for block in scan_blocks(markdown) if block.kind == "table"]
     large: list[str] = []
     for header, _, *lines in blocks:
-        rows = [[_csv_cell(markdown_to_words(cell)) for cell in table_cells(line)] for line in (header, *lines)]
+        rows = [[_csv_cell(cell) for cell in table_cells(line)] for line in (header, *lines)]
         if len(lines) > TABLE_ROWS_SHOWN_MAX or len(rows[0]) > TABLE_COLUMNS_SHOWN_MAX:
             written = io.StringIO()
             written.write("\ufeff")  # without this mark, Excel takes UTF-8 for another encoding
@@ -220,7 +226,8 @@ def _large_tables(markdown: str) -> list[str]:
 
 
 def _csv_cell(text: str) -> str:
-    """Returns the cell so that spreadsheets do not run it as a formula."""
+    """Returns the cell's words, so that spreadsheets do not run them as a formula."""
+    text = text if _MARKS.isdisjoint(text) else markdown_to_words(text)
     is_formula = text.startswith(("=", "+", "-", "@", "\t", "\r")) and not _NUMBER.fullmatch(text)
     return f"'{text}" if is_formula else text
 
@@ -319,7 +326,9 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     ask_id = ask.body.get("ask_id")
     if isinstance(ask_id, str) and (asked := await deps.asks.ask(ask_id)) is not None:
         # the text that is stored with an approval also repeats the file
-        content = AskPrompt(ask=replace(asked, text=text if asked.kind == "approval" else tidy_markdown(asked.text)))
+        is_approval = asked.kind == "approval"
+        shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
+        content = AskPrompt(ask=replace(asked, text=shown))
         if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal

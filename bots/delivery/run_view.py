@@ -67,8 +67,10 @@ class Task:
     @property
     def line(self) -> str:
         """The title in the right tense, with the duration and an exit code that is not 0."""
-        has_run = self.state == "done" or self.exit_code is not None or self.session
+        has_run = self.state in ("done", "ended") or self.exit_code is not None or self.session
         words = [past_tense(self.title) if has_run else self.title]
+        if self.state == "ended":
+            words.append("interrupted")
         if self.state in ("started", "left"):
             place = "in the background" if self.state == "started" else "still ran at the end"
             words = [f"Started {self.title.removeprefix('Running ')}", place]
@@ -153,8 +155,8 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - on
             return replace(view, activity=f"Thinking, {seconds} s" if seconds else "Thinking")
         case ToolCallStreamed(name=name) if name in SEEN_ELSEWHERE:
             return view
-        case ToolCallStreamed(name=name):
-            return replace(view, activity=f"Preparing {name}")
+        case ToolCallStreamed():
+            return replace(view, activity="Preparing the next step")
         case ToolStarted() | ToolFinished():
             return _with_task(view, event)
         case ToolProgressed() | CommandEnded():

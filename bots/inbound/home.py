@@ -32,13 +32,14 @@ _ABILITIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePage:
-    """A person's own page: their newest runs, the limits on cost, and the agent that works for them by default.
+    """A person's own page: their newest runs with the texts of their requests, the limits on cost, and the agent that
+    works for them by default.
 
     Only the person's own runs are in it. `abilities` names what the agent may do; `is_admin` adds what only admins use,
     and `findings` tells them what the program found wrong or missing when it started.
     """
 
-    runs: tuple[tuple[Run, Thread], ...]
+    runs: tuple[tuple[Run, Thread, str], ...]
     limits: str
     agent: str
     abilities: str
@@ -48,7 +49,7 @@ class HomePage:
     @property
     def is_active(self) -> bool:
         """Whether a run goes on, so that the page will change by itself."""
-        return any(run.status in ACTIVE for run, _ in self.runs)
+        return any(run.status in ACTIVE for run, *_ in self.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

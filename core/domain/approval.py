@@ -57,17 +57,22 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallToApprove:
-    """A tool call that needs approval, with its validated arguments. `index` is its place in the turn."""
+    """A tool call that needs approval, with its validated arguments.
+
+    `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
+    """
 
     index: int
     tool: str
     headline: str
     arguments: JsonObject
+    given: frozenset[str] | None = None
 
     @property
     def digest(self) -> str:
-        """Identifies exactly this call."""
-        return _digest([self.tool, self.arguments])
+        """Identifies exactly this call, also in another version of the program, whose tool has other default values."""
+        given = {name: value for name, value in self.arguments.items() if self.given is None or name in self.given}
+        return _digest([self.tool, given])
 
     @property
     def target(self) -> JsonObject:
@@ -373,16 +378,16 @@ def _name(name: str) -> str:
 
 
 def _cut_value(value: JsonValue, length_max: int) -> str:
-    """Returns the value as inline code. If it is long: its beginning, how much follows, and how it ends."""
+    """Returns the value as inline code. If it is long: its beginning, how much is left out, and how it ends."""
     text = _on_one_line(value)
     if _length(text) <= length_max:
         return f"`{text}`"
     head = _cut(text, max(8, length_max - _TAIL_CHARACTERS))
     lines = _spelled(value).count("\n") + 1
-    missing = f"{len(text) - len(head) + 1} more characters, {lines} lines in all"
     tail = text[-_TAIL_CHARACTERS:]
     tail = tail[_length(tail) - len(tail) :]
-    return f"`{head}` **(cut: {missing}; it ends with** `{tail}`**)**"
+    missing = f"{len(text) - len(head) - len(tail):,} more characters" + (f" of {lines:,} lines" if lines > 1 else "")
+    return f"`{head}` **… {missing} …** `{tail}`"
 
 
 def _wrapped(line: str) -> Iterator[str]:

@@ -7,7 +7,6 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from core.context.summary import count_turns
 from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
@@ -40,7 +39,7 @@ from core.flow.steps import (
     next_step,
 )
 from core.loop.calls import ENDING_TOOLS, execute_call
-from core.loop.loop import stop_summary
+from core.loop.loop import STOPPED
 from core.loop.run_context import RunContext
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
@@ -197,9 +196,7 @@ class _Play:
             try:
                 ended = await self._part()
             except Stopped:
-                history = await self._flow.history()
-                summary = stop_summary(count_turns(history, self._flow.run_id))
-                ended = RunFinished(status="stopped", finish_reason="stopped", message=summary)
+                ended = RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
             if ended is not None:
                 if isinstance(ended, RunFinished):
                     why = "stopped" if ended.status == "stopped" else ended.message or "broken off"

@@ -31,6 +31,7 @@ from core.tasks import Stopped, unwrap_exception_group
 log = logging.getLogger(__name__)
 
 CALLS_TOLD_MAX = 3
+STOPPED = "What was done so far is kept; write to go on."
 WITHDRAWN = "The request was deleted before it was read."
 TURNS_LEFT_TOLD = frozenset((0, 1, 2, 4, 9))
 """A run is told its turn when so many turns follow it."""
@@ -116,7 +117,7 @@ async def _ended_turn(
         return _cut_off("budget", str(limit), can_continue=limit.can_continue)
     except Stopped:
         turn.cut_short("Stopped by a person before it was finished.")
-        return RunFinished(status="stopped", finish_reason="stopped", message=stop_summary(turn.number))
+        return RunFinished(status="stopped", finish_reason="stopped", message=STOPPED)
 
 
 def turns_left(number: int, turns_max: int) -> str:
@@ -254,8 +255,3 @@ def run_finished_event(end: TurnResult, carried: str, said: str = "") -> RunFini
     else:
         reply = replace(end.reply, preface=text)
     return RunFinished(status="completed", finish_reason=end.finish_reason, reply=reply)
-
-
-def stop_summary(turns: int) -> str:
-    """Returns a sentence that tells the people in the thread that the run was stopped."""
-    return f"Stopped in turn {turns}. What was done so far is kept; write to go on."

@@ -223,6 +223,7 @@ class PreparedCall:
             tool=self.tool.name,
             headline=self.approval or self.title,
             arguments=self.params.model_dump(mode="json"),
+            given=frozenset(self.params.model_fields_set),
         )
 
     @property

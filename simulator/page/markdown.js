@@ -112,7 +112,7 @@ function drawParagraph(root, lines, at, flavour) {
 
 const MARKS = {
   mrkdwn:
-    /(`[^`]+`)|(\*[^*\s](?:[^*]*[^*\s])?\*)|(\b_[^_]+_\b)|(~[^~]+~)|<((?:https?:|mailto:|[#!])[^|>\s]+)(?:\|([^>]*))?>|((?<![\w.])@\w[\w-]*)/,
+    /(`[^`]+`)|(\*[^*\s](?:[^*]*[^*\s])?\*)|(\b_[^_]+_\b)|(~[^~]+~)|<((?:https?:|mailto:|[#!])[^|>\n]+)(?:\|([^>]*))?>|((?<![\w.])@\w[\w-]*)/,
   markdown:
     /(`[^`]+`)|(\*\*[^*]+\*\*)|(\b_[^_]+_\b|\*[^*\s][^*]*\*)|(~~[^~]+~~)|\[([^\]]+)\]\((https?:[^)\s]+)\)|((?<![\w.])@\w[\w-]*)|(https?:\/\/[^\s<>)]+)/,
 };
@@ -146,8 +146,13 @@ function drawMark(found, flavour) {
   if (found[3]) return nested("em", whole.slice(1, -1), flavour);
   if (found[4]) return nested("s", whole.replace(/^~+|~+$/g, ""), flavour);
   if (found[7]) return mention(whole);
+  if (isSlack && found[5].startsWith("!date^")) return element("time", localTime(found[5].split("^")[1]));
   if (isSlack) return /^[#!]/.test(found[5]) ? mention(found[5][0].replace("!", "@") + (found[6] ?? found[5].slice(1))) : link(found[5], found[6]);
   return link(found[6] ?? whole, found[5]);
+}
+
+function localTime(seconds) {
+  return new Date(1000 * Number(seconds)).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 }
 
 function mention(text) {

@@ -70,6 +70,8 @@ async def test_a_stop_by_button_is_recorded_once_it_counts(stores: Stores) -> No
     await stores.finish(lease, FAILED)
     assert not await stores.stops.request_stop(lease.run_id, by=BOB)
     assert (await acts(stores))[1:] == [("stop_requested", "bob", "")]
+    assert await stores.conversations.stopped_by(ADDRESS, lease.run_id) == "bob"
+    assert await stores.conversations.stopped_by(ADDRESS, "another") == ""
 
 
 async def test_what_nobody_asked_for_is_not_recorded(stores: Stores) -> None:

@@ -186,7 +186,7 @@ async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(st
     await stores.say("three", address=replace(ADDRESS, thread_key="300.1"), person=BOB)
     await stores.say("four", address=replace(ADDRESS, workspace_id="T2"))
     found = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=10)
-    assert [run.run_id for run, _ in found] == runs[::-1]
-    assert [thread.address for _, thread in found] == [elsewhere, ADDRESS]
+    assert [run.run_id for run, *_ in found] == runs[::-1]
+    assert [(thread.address, request) for _, thread, request in found] == [(elsewhere, "two"), (ADDRESS, "one")]
     newest = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=1)
     assert newest == found[:1]

@@ -98,7 +98,7 @@ def _slack_click(text: str) -> object:
 def _discord_text(text: str) -> object:
     user = SimpleNamespace(id=2, display_name="Ada")
     snapshot = SimpleNamespace(content=text, embeds=[], components=[])
-    message = SimpleNamespace(content=text, mentions=[user], guild=None, message_snapshots=[snapshot])
+    message = SimpleNamespace(content=text, mentions=[user], guild=None, message_snapshots=[snapshot], stickers=[])
     words = readable_text(cast(discord.Message, message), 1)
     return parse_command(words), split_agent_prefix(words)
 

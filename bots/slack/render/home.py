@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from bots.delivery.markdown import truncate
 from bots.inbound.home import HomePage
 from bots.slack import limits
 from bots.slack.render.block_kit import context_block, divider_block, escape_and_truncate, header_block, section_block
@@ -16,6 +17,7 @@ _SIGNS: dict[RunStatus, str] = {
     "failed": ":x: Failed",
     "stopped": ":octagonal_sign: Stopped",
 }
+REQUEST_SHOWN_MAX = 80
 _ADMIN_HINT = (
     "You are an admin: `who`, `audit` and `budget` work here as messages. `threadhand doctor`, where the program runs,"
     " tries every key, scope and limit and names what is wrong."
@@ -34,8 +36,8 @@ def closed_home_view(sentence: str) -> JsonObject:
 
 def _blocks(page: HomePage) -> Iterator[JsonObject]:
     yield header_block("Your runs")
-    for run, thread in page.runs:
-        yield section_block(_run_line(run, thread))
+    for run, thread, request in page.runs:
+        yield section_block(_run_line(run, thread, request))
     if not page.runs:
         yield section_block("None yet. Mention me in a channel, or write to me under *Messages*.")
     yield divider_block()
@@ -59,8 +61,10 @@ def _admin_blocks(page: HomePage) -> Iterator[JsonObject]:
     yield context_block(_ADMIN_HINT)
 
 
-def _run_line(run: Run, thread: Thread) -> str:
+def _run_line(run: Run, thread: Thread, request: str) -> str:
     place = thread.address
+    words = " ".join(request.split())
+    asked = f" “{escape_and_truncate(truncate(words, REQUEST_SHOWN_MAX), 4 * REQUEST_SHOWN_MAX)}”" if words else ""
     who = f" as `{escape_and_truncate(run.agent_id, 80)}`" if run.agent_id else ""
     began = int(run.created_at.timestamp())
     when = f"<!date^{began}^{{date_short_pretty}} {{time}}|{run.created_at:%Y-%m-%d %H:%M} UTC>"
@@ -69,4 +73,4 @@ def _run_line(run: Run, thread: Thread) -> str:
         f"https://app.slack.com/client/{place.workspace_id}/{place.channel_id}"
         f"/thread/{place.channel_id}-{place.thread_key}"
     )
-    return f"{_SIGNS[run.status]}{who} in {where}, {when} · <{link}|open>"
+    return f"{_SIGNS[run.status]}{asked}{who} in {where}, {when} · <{link}|open>"

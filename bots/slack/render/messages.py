@@ -209,7 +209,7 @@ def _steps(view: RunView) -> JsonObject:
     hidden += view.tasks_dropped
     title = f"Steps ({hidden} earlier ones are not shown)" if hidden else "Steps"
     cards = [
-        task_card(f"step-{number}", task.line, _TASK_STATES[task.state], task.output or task.detail)
+        task_card(f"step-{number}", task.line.replace("`", ""), _TASK_STATES[task.state], task.output or task.detail)
         for number, task in enumerate(shown, hidden + 1)
     ]
     return plan_block(title, cards)

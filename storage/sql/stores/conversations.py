@@ -44,7 +44,17 @@ from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
 from storage.sql.stores.talk import read_heard
-from storage.sql.tables import deliveries, messages, pending_asks, run_events, runs, thread_inputs, threads, usages
+from storage.sql.tables import (
+    audit_entries,
+    deliveries,
+    messages,
+    pending_asks,
+    run_events,
+    runs,
+    thread_inputs,
+    threads,
+    usages,
+)
 
 _NEWEST_ONLY = ("summary", "browser_state", "image_context")
 _NEWEST = CompiledStatement(
@@ -289,6 +299,17 @@ class SqlConversations:
 
         return await self._database.read(work)
 
+    async def stopped_by(self, address: Address, run_id: str) -> str:
+        row = audit_entries.c
+        newest = (
+            select(row.actor_name)
+            .where(row.platform == address.platform, row.workspace_id == address.workspace_id)
+            .where(row.entry_id > run_id, row.run_id == run_id, row.action == "stop_requested")  # ids grow with time
+            .order_by(row.entry_id.desc())
+            .limit(1)
+        )
+        return await self._database.read(lambda c: c.execute(newest).scalar()) or ""
+
     async def has_thread(self, address: Address) -> bool:
         return bool(await self._database.read_statement(_READ_BOUND, address_parameters(address)))
 
@@ -443,23 +464,25 @@ class SqlConversations:
 
     async def runs_of_person(
         self, platform: str, workspace_id: str, person_id: str, *, limit: int
-    ) -> tuple[tuple[Run, Thread], ...]:
-        place = (threads.c.platform == platform, threads.c.workspace_id == workspace_id)
+    ) -> tuple[tuple[Run, Thread, str], ...]:
         newest = (
             select(runs)
             .join(threads, threads.c.thread_id == runs.c.thread_id)
-            .where(runs.c.requester_id == person_id, *place)
+            .where(threads.c.platform == platform, threads.c.workspace_id == workspace_id)
+            .where(runs.c.requester_id == person_id)
             .order_by(runs.c.run_id.desc())
             .limit(limit)
         )
 
-        def read(connection: Connection) -> tuple[tuple[Run, Thread], ...]:
-            found = tuple(map(run_from_row, connection.execute(newest).mappings()))
-            ids = {run.thread_id for run in found}
-            of_runs = select(threads).where(threads.c.thread_id.in_(ids))
-            rows = connection.execute(of_runs).mappings()
-            by_id = {thread.thread_id: thread for thread in map(thread_from_row, rows)}
-            return tuple((run, by_id[run.thread_id]) for run in found)
+        def read(connection: Connection) -> tuple[tuple[Run, Thread, str], ...]:
+            found: list[tuple[Run, Thread, str]] = []
+            for run in map(run_from_row, connection.execute(newest).mappings().all()):
+                inputs = select(thread_inputs.c.text).where(thread_inputs.c.thread_id == run.thread_id)
+                of_run = inputs.where(or_(thread_inputs.c.taken_by == run.run_id, thread_inputs.c.taken_by.is_(None)))
+                request = connection.execute(of_run.order_by(thread_inputs.c.position).limit(1)).scalar()
+                if thread := read_thread(connection, run.thread_id):
+                    found.append((run, thread, request or ""))
+            return tuple(found)
 
         return await self._database.read(read)
 

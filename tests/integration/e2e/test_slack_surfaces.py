@@ -63,6 +63,7 @@ async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None
         await slack.open_app(PERSON, tab="home")
         await slack.open_app("bob", tab="home")
         await stage.until(lambda: "Waiting for an approval" in home_of(stage, PERSON), "it waits")
+        assert "“" in home_of(stage, PERSON)  # the request's first words
         await stage.until(lambda: "None yet" in home_of(stage, "bob"), "bob has no runs")
         assert "US dollars" in home_of(stage, "bob")
         assert "threadhand doctor" not in home_of(stage, "bob")

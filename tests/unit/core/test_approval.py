@@ -46,6 +46,13 @@ def approval(*calls: CallToApprove) -> Approval:
     return Approval(turn_id="t1", calls=calls)
 
 
+def test_a_call_is_the_same_if_a_later_version_knows_more_parameters():
+    before = replace(call(to="bob"), given=frozenset({"to"}))
+    after = replace(call(to="bob", priority="normal"), given=frozenset({"to"}))
+    chosen = replace(call(to="bob", priority="high"), given=frozenset({"to", "priority"}))
+    assert before.digest == after.digest != chosen.digest
+
+
 def answered(asked: Approval, answer: str) -> Ask:
     return Ask(
         ask_id="a1",
@@ -71,7 +78,7 @@ def test_a_long_value_is_whole_in_the_file_and_the_card_says_what_follows_its_cu
     sql = "SELECT * FROM orders -- " + "x" * 3000 + "\n; DROP TABLE users"
     asked = approval(call(query=sql))
     assert "; DROP TABLE users" in asked.card
-    assert "2 lines in all" in asked.card
+    assert "more characters of 2 lines …**" in asked.card
     assert f"`{asked.file_name}`" in asked.card
     assert f"({len(asked.file_text.splitlines())} lines)" in asked.card
     assert "; DROP TABLE users" in asked.file_text

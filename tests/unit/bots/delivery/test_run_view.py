@@ -77,14 +77,14 @@ def shown(view: RunView) -> tuple[str, str]:
 def test_a_finished_step_is_told_in_the_past_tense_with_its_duration() -> None:
     view = after(started("a", "Running `head -5`"), finished("a", seconds=0.2, exit_code=0))
     slack, discord = shown(view)
-    assert "☑ Ran `head -5` · 0.2 s" in slack
+    assert "☑ Ran head -5 · 0.2 s" in slack
     assert "✓ Ran `head -5` · 0.2 s" in discord
 
 
 def test_a_non_zero_exit_is_shown() -> None:
     failed = finished("a", exit_code=2, message="The command reported a failure.")
     for text in shown(after(started("a", "Running `make`"), failed)):
-        assert "Ran `make` · exit code 2" in text
+        assert "Ran make · exit code 2" in text.replace("`", "")
         assert "reported a failure" not in text
 
 
@@ -97,7 +97,7 @@ def test_a_background_command_has_its_line_until_it_exits() -> None:
     for text in shown(view):
         line = next(line for line in text.split("\n") if "npm start" in line)
         assert line[0] not in "☑✓"
-        assert "Started `npm start` · in the background" in line
+        assert "Started npm start · in the background" in line.replace("`", "")
     ended = apply_event(view, CommandEnded(session="main", exit_code=137))
     (task,) = [task for task in ended.tasks if task.session == "main"]
     assert (task.state, task.line) == ("failed", "Ran `npm start` · exit code 137")
@@ -131,7 +131,7 @@ def test_what_a_later_call_shows_of_a_background_command(
 def test_a_long_step_shows_elapsed_time_and_the_last_line_of_output() -> None:
     view = after(started("a", "Running `make`"), ToolProgressed(call_id="a", seconds=75, line="[3/9] cc x.c"))
     slack, discord = shown(view)
-    assert "▸ Running `make` · 1 min 15 s" in slack
+    assert "▸ Running make · 1 min 15 s" in slack
     assert "▸ Running `make` · 1 min 15 s\n-# [3/9] cc x.c" in discord
     done = apply_event(view, finished("a", seconds=80.0, exit_code=0))
     assert (done.tasks[0].line, done.tasks[0].output) == ("Ran `make` · 1 min 20 s", "")
@@ -142,7 +142,7 @@ def test_a_long_step_shows_elapsed_time_and_the_last_line_of_output() -> None:
 )
 def test_no_step_runs_on_in_the_status_of_a_run_that_has_ended(end: RunFailed) -> None:
     (task,) = after(started("a", "Running `make`"), end).tasks
-    assert (task.state, task.line) == ("ended", "Running `make`")
+    assert (task.state, task.line) == ("ended", "Ran `make` · interrupted")
 
 
 @pytest.mark.parametrize("name", sorted(SEEN_ELSEWHERE))
