@@ -67,7 +67,7 @@ def _check_local(request: web.Request) -> None:
     """
     host = _host_name(request.headers.get("Host", ""))
     origin = request.headers.get("Origin")
-    is_foreign = origin is not None and host_and_port(origin) != request.headers.get("Host")
+    is_foreign = origin is not None and not is_of_host(origin, request.headers.get("Host", ""))
     is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
     is_proxied = any(name in request.headers for name in _PROXY_HEADERS)
     if not is_loopback(host) or is_foreign or is_cross_site or is_proxied:
@@ -79,11 +79,19 @@ def _check_local(request: web.Request) -> None:
 
 
 def host_and_port(address: str) -> str:
-    """Returns the `host:port` part of a URL or origin, or an empty string if it has none."""
+    """Returns the host in lower case and the port of a URL or origin, or an empty string if it has no host."""
     try:
-        return urlsplit(address).netloc
+        split = urlsplit(address)
+        port = split.port or {"https": 443, "wss": 443}.get(split.scheme, 80)
+        return f"{split.hostname}:{port}" if split.hostname else ""
     except ValueError:
         return ""
+
+
+def is_of_host(origin: str, host: str) -> bool:
+    """Whether the origin is that of pages on the host that a `Host` header names."""
+    scheme = origin.partition("://")[0]
+    return bool(host) and host_and_port(origin) == host_and_port(f"{scheme}://{host}")
 
 
 def _host_name(header: str) -> str:

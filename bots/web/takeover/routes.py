@@ -16,7 +16,7 @@ from typing import cast
 from aiohttp import WSMsgType, web
 
 from bots.web import links
-from bots.web.auth import host_and_port
+from bots.web.auth import host_and_port, is_of_host
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError, error_page
 from bots.web.request_parsing import parse_json_object, parse_text_field
@@ -102,7 +102,7 @@ async def start_takeover(request: web.Request) -> web.Response:
     response.set_cookie(
         COOKIE,
         cookie,
-        path=request.path.removesuffix("/start"),
+        path="",  # the browser takes the folder of the address that it knows, also behind a proxy's path
         max_age=int(links.TAKEOVER_SECONDS),
         httponly=True,
         samesite="Lax",  # the holder may follow the link in the chat again; requests that act check the origin
@@ -265,8 +265,8 @@ def _check_origin(request: web.Request) -> None:
     """Raises ApiError 403 for requests from other origins, which must not start or control a take-over."""
     origin = request.headers.get("Origin")
     public_url = request.app[DEPS].links.public_url
-    ours = {request.headers.get("Host", ""), host_and_port(public_url)}
-    if origin is None or host_and_port(origin) not in ours - {""}:
+    is_public = bool(public_url) and origin is not None and host_and_port(origin) == host_and_port(public_url)
+    if origin is None or not (is_public or is_of_host(origin, request.headers.get("Host", ""))):
         raise ApiError(403, "forbidden", "Only the take-over page itself may do this.")
 
 
