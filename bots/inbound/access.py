@@ -119,8 +119,8 @@ def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:
 
 
 CODE_MINUTES = 60
-OPEN_CODES_MAX = 20
-"""Maximum number of users in a workspace with an open pairing code. Further users get no code."""
+OPEN_CODES_MAX = 100
+"""Maximum number of users in a workspace with an open pairing code. A further one takes the place of the oldest."""
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _CODE_CHARACTERS = 8
 DISCORD_DIRECT_MESSAGES = "@me"
@@ -176,7 +176,7 @@ class AccessCheck:
     async def _new_code(self, action: UserAction) -> str | None:
         """Returns a new pairing code.
 
-        Returns None if codes are unavailable here, the user already has a code, or too many codes are open.
+        Returns None if codes are unavailable here, or the user already has a code.
         """
         is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
         if not self.policy.admins or not is_asking:

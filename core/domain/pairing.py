@@ -26,8 +26,8 @@ class Pairings(Protocol):
     async def is_paired(self, platform: str, workspace_id: str, person_id: str) -> bool: ...
 
     async def ask(self, request: PairingRequest, *, open_max: int) -> bool:
-        """Stores the request. Returns False if the person is paired or already waiting, or if `open_max` people are
-        waiting."""
+        """Stores the request. Returns False if the person is paired or already waiting. If more than `open_max` people
+        wait, the oldest requests are deleted."""
         ...
 
     async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:

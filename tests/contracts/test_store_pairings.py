@@ -57,13 +57,21 @@ async def test_who_has_a_code_gets_no_other_until_it_is_over(stores: Stores) -> 
     assert not await stores.pairings.ask(replace(REQUEST, code_hash="h4"), open_max=3)
 
 
-async def test_so_many_may_wait_and_no_more(stores: Stores) -> None:
-    for n in range(2):
-        waiting = replace(REQUEST, person=Person(person_id=f"U{n}", name="x"), code_hash=f"h{n}")
+async def test_so_many_may_wait_and_the_oldest_makes_room(stores: Stores) -> None:
+    await stores.pairings.ask(REQUEST, open_max=2)
+    assert await pair(stores) == BOB
+    await stores.pairings.ask(replace(REQUEST, workspace_id="T2", code_hash="elsewhere"), open_max=2)
+    for n in range(4):
+        waiting = replace(
+            REQUEST,
+            person=Person(person_id=f"W{n}", name="x"),
+            code_hash=f"h{n}",
+            asked_at=REQUEST.asked_at + timedelta(seconds=n),
+        )
         assert await stores.pairings.ask(waiting, open_max=2)
-    assert not await stores.pairings.ask(replace(REQUEST, person=Person(person_id="U9", name="x")), open_max=2)
-    elsewhere = replace(REQUEST, workspace_id="T2")
-    assert await stores.pairings.ask(elsewhere, open_max=2)
+    assert [await pair(stores, f"h{n}") is not None for n in range(4)] == [False, False, True, True]
+    assert await stores.pairings.is_paired("slack", "T1", BOB.person_id)
+    assert await pair(stores, "elsewhere", workspace_id="T2") == BOB
 
 
 async def test_of_many_who_pair_one_code_at_once_one_succeeds(stores: Stores) -> None:

@@ -5,7 +5,7 @@ A workspace that joined through its organisation has a row without a token, whic
 
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, or_, select, update
 
 from core.domain.installations import Installation
 from core.domain.pairing import PairingRequest
@@ -188,14 +188,9 @@ def _is_paired(platform: str, workspace_id: str) -> ColumnElement[bool]:
 
 def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool:
     here = _in_workspace(request.platform, request.workspace_id)
-    is_open = and_(pairings.c.paired_at.is_(None), pairings.c.expires_at > request.asked_at)
     lock_name(connection, f"pairing {request.platform} {request.workspace_id}")
-    waiting = select(func.count()).select_from(pairings).where(here, is_open)
-    if connection.execute(waiting).scalar_one() >= open_max:
-        return False
-    connection.execute(
-        delete(pairings).where(here, pairings.c.paired_at.is_(None), pairings.c.expires_at <= request.asked_at)
-    )
+    is_waiting = and_(here, pairings.c.paired_at.is_(None))
+    connection.execute(delete(pairings).where(is_waiting, pairings.c.expires_at <= request.asked_at))
     values: dict[str, object] = {
         **to_row(request, "person"),
         "person_id": request.person.person_id,
@@ -204,7 +199,13 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
         "paired_by": None,
     }
     # a row that is left is a pairing, or a request with a code of its own
-    return insert_or_skip(connection, pairings, [values]) == 1
+    if insert_or_skip(connection, pairings, [values]) == 0:
+        return False
+    newest = select(pairings.c.person_id).where(is_waiting)
+    newest = newest.order_by(pairings.c.asked_at.desc(), pairings.c.person_id).limit(open_max)
+    is_old = pairings.c.person_id.not_in([*connection.execute(newest).scalars(), request.person.person_id])
+    connection.execute(delete(pairings).where(is_waiting, is_old))
+    return True
 
 
 def _pair(connection: Connection, code_hash: str, workspace_id: str, at: Address, by: Person) -> Person | None:
