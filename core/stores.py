@@ -195,10 +195,10 @@ class Conversations(Protocol):
         ...
 
     async def runs_of_person(
-        self, platform: str, workspace_id: str, person_id: str, *, limit: int
+        self, platform: str, workspace_id: str, person_id: str, *, limit: int, channel_id: str | None = None
     ) -> tuple[tuple[Run, Thread, str], ...]:
-        """Returns the newest runs that the person requested in the workspace, newest first, each with its thread and
-        the text of its request."""
+        """Returns the newest runs that the person requested in the workspace, or in one channel of it, newest first,
+        each with its thread and the text of its request."""
         ...
 
     async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage: ...

@@ -11,7 +11,7 @@ from bots.delivery.run_view import RunView, apply_event, format_details
 from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.admin import AdminDeps, ConnectTools
 from bots.inbound.commands.budget import BudgetDeps
-from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.erasure import ErasureDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
@@ -96,7 +96,7 @@ def build_reception(
             follow_modes=stores.follow_modes,
             describe_run=partial(describe_run, stores.conversations),
             admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
-            budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget, policy=policy),
+            budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget),
         ),
         wake_delivery=wake_delivery,
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
-from bots.inbound.commands.grammar import STOP_COMMAND, CommandName, parse_command, read_word
+from bots.inbound.commands.words import read_word
 from core.agents.definition import AgentDefinition
 from core.agents.roster import unknown_agent_message
 from core.domain.actions import (
@@ -66,7 +66,7 @@ class CommandCalled(Action):
     or None."""
 
     sent_at: datetime | None = None
-    name: CommandName
+    name: str
     argument: str
     message: IncomingMessage | None = None
 
@@ -115,6 +115,14 @@ def time_of_message(address: Address, message_ref: str) -> datetime | None:
         return None
 
 
+def conversation_link(address: Address) -> str:
+    """Returns the web address of a chat thread."""
+    if address.platform == "discord":
+        return f"https://discord.com/channels/{address.workspace_id}/{address.thread_key}"
+    channel = f"{address.workspace_id}/{address.channel_id}"
+    return f"https://app.slack.com/client/{channel}/thread/{address.channel_id}-{address.thread_key}"
+
+
 def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
     """Whether people could have read the open question when they wrote words that were sent then.
 
@@ -150,35 +158,6 @@ def stop_by(action: Action) -> StopRequested:
     )
 
 
-def parse_words(
-    message: IncomingMessage, words: str, *, has_files: bool
-) -> IncomingMessage | CommandCalled | StopRequested:
-    """Returns the command or the wish to stop if the message's `words` are nothing else, or else the message.
-
-    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
-    but StopRequested posts nothing if no run is active.
-    """
-    command = parse_command(words, has_files=has_files)
-    is_for_others = message.is_to_others and not message.is_addressed
-    if command is None or message.actor.app_ids or is_for_others:
-        return message
-    name, argument = command
-    if not (message.is_addressed or name == "follow"):
-        return stop_by(message) if command == STOP_COMMAND else message
-    return CommandCalled(
-        address=message.address,
-        dedupe_key=message.dedupe_key,
-        person=message.person,
-        sent_at=message.sent_at,
-        files=message.files,
-        is_addressed=message.is_addressed,
-        actor=message.actor,
-        name=name,
-        argument=argument,
-        message=message,
-    )
-
-
 def split_agent_prefix(text: str) -> tuple[str | None, str]:
     """Splits a leading `agent:<name>` from a message. Returns the name, or None, and the remaining text."""
     named = _AGENT_PREFIX.match(text)
@@ -194,13 +173,17 @@ def decide(
     is_admin: bool = False,
     is_late: bool = False,
     may_hold: bool = False,
+    must_answer: bool = False,
 ) -> Decision:
-    """Returns how to handle an action. The options are those of `decide_message`."""
+    """Returns how to handle an action. The options are those of `decide_message`; with `must_answer`, a message that
+    answers no open question is ignored."""
     match action:
         case IncomingMessage():
-            return decide_message(
+            decision = decide_message(
                 action, snapshot, agents, follow_mode=follow_mode, is_admin=is_admin, is_late=is_late, may_hold=may_hold
             )
+            is_answer = isinstance(decision, Hold) or (isinstance(decision, Accept) and decision.ask_id)
+            return decision if is_answer or not must_answer else Ignore(reason="no answer")
         case MessageEdited():
             return decide_edit(action, snapshot)
         case MessageDeleted():

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.budget import format_limits
-from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.conversation import CommandDeps
 from core.domain.actions import ActorContext
 from core.domain.threads import Address, FollowMode, Person, Run, Thread
 

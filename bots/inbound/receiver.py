@@ -19,11 +19,12 @@ from bots.inbound.actions import (
     is_late,
     stop_by,
 )
-from bots.inbound.commands.admin import audit_entry_for
-from bots.inbound.commands.dispatch import CommandDeps, Suggestion, answer_command, suggest_values
+from bots.inbound.commands.conversation import CommandDeps
+from bots.inbound.commands.suggestions import Suggestion
+from bots.inbound.commands.table import answer_command, audit_entry_for, suggest_values
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested, StoredAction
 from core.domain.pairing import Pairings
-from core.domain.threads import FollowMode, Hold, Ignore, Overhear, Person, Receipt, Run, StopRun, Thread
+from core.domain.threads import Address, FollowMode, Hold, Ignore, Overhear, Person, Receipt, Run, StopRun, Thread
 from core.ports import RunQueue, StopSignals
 from core.stores import Feedback, FeedbackStore, Inbox, StopRequests
 
@@ -108,6 +109,9 @@ class ActionReceiver:
 
     async def receive_trusted(self, action: UserAction) -> Outcome:
         """Stores the action without an access check. Only for callers that present the API token or a signed link."""
+        if isinstance(action, CommandCalled) and (there := await self._newest_below(action)) is not None:
+            message = action.message and replace(action.message, address=there)
+            action = replace(action, address=there, message=message)
         match action:
             case RunButtonPressed():
                 return await self._handle_button(action)
@@ -119,10 +123,34 @@ class ActionReceiver:
                 if (message := await self._answer_meant(action)) is not None:
                     return await self._accept(message)
                 return await self._answer(action)
-            case IncomingMessage() | MessageEdited() | MessageDeleted() | AskAnswered() | StopRequested():
+            case IncomingMessage():
+                return await self._accept_message(action)
+            case MessageEdited() | MessageDeleted() | AskAnswered() | StopRequested():
                 return await self._accept(action)
             case _:
                 assert_never(action)
+
+    async def _newest_below(self, action: CommandCalled | IncomingMessage) -> Address | None:
+        """Returns the person's newest conversation in a direct message on Slack if they wrote at its top, where every
+        message would begin a conversation of its own, or None."""
+        message = action.message if isinstance(action, CommandCalled) else action
+        place, conversations = action.address, self.commands.conversations
+        is_top = place.thread_key in ("", message.message_ref if message else "")
+        if not (place.platform == "slack" and place.is_direct and is_top) or await conversations.has_thread(place):
+            return None
+        newest = await conversations.runs_of_person(
+            place.platform, place.workspace_id, action.person.person_id, limit=1, channel_id=place.channel_id
+        )
+        return newest[0][1].address if newest else None
+
+    async def _accept_message(self, message: IncomingMessage) -> Outcome:
+        """Accepts a message, first as the answer to the open question of the conversation below it."""
+        there = None if message.agent_id else await self._newest_below(message)
+        if there is not None:
+            outcome = await self._accept(replace(message, address=there), must_answer=True)
+            if not outcome.is_ignored:
+                return outcome
+        return await self._accept(message)
 
     async def _answer(self, called: CommandCalled) -> Outcome:
         """Answers a command and then claims its dedupe key.
@@ -172,7 +200,8 @@ class ActionReceiver:
             await asyncio.sleep(POLL_SECONDS)
         return False
 
-    async def _accept(self, action: StoredAction) -> Outcome:
+    async def _accept(self, action: StoredAction, *, must_answer: bool = False) -> Outcome:
+        """Stores the action. With `must_answer`, does nothing unless it answers an open question."""
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
@@ -184,6 +213,7 @@ class ActionReceiver:
             follow_mode=mode,
             is_admin=self._is_admin(action),
             is_late=is_late(action, datetime.now(UTC)),
+            must_answer=must_answer,
         )
         receipt = await self.inbox.accept(action, partial(rule, may_hold=True))
         for holds_left in reversed(range(HOLDS_MAX)):
@@ -193,7 +223,7 @@ class ActionReceiver:
             receipt = await self.inbox.accept(action, partial(rule, may_hold=holds_left > 0))
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
-            return await self._accept(replace(action, text=text, edited_at=edited_at))
+            return await self._accept(replace(action, text=text, edited_at=edited_at), must_answer=must_answer)
         await self._wake(receipt, action)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)

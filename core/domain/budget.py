@@ -284,11 +284,16 @@ def format_dollars(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.3g}"
 
 
-LIMIT_USAGE = (
-    "Write `budget SCOPE LIMIT`: the scope is `run`, `person`, `app`, `channel` or `workspace`, and the limit is an "
-    "amount in US dollars (`5`), a number of tokens (`2000000 tokens`), `none`, or `default` for the configured limit."
-)
 _AMOUNT_MAX = 1_000_000_000_000
+
+
+def is_limit(text: str) -> bool:
+    """Whether the text is the limit of a chat command."""
+    try:
+        parse_limit(text)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_limit(text: str) -> Limit | None:

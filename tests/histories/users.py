@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from bots.delivery.content import AskPrompt, RunStatus
 from bots.inbound.actions import CommandCalled, RunButton, RunButtonPressed, UserAction
-from bots.inbound.commands.grammar import CommandName
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Address, Person
 from tests.histories.chat import ChatMessage, SimulatedChat
@@ -191,7 +190,7 @@ class Users:
     def forget(self) -> None:
         self._command("forget", self._chance.random.choice(("yes", "me yes")))
 
-    def _command(self, name: CommandName, argument: str = "") -> None:
+    def _command(self, name: str, argument: str = "") -> None:
         if not self.messages:
             return
         chosen = self._chance.random.choice(self.messages)

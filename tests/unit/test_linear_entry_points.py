@@ -17,7 +17,7 @@ from bots.delivery.run_view import RunView, Task
 from bots.discord.gateway.parse import readable_text
 from bots.discord.render import components as discord_render
 from bots.inbound.actions import split_agent_prefix
-from bots.inbound.commands.grammar import parse_command
+from bots.inbound.commands.table import parse_command
 from bots.observability.logs import redact
 from bots.slack.events.parse import ParseContext, parse_click, parse_event, user_ids_in
 from bots.slack.render import messages as slack

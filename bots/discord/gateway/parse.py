@@ -11,10 +11,10 @@ from typing import cast
 import discord
 
 from bots.discord.address import ChannelLocation
-from bots.discord.limits import to_single_line
 from bots.discord.rest.files import attachment_name, build_file_ref
-from bots.inbound.actions import CommandCalled, parse_words, split_agent_prefix
-from bots.inbound.commands.grammar import BLANK, calls_by_name
+from bots.inbound.actions import CommandCalled, split_agent_prefix
+from bots.inbound.commands.table import parse_words
+from bots.inbound.commands.words import BLANK, calls_by_name
 from core.domain.actions import (
     MEMBER,
     ActorContext,
@@ -25,6 +25,7 @@ from core.domain.actions import (
     StopRequested,
 )
 from core.domain.approval import APPROVE_ONCE, DENY
+from core.domain.outside_text import quote_lines
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
 STOP_EMOJI = frozenset({"❌", "✖", "✖️", "🛑"})
@@ -47,7 +48,7 @@ REPLIED = "It replies to a message of"
 
 def parse_person(user: discord.abc.User) -> Person:
     """Returns the person with the name shown in this server."""
-    return Person(person_id=str(user.id), name=to_single_line(user.display_name, 80) or str(user.id))
+    return Person(person_id=str(user.id), name=user.display_name.strip() or str(user.id))
 
 
 def parse_standing(user: discord.abc.User, location: ChannelLocation, *, expects_answer: bool = False) -> ActorContext:
@@ -154,8 +155,7 @@ def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
     lines = [*own, *poll_lines(quoted.poll)]
     text = "\n".join(line for line in lines if line)[:FORWARDED_MAX]
     who = parse_person(quoted.author)
-    quote = "\n".join(f"> {line}" for line in text.splitlines())
-    return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote}"
+    return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote_lines(text)}"
 
 
 def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
@@ -273,7 +273,7 @@ def readable_text(message: discord.Message, bot_user_id: int) -> str:
     for snapshot in message.message_snapshots:
         words = (_with_names(snapshot.content, message, bot_user_id), *_shown_lines(snapshot))
         quoted = "\n".join(line for line in words if line)[:FORWARDED_MAX]
-        text += "\n\nForwarded message:\n" + "\n".join(f"> {line}" for line in quoted.split("\n"))
+        text += f"\n\nForwarded message:\n{quote_lines(quoted)}"
     return text.strip(BLANK)
 
 

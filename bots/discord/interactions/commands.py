@@ -1,11 +1,11 @@
-"""Defines the slash commands, and registers them if they have changed."""
+"""Builds the slash commands from the table of commands, and registers them if they have changed."""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from inspect import Parameter, Signature
-from typing import Literal, NamedTuple, cast
+from typing import Literal, cast
 
 import discord
 import yaml
@@ -13,8 +13,8 @@ from discord import app_commands
 
 from bots.discord.interactions.responses import AnyInteraction, InteractionHandler
 from bots.discord.rest.client import RestClient
-from bots.inbound.actions import CommandName
-from bots.inbound.commands.admin import ENTRIES_SHOWN, ENTRIES_SHOWN_MAX
+from bots.inbound.commands.suggestions import find_agents
+from bots.inbound.commands.table import COMMANDS, Command, Option
 from core.domain.errors import SurfaceRefused
 
 log = logging.getLogger(__name__)
@@ -29,148 +29,23 @@ LOCALES = (
     discord.Locale.chinese,
 )
 """The languages of translations.yaml, in its order."""
-NAME = app_commands.Range[str, 1, 64]
-LINE = app_commands.Range[str, 1, 200]
-PROMPT = app_commands.Range[str, 1, 6000]
-VERSION = app_commands.Range[int, 1, 999_999]
+_KINDS: Mapping[str, object] = {
+    "file": discord.Attachment,
+    "yes": bool,
+    "name": app_commands.Range[str, 1, 64],
+    "line": app_commands.Range[str, 1, 200],
+    "request": app_commands.Range[str, 1, 6000],
+}
+"""Kinds of options as discord.py reads them."""
 _REQUIRED = Parameter.empty
 SlashCommand = app_commands.Command[app_commands.Group, ..., None]
-
-
-class Option(NamedTuple):
-    """An option of a slash command. `kind` is an annotation as discord.py reads it. With `suggests`, values are offered
-    while the person types."""
-
-    name: str
-    description: str
-    kind: object = str
-    default: object = _REQUIRED
-    suggests: bool = False
-
-
-class Row(NamedTuple):
-    """A slash command. Its words in chat are `prefix` and the options that differ from their defaults, in order."""
-
-    name: CommandName | Literal["run"]
-    description: str
-    options: tuple[Option, ...] = ()
-    prefix: str = ""
-
-
-RUN = Row(
-    "run",
-    "Give the agent a task",
-    (
-        Option("prompt", "What the agent should do", PROMPT),
-        Option("agent", "Which agent does it", default=None, suggests=True),
-        Option("attachment", "A file to work with", discord.Attachment, None),
-        *(
-            Option(f"attachment{number}", "Another file", discord.Attachment, None)
-            for number in range(2, ATTACHMENTS_MAX + 1)
-        ),
-    ),
-)
-AGENT_COMMANDS = (
-    RUN,
-    Row(
-        "use",
-        "Choose the agent for this thread",
-        (Option("name", "The agent for this thread; leave it empty to list the agents", default=None, suggests=True),),
-    ),
-    Row(
-        "knowledge",
-        "Files that the agent knows here",
-        (
-            Option("action", "What to do", Literal["add", "list", "remove"]),
-            Option("file", "The file to add", discord.Attachment, None),
-            Option("name", "The name of the file to remove", LINE, None, suggests=True),
-        ),
-    ),
-    Row(
-        "plan",
-        "The plan that the agent works on here",
-        (
-            Option("action", "What to do", Literal["show", "add", "remove", "skip", "stop"]),
-            Option("step", "The text of the step to add, or the number of an existing step", LINE, None),
-        ),
-    ),
-    Row(
-        "follow",
-        "Which messages here the agent takes up",
-        (
-            Option(
-                "mode",
-                "Read one person, everybody, only mentions, or nothing until the next mention",
-                Literal["default", "follow", "mention", "quiet"],
-            ),
-            Option("place", "This thread, or the whole channel (admins)", Literal["thread", "channel"], "thread"),
-        ),
-    ),
-    Row(
-        "agents",
-        "The versions of an agent, what changed, and the way back",
-        (
-            Option(
-                "action",
-                "What to do; rollback and reset are for admins",
-                Literal["versions", "compare", "rollback", "reset"],
-            ),
-            Option("name", "The agent", NAME, suggests=True),
-            Option("version", "The number of a version", VERSION, None),
-            Option("other", "The number of the version to compare it with", VERSION, None),
-        ),
-    ),
-    Row(
-        "budget",
-        "What runs may cost here; admins change it",
-        (
-            Option(
-                "scope",
-                "What the limit is for; leave it empty to see all limits",
-                Literal["run", "person", "app", "channel", "workspace"],
-                None,
-            ),
-            Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default", NAME, None),
-        ),
-    ),
-    Row(
-        "pair", "Admins: let someone write to the agent", (Option("code", "The code that the person was given", NAME),)
-    ),
-    Row("unpair", "Admins: take that back", (Option("name", "The name or the id of the person", NAME),)),
-    Row("who", "Admins: who may talk to the agent"),
-    Row(
-        "audit",
-        "Admins: who did what here",
-        (Option("count", "How many entries", app_commands.Range[int, 1, ENTRIES_SHOWN_MAX], ENTRIES_SHOWN),),
-    ),
-    Row(
-        "mcp",
-        "Admins: agree to the use of a tool server",
-        (Option("server", "The name of the tool server", NAME),),
-        prefix="connect",
-    ),
-)
-"""The commands of the group `/agent`."""
-COMMANDS = (
-    Row("stop", "Stop what the agent is doing in this thread"),
-    Row("status", "What the agent is doing in this thread"),
-    Row("usage", "Tokens and cost of this thread"),
-    Row("new", "Start over: the next message here begins a new conversation"),
-    Row("help", "What the agent can do and how to ask for it"),
-    Row(
-        "files",
-        "The files in this thread's workspace",
-        (Option("path", "A file to post here, or a folder to list", LINE, None, suggests=True),),
-    ),
-    Row(
-        "forget",
-        "Delete this conversation and its workspace",
-        (
-            Option(
-                "what", "This conversation, or what is stored about you", Literal["conversation", "me"], "conversation"
-            ),
-            Option("sure", "Delete it now, for good", bool, default=False),
-        ),
+RUN = (
+    Option("prompt", "What the agent should do", "request"),
+    Option("agent", "Which agent does it", is_required=False, find=find_agents),
+    Option("attachment", "A file to work with", "file", is_required=False),
+    *(
+        Option(f"attachment{number}", "Another file", "file", is_required=False)
+        for number in range(2, ATTACHMENTS_MAX + 1)
     ),
 )
 
@@ -200,53 +75,77 @@ def build_command_tree(client: discord.Client, interactions: InteractionHandler)
         allowed_installs=app_commands.AppInstallationType(guild=True),
         fallback_to_global=True,
     )
+
+    async def run(interaction: AnyInteraction, **given: object) -> None:
+        await interactions.on_run_command(
+            interaction, str(given["prompt"]), _files(given), cast("str | None", given["agent"])
+        )
+
     agent = app_commands.Group(name="agent", description="Work with the agent")
-    for row in AGENT_COMMANDS:
-        agent.add_command(_build_command(interactions, row))
+    agent.add_command(_build_command(interactions, "run", "Give the agent a task", RUN, run, suggested_as="use"))
     tree.add_command(agent)
-    for row in COMMANDS:
-        tree.add_command(_build_command(interactions, row))
+    for command in COMMANDS.values():
+        place = tree if command.is_top_level else agent
+        call = _caller(interactions, command)
+        place.add_command(_build_command(interactions, command.name, command.help, command.options, call))
     tree.add_command(app_commands.ContextMenu(name="Ask Threadhand", callback=interactions.open_request_form))
     return tree
 
 
-def _build_command(interactions: InteractionHandler, row: Row) -> SlashCommand:
+def _caller(interactions: InteractionHandler, command: Command) -> Callable[..., Coroutine[object, object, None]]:
+    """Returns what calls the command. Its words in chat are the prefix and the options that differ from their defaults,
+    in order."""
+
     async def call(interaction: AnyInteraction, **given: object) -> None:
-        files = [value for value in given.values() if isinstance(value, discord.Attachment)]
-        if row.name == "run":
-            await interactions.on_run_command(
-                interaction, str(given["prompt"]), files, cast("str | None", given["agent"])
-            )
-            return
-        values = [given[option.name] for option in row.options if given[option.name] != option.default]
+        files = _files(given)
+        values = [given[option.name] for option in command.options if given[option.name] != option.default]
         words = ["yes" if value is True else str(value) for value in values if value not in files]
-        argument = " ".join([row.prefix, *words]).strip()
-        await interactions.on_command(interaction, row.name, argument=argument, files=files)
+        argument = " ".join([command.slash_prefix, *words]).strip()
+        await interactions.on_command(interaction, command.name, argument=argument, files=files)
+
+    return call
+
+
+def _files(given: Mapping[str, object]) -> list[discord.Attachment]:
+    return [value for value in given.values() if isinstance(value, discord.Attachment)]
+
+
+def _build_command(
+    interactions: InteractionHandler,
+    name: str,
+    description: str,
+    options: Sequence[Option],
+    call: Callable[..., Coroutine[object, object, None]],
+    *,
+    suggested_as: str = "",
+) -> SlashCommand:
+    async def suggest(interaction: AnyInteraction, typed: str) -> list[app_commands.Choice[str]]:
+        return await interactions.suggest(interaction, suggested_as or name, typed)
 
     # discord.py reads the options from the signature
     call.__signature__ = Signature(
         [
             Parameter("interaction", Parameter.POSITIONAL_OR_KEYWORD),
             *(
-                Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=option.kind)
-                for option in row.options
+                Parameter(
+                    option.name,
+                    Parameter.KEYWORD_ONLY,
+                    default=_REQUIRED if option.is_required else option.default,
+                    annotation=_annotation(option),
+                )
+                for option in options
             ),
         ]
     )
-    suggestions = {option.name: _suggest(interactions, row.name) for option in row.options if option.suggests}
-    described = app_commands.describe(**{option.name: option.description for option in row.options})(call)
-    return app_commands.Command(
-        name=row.name, description=row.description, callback=app_commands.autocomplete(**suggestions)(described)
-    )
+    described = app_commands.describe(**{option.name: option.help for option in options})(call)
+    suggesting = app_commands.autocomplete(**{option.name: suggest for option in options if option.find})(described)
+    return app_commands.Command(name=name, description=description, callback=suggesting)
 
 
-def _suggest(
-    interactions: InteractionHandler, name: CommandName | Literal["run"]
-) -> Callable[[AnyInteraction, str], Coroutine[object, object, list[app_commands.Choice[str]]]]:
-    async def suggest(interaction: AnyInteraction, typed: str) -> list[app_commands.Choice[str]]:
-        return await interactions.suggest(interaction, "use" if name == "run" else name, typed)
-
-    return suggest
+def _annotation(option: Option) -> object:
+    if isinstance(option.kind, tuple):
+        return Literal[option.kind]
+    return app_commands.Range[int, 1, option.number_max] if option.kind == "number" else _KINDS[option.kind]
 
 
 @cache

@@ -30,7 +30,6 @@ from bots.inbound.actions import (
     RunButtonPressed,
     split_agent_prefix,
 )
-from bots.inbound.commands.grammar import CommandName
 from bots.inbound.receiver import Receive, Suggest
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -147,12 +146,7 @@ class InteractionHandler:
             await _send_notice(interaction.followup.send, outcome)
 
     async def on_command(
-        self,
-        interaction: AnyInteraction,
-        name: CommandName,
-        *,
-        argument: str = "",
-        files: Sequence[discord.Attachment] = (),
+        self, interaction: AnyInteraction, name: str, *, argument: str = "", files: Sequence[discord.Attachment] = ()
     ) -> None:
         """Handles all slash commands except `/agent run`. In a channel, the reply says that there is no thread."""
         location = locate_channel(interaction.channel, interaction.guild_id)
@@ -162,9 +156,7 @@ class InteractionHandler:
         called = _build_command(interaction, location, name, argument)
         await respond(interaction, self._receive(replace(called, files=tuple(map(parse_attachment, files)))))
 
-    async def suggest(
-        self, interaction: AnyInteraction, name: CommandName, typed: str
-    ) -> list[app_commands.Choice[str]]:
+    async def suggest(self, interaction: AnyInteraction, name: str, typed: str) -> list[app_commands.Choice[str]]:
         """Returns the values that the menu of an option offers to this person, for what they have typed."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None or self._suggest is None:
@@ -291,9 +283,7 @@ async def _fetch_message(interaction: AnyInteraction, message_id: int) -> discor
         return None
 
 
-def _build_command(
-    interaction: AnyInteraction, location: ChannelLocation, name: CommandName, argument: str
-) -> CommandCalled:
+def _build_command(interaction: AnyInteraction, location: ChannelLocation, name: str, argument: str) -> CommandCalled:
     return CommandCalled(
         address=location.address(location.channel_id),
         dedupe_key=f"discord:interaction:{interaction.id}",

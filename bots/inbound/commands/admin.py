@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 
 from bots.inbound.access import AccessPolicy, hash_code, pairing_workspace
 from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.audit import AuditAction, AuditEntry, AuditLog
+from core.domain.outside_text import shown_name, single_line
 from core.domain.pairing import Pairings
 from core.domain.threads import Person
 
@@ -48,27 +49,7 @@ class AdminDeps:
     connect_tools: ConnectTools | None = None
 
 
-async def answer_admin(called: CommandCalled, deps: AdminDeps) -> Outcome:
-    """Answers an admin command. Refuses users who are not admins."""
-    address, person = called.address, called.person
-    if not deps.policy.is_admin(address.workspace_id, person.person_id, called.actor):
-        return Outcome(notice=ADMINS_ONLY)
-    match called.name:
-        case "pair":
-            return await _pair(called, deps)
-        case "unpair":
-            return await _unpair(called, deps)
-        case _ if _is_answer_public(called):
-            return Outcome(notice=NOT_IN_PUBLIC.format(name=called.name))
-        case "mcp":
-            return deps.connect_tools(called) if deps.connect_tools else Outcome(notice=NO_SERVERS)
-        case "who":
-            return Outcome(notice=await _who(called, deps))
-        case _:
-            return Outcome(notice=await _entries(called, deps))
-
-
-def _is_answer_public(called: CommandCalled) -> bool:
+def is_answer_public(called: CommandCalled) -> bool:
     """Whether everyone in the channel can see the answer.
 
     This is the case for commands in Discord channel messages. On Slack, only the caller sees the answer.
@@ -77,7 +58,8 @@ def _is_answer_public(called: CommandCalled) -> bool:
     return called.address.platform == "discord" and not is_private
 
 
-async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
+async def answer_pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers `pair`."""
     address = called.address
     person = await deps.pairings.pair(
         hash_code(called.argument), workspace_id=pairing_workspace(address), at=address, by=called.person
@@ -87,7 +69,8 @@ async def _pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     return Outcome(notice=f"{_format_person(person)} may write to me in direct messages now.")
 
 
-async def _unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
+async def answer_unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers `unpair`."""
     address = called.address
     person = await deps.pairings.unpair(
         called.argument.strip("@`"), workspace_id=pairing_workspace(address), at=address, by=called.person
@@ -97,8 +80,8 @@ async def _unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     return Outcome(notice=f"{_format_person(person)} may not write to me in direct messages any more.")
 
 
-async def _who(called: CommandCalled, deps: AdminDeps) -> str:
-    """Returns the allowlists and the paired users of this workspace as Markdown."""
+async def answer_who(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers `who` with the allowlists and the paired users of this workspace."""
     address, policy = called.address, deps.policy
     lists = {
         "Workspaces": policy.workspaces,
@@ -115,55 +98,36 @@ async def _who(called: CommandCalled, deps: AdminDeps) -> str:
     if len(paired) > len(names):
         names.append(f"and {len(paired) - len(names)} more")
     lines.append(f"- Paired for direct messages: {', '.join(names) or 'no one'}")
-    return "\n".join(lines)
+    return Outcome(notice="\n".join(lines))
 
 
-async def _entries(called: CommandCalled, deps: AdminDeps) -> str:
+async def answer_mcp(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers `mcp connect`."""
+    return deps.connect_tools(called) if deps.connect_tools else Outcome(notice=NO_SERVERS)
+
+
+async def answer_audit(called: CommandCalled, deps: AdminDeps) -> Outcome:
+    """Answers `audit` with the newest entries of this workspace."""
     count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
     found = await deps.log.newest(limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id)
-    lines = [f"- {_format_entry(entry)}" for entry in found]
+    lines = [f"- {_format_entry(entry, shown_name)}" for entry in found]
     if len(lines) == ENTRIES_SHOWN_MAX:
         lines.append(f"These are the newest {ENTRIES_SHOWN_MAX}; `threadhand audit` shows all of them to the operator.")
-    return "\n".join(lines) or "Nothing has been recorded here yet."
+    return Outcome(notice="\n".join(lines) or "Nothing has been recorded here yet.")
 
 
 def format_audit_entry(entry: AuditEntry) -> str:
     """Returns an audit entry as one line for the operator, including its workspace and channel."""
     where = f"{entry.address.platform}/{entry.address.workspace_id}/{entry.address.channel_id}"
-    return f"{_format_entry(entry)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
+    return f"{_format_entry(entry, single_line)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
 
 
-def _format_entry(entry: AuditEntry) -> str:
+def _format_entry(entry: AuditEntry, show: Callable[[str], str]) -> str:
     when = entry.happened_at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    subject = f": {_one_line(entry.subject)}" if entry.subject else ""
-    return f"{when} {_format_person(entry.actor)} {_WORDS[entry.action]}{subject}"
+    subject = f": {show(entry.subject)}" if entry.subject else ""
+    return f"{when} {_format_person(entry.actor, show)} {_WORDS[entry.action]}{subject}"
 
 
-def _format_person(person: Person) -> str:
-    return f"{_one_line(person.name)} ({_one_line(person.person_id)})"
-
-
-def _one_line(text: str) -> str:
-    """Returns the text on one line, without characters that control a terminal or change the writing direction."""
-    shown = "".join(character for character in " ".join(text.split()) if character.isprintable())
-    return shown[:120]
-
-
-def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
-    """Returns the audit entry for a command that changes knowledge or a plan, otherwise None.
-
-    The stores create the audit entries of all other commands.
-    """
-    verb = called.argument.strip().partition(" ")[0].lower()
-    names = ", ".join(file.name for file in called.files)
-    if called.name == "knowledge" and verb in ("add", "remove"):
-        action: AuditAction = "knowledge_changed"
-        subject = f"add {names}" if verb == "add" else called.argument.strip()
-    elif called.name == "plan" and not outcome.is_private:
-        action, subject = "plan_changed", verb
-    else:
-        return None
-    return AuditEntry(
-        action=action, actor=called.person, address=called.address, subject=subject, happened_at=datetime.now(UTC)
-    )
+def _format_person(person: Person, show: Callable[[str], str] = shown_name) -> str:
+    return f"{show(person.name)} ({show(person.person_id)})"

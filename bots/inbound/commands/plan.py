@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bots.inbound.actions import CommandCalled, Outcome
+from core.domain.outside_text import escape_markdown
 from core.domain.plans import STATUS_MARKS, Plan, Plans, PlanStore, Step
 from core.domain.threads import Run, ThreadSnapshot
 from core.flow.steps import (
@@ -21,7 +22,6 @@ from core.flow.steps import (
 )
 
 TEXT_CHARACTERS_MAX = 500
-USAGE = "`plan` shows it; `plan add TEXT`, `plan remove NUMBER`, `plan skip NUMBER` change it; `plan stop` stops it."
 NO_PLAN = "There is no plan here."
 OVER = "This plan is finished. Write what you need, and I will make a new one."
 AGENT_OWNS_LIST = "The agent maintains this list itself: tell it in your own words what to change."
@@ -36,19 +36,15 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
 
     For `plan stop`, the outcome contains the ID of the run to stop, if a run is active.
     """
-    verb, _, rest = called.argument.strip().partition(" ")
+    verb, _, rest = called.argument.partition(" ")
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
-    who, verb = " ".join(called.person.name.split())[:40] or "a user", verb.lower()
+    who = called.person.name[:40] or "a user"
     if verb in ("", "show"):
         return Outcome(notice=_shown(await plans.read(thread_id)))
-    edit = _edits(who).get(verb)
-    if edit is None:
-        return Outcome(notice=USAGE)
+    edit = _edits(who)[verb]
     try:
         after = await plans.change(
-            thread_id,
-            lambda known: _edited(known, edit, rest.strip(), run, is_stop=verb == "stop"),
-            key=called.dedupe_key,
+            thread_id, lambda known: _edited(known, edit, rest, run, is_stop=verb == "stop"), key=called.dedupe_key
         )
     except PlanChangeRefused as refusal:
         return Outcome(notice=str(refusal))
@@ -86,8 +82,6 @@ def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bo
 
 def _added(plan: Plan, rest: str) -> Change:
     text = " ".join(rest.split())
-    if not text:
-        raise PlanChangeRefused("Say what to add: `plan add TEXT`.")
     if len(text) > TEXT_CHARACTERS_MAX:
         raise PlanChangeRefused(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
     if len(plan.steps) >= STEPS_MAX:
@@ -109,8 +103,7 @@ def _skipped(who: str, plan: Plan, rest: str) -> Change:
 
 def _numbered(plan: Plan, rest: str) -> Step:
     """Returns the step with the number in `rest`. Raises PlanChangeRefused if it does not exist or is finished."""
-    is_number = rest.isascii() and rest.isdigit() and len(rest) <= 3
-    if not is_number or not 1 <= int(rest) <= len(plan.steps):
+    if not 1 <= int(rest) <= len(plan.steps):
         raise PlanChangeRefused(f"Name a step by its number, 1 to {len(plan.steps)}.")
     step = plan.steps[int(rest) - 1]
     if step.status in ("completed", "skipped"):
@@ -126,6 +119,6 @@ def _shown(known: Plans) -> str:
     is_given_up = " It was given up." if plan.stage == "closed" else ""
     lines = [f"**{plan.title}**: {done} of {len(plan.steps)} steps are done.{is_given_up}"]
     for number, step in enumerate(plan.steps, start=1):
-        note = f" ({step.notes})" if step.notes else ""
+        note = f" ({escape_markdown(step.notes)})" if step.notes else ""
         lines.append(f"{number}. {STATUS_MARKS[step.status]} {step.text}{note}")
     return "\n".join(lines)

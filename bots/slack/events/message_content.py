@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bots.inbound.commands.grammar import BLANK
+from bots.inbound.commands.words import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import MRKDWN_CHARACTERS_MAX, block_lines, message_mrkdwn, mrkdwn_to_text
 from core.domain.messages import JsonObject
+from core.domain.outside_text import quote_lines, safe_file_name, single_line
 from core.domain.threads import IncomingFile
 
 FILES_MAX = 50
@@ -35,7 +36,7 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     lines += _tables(table_rows(message), names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
-        f"Link: {get_text(file, 'name') or get_text(file, 'title')} ({_address(file)})"
+        f"Link: {safe_file_name(get_text(file, 'name') or get_text(file, 'title'))} ({_address(file)})"
         for file in get_objects(message, "files")
         if _is_elsewhere(file)
     ]
@@ -153,7 +154,7 @@ def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
         author = get_text(attachment, "author_name") or get_text(attachment, "author_id")
         text = _forwarded_text(attachment, names, TABLE_CELLS_MAX // len(found))
         if text:
-            yield f"Forwarded from {author or 'somebody'}:\n{quote_lines(text)}"
+            yield f"Forwarded from {single_line(author) or 'somebody'}:\n{quote_lines(text)}"
 
 
 def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max: int) -> str:
@@ -166,11 +167,6 @@ def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max:
     parts += [one for holder in holders for one in _attachment_texts(holder, names)]
     text = "\n".join(dict.fromkeys(filter(None, parts)))[:FORWARD_CHARACTERS_MAX]
     return "\n".join([text, *_tables(table_rows(*holders), names, cells_max)]).strip()
-
-
-def quote_lines(text: str) -> str:
-    """Returns the text as a quotation, from which no line can escape."""
-    return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def _is_forward(attachment: JsonObject) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast, get_args
 
-from bots.inbound.actions import FeedbackGiven, RunButton, RunButtonPressed, UserAction, parse_words, split_agent_prefix
-from bots.inbound.commands.grammar import calls_by_name
+from bots.inbound.actions import FeedbackGiven, RunButton, RunButtonPressed, UserAction, split_agent_prefix
+from bots.inbound.commands.table import parse_words
+from bots.inbound.commands.words import calls_by_name
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from bots.delivery.content import Notice
-from bots.delivery.markdown import escape_markdown, truncate
+from bots.delivery.markdown import truncate
 from bots.delivery.rate_limiter import waiting_at_most
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import UNKNOWN_CONTROL, CommandCalled, FeedbackGiven, Outcome, UserAction
-from bots.inbound.commands.dispatch import HELP
-from bots.inbound.commands.grammar import suggest_command
+from bots.inbound.commands.table import suggest_command
 from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
@@ -26,6 +25,7 @@ from bots.slack.web_api.client import SlackClient, seconds_left
 from core.domain.actions import IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
+from core.domain.outside_text import escape_markdown, shown_name
 from core.domain.threads import Person
 from core.failpoints import Failpoint
 
@@ -183,9 +183,7 @@ class Shortcuts:
 
     async def run_command(self, payload: JsonObject, context: ParseContext) -> JsonObject:
         """Answers `/threadhand`: help, a chat command, or a request, which begins a thread in the channel."""
-        words = get_text(payload, "text").strip()
-        if words.lower() in ("", "help"):
-            return _ephemeral(HELP)
+        words = get_text(payload, "text").strip() or "help"
         if suggested := suggest_command(words):
             return _ephemeral(MISTYPED.format(truncate(words, QUOTED_MAX), suggested))
         channel, user = get_text(payload, "channel_id"), get_text(payload, "user_id")
@@ -249,7 +247,7 @@ def _keyed(action: UserAction | Ignored, key: str) -> IncomingMessage | CommandC
 
 
 def _asked(person: Person, request: str) -> str:
-    return f"**{escape_markdown(person.name)}** asked me: {escape_markdown(truncate(request.strip(), QUOTED_MAX))}"
+    return f"**{shown_name(person.name)}** asked me: {escape_markdown(truncate(request.strip(), QUOTED_MAX))}"
 
 
 def refusal(payload: JsonObject, sentence: str) -> JsonObject:

@@ -2,6 +2,7 @@
 
 import yaml
 
+from bots.inbound.commands.table import USAGE_HINT
 from core.domain.messages import JsonObject
 
 ASK_MESSAGE = "ask_about_message"
@@ -73,7 +74,7 @@ def build_manifest(
     command: JsonObject = {
         "command": COMMAND,
         "description": "Ask the agent something here, or see what it can do",
-        "usage_hint": "what you need, or help",
+        "usage_hint": USAGE_HINT,
         "should_escape": True,
     }
     if public_url:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bots.delivery.markdown import truncate
+from bots.inbound.actions import conversation_link
 from bots.inbound.home import HomePage
 from bots.slack import limits
 from bots.slack.render.block_kit import context_block, divider_block, escape_and_truncate, header_block, section_block
@@ -69,8 +70,4 @@ def _run_line(run: Run, thread: Thread, request: str) -> str:
     began = int(run.created_at.timestamp())
     when = f"<!date^{began}^{{date_short_pretty}} {{time}}|{run.created_at:%Y-%m-%d %H:%M} UTC>"
     where = "a direct message" if place.channel_id.startswith("D") else f"<#{place.channel_id}>"
-    link = (
-        f"https://app.slack.com/client/{place.workspace_id}/{place.channel_id}"
-        f"/thread/{place.channel_id}-{place.thread_key}"
-    )
-    return f"{_SIGNS[run.status]}{asked}{who} in {where}, {when} · <{link}|open>"
+    return f"{_SIGNS[run.status]}{asked}{who} in {where}, {when} · <{conversation_link(place)}|open>"

@@ -463,13 +463,14 @@ class SqlConversations:
         return await read_all(self._database, statement, run_from_row)
 
     async def runs_of_person(
-        self, platform: str, workspace_id: str, person_id: str, *, limit: int
+        self, platform: str, workspace_id: str, person_id: str, *, limit: int, channel_id: str | None = None
     ) -> tuple[tuple[Run, Thread, str], ...]:
+        place = [threads.c.platform == platform, threads.c.workspace_id == workspace_id]
+        place += [threads.c.channel_id == channel_id] if channel_id is not None else []
         newest = (
             select(runs)
             .join(threads, threads.c.thread_id == runs.c.thread_id)
-            .where(threads.c.platform == platform, threads.c.workspace_id == workspace_id)
-            .where(runs.c.requester_id == person_id)
+            .where(*place, runs.c.requester_id == person_id)
             .order_by(runs.c.run_id.desc())
             .limit(limit)
         )

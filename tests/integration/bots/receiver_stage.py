@@ -16,7 +16,7 @@ from bots.inbound.actions import CommandCalled
 from bots.inbound.commands import erasure
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
-from bots.inbound.commands.dispatch import CommandDeps
+from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.erasure import ErasureDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.receiver import ActionReceiver
@@ -104,7 +104,7 @@ def command_deps(
         plans=stores.plans,
         follow_modes=SqlFollowModes(world.database),
         describe_run=partial(describe_run, stores.conversations),
-        budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET, policy=AccessPolicy()),
+        budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET),
         admin=AdminDeps(policy=AccessPolicy(), pairings=SqlPairings(world.database), log=SqlAuditLog(world.database)),
     )
 

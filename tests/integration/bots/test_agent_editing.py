@@ -12,8 +12,7 @@ from bots.bootstrap.inbound import build_roster
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY
-from bots.inbound.commands.dispatch import answer_command
-from bots.inbound.commands.grammar import parse_admin_command
+from bots.inbound.commands.table import answer_command
 from bots.settings import load_settings
 from core.agents.definition import PROMPT_CHARACTERS_MAX, AgentDefinition
 from core.domain.actions import AskAnswered
@@ -252,21 +251,3 @@ async def test_an_agent_that_was_made_in_chat_is_gone_after_a_reset(office: Rece
     assert "mine" not in await agents(office)
     assert "works as version 1" in (await say(office, "rollback mine 1")).notice
     assert "mine" in await agents(office)
-
-
-@pytest.mark.parametrize(
-    ("words", "argument"),
-    [
-        ("agents versions coding", "versions coding"),
-        ("Agents compare coding 1 3", "compare coding 1 3"),
-        ("agents rollback `coding` 1", "rollback coding 1"),
-        ("agents reset coding", "reset coding"),
-    ],
-)
-def test_it_is_read_from_words(words: str, argument: str) -> None:
-    assert parse_admin_command(words) == ("agents", argument)
-
-
-@pytest.mark.parametrize("words", ["agents versions of coding, please", "agents rollback coding", "the agents reset x"])
-def test_other_words_are_for_the_agent(words: str) -> None:
-    assert parse_admin_command(words) is None

@@ -9,7 +9,8 @@ import pytest
 from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import ProviderClients, build_model_client, missing_key_warnings, shared_key_for
 from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
-from bots.inbound.commands.dispatch import HELP, CommandDeps, answer_command
+from bots.inbound.commands.conversation import CommandDeps
+from bots.inbound.commands.table import answer_command
 from bots.settings import Settings, load_settings
 from core.agents.definition import AgentDefinition
 from core.domain.errors import ConfigurationError, ModelRejected
@@ -67,11 +68,6 @@ async def test_in_discord_a_thread_must_be_there_first(world: World) -> None:
     assert await world.deps.stores.conversations.find(IN_DISCORD) is None
     await world.deps.stores.conversations.create(IN_DISCORD)
     assert "works in this conversation" in (await use(deps, "research", IN_DISCORD)).notice
-
-
-def test_the_help_tells_how_to_choose() -> None:
-    assert "`use NAME`" in HELP
-    assert "`agent:NAME`" in HELP
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from bots.inbound.commands.dispatch import format_size, format_usage
-from bots.inbound.commands.erasure import NOT_YOURS
+from bots.inbound.access import AccessPolicy
+from bots.inbound.commands.conversation import format_size, format_usage
+from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS
+from bots.inbound.commands.table import COMMANDS
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -176,3 +180,96 @@ async def one_piece(content: bytes) -> AsyncIterator[bytes]:
 )
 def test_a_size_reads_well(size_bytes: int, words: str) -> None:
     assert format_size(size_bytes) == words
+
+
+ADMINS = AccessPolicy(workspaces=("*",), admins=("U1",))
+NOTICE_CHARACTERS_MAX = 2000
+"""What Discord takes in one message."""
+
+
+async def answers(stage: ReceiverStage, name: str, argument: str = "", **changes: Any) -> str:
+    called = replace(command(name, key=f"{name} {argument} {changes}", argument=argument), **changes)
+    admin = replace(stage.receiver.commands.admin, policy=ADMINS)
+    receiver = replace(stage.receiver, commands=replace(stage.receiver.commands, admin=admin))
+    return (await receiver.receive(called)).notice
+
+
+async def test_help_lists_the_words_of_admins_to_admins_only(stage: ReceiverStage) -> None:
+    to_bob = await answers(stage, "help", "all", person=BOB)
+    to_alice = await answers(stage, "help", "all")
+    assert len(to_alice) <= NOTICE_CHARACTERS_MAX
+    assert all(f"`{name}" in to_alice for name in COMMANDS)
+    assert "`budget`" in to_bob
+    for words in ("`pair CODE`", "`agents rollback AGENT NUMBER`", "`budget run"):
+        assert words in to_alice
+        assert words not in to_bob
+
+
+async def test_help_explains_one_word(stage: ReceiverStage) -> None:
+    assert "- `use NAME`: That agent works here" in await answers(stage, "help", "use")
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "form"),
+    [
+        ("pair", "ABC-123", "`pair CODE`"),
+        ("audit", "10x", "`audit [NUMBER]`"),
+        ("agents", "rollback coding", "`agents rollback AGENT NUMBER`"),
+        ("plan", "remove", "`plan remove NUMBER`"),
+    ],
+)
+async def test_a_command_of_the_wrong_form_is_answered_with_its_form(
+    stage: ReceiverStage, name: str, argument: str, form: str
+) -> None:
+    assert form in await answers(stage, name, argument)
+
+
+@pytest.mark.parametrize("name", ["status", "files", "usage", "plan", "new", "export", "forget"])
+async def test_outside_a_thread_the_persons_newest_conversations_are_offered(stage: ReceiverStage, name: str) -> None:
+    outside = replace(HERE, thread_key="")
+    assert await answers(stage, name, address=outside) == NOT_HERE
+    await stage.receiver.receive(message("Draw *the* sales"))
+    told = await answers(stage, name, address=outside, dedupe_key="k2")
+    assert f"you can write `{name}`" in told
+    assert f"UTC](https://app.slack.com/client/{HERE.workspace_id}/C1/thread/C1-1.0): " in told
+    assert await answers(stage, name, address=outside, person=BOB, dedupe_key="k3") == NOT_HERE
+
+
+DIRECT = replace(HERE, channel_id="D1")
+TOP = replace(DIRECT, thread_key="9.0")
+
+
+async def in_direct(stage: ReceiverStage) -> str:
+    """Plays a run in a direct message that asks a question. Returns its id."""
+    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}')), text("one"), text("two")]
+    asked = await stage.receiver.receive(replace(message(key="m1"), address=DIRECT))
+    return await stage.play(asked.run_id)
+
+
+async def test_a_command_at_the_top_of_a_direct_message_means_the_newest_conversation_there(
+    stage: ReceiverStage,
+) -> None:
+    await in_direct(stage)
+    for place in (TOP, replace(DIRECT, thread_key="")):
+        top = replace(message("status", key="9.0"), address=place)
+        assert "Which?" in await answers(stage, "status", address=place, message=top)
+    assert await answers(stage, "status", address=TOP, person=BOB) == NOT_HERE
+    running = await stage.receiver.receive(replace(message("go on", key="m2"), address=DIRECT))
+    stop = replace(command("stop", "k9"), address=TOP, message=replace(message("stop", key="9.0"), address=TOP))
+    assert (await stage.receiver.receive(stop)).run_id == running.run_id
+
+
+@pytest.mark.parametrize(
+    ("words", "sent_before", "is_answer"),
+    [("B", timedelta(0), True), ("B", timedelta(hours=1), False), ("Why do you ask?", timedelta(0), False)],
+)
+async def test_an_answer_at_the_top_of_a_direct_message_answers_the_question_there(
+    stage: ReceiverStage, words: str, sent_before: timedelta, *, is_answer: bool
+) -> None:
+    await in_direct(stage)
+    said = replace(message(words, key="9.0"), address=TOP)
+    await stage.receiver.receive(replace(said, sent_at=said.sent_at - sent_before))
+    conversations = stage.world.deps.stores.conversations
+    there, own = await conversations.find(DIRECT), await conversations.find(TOP)
+    assert there is not None
+    assert (there.open_ask is None, own is None) == (is_answer, is_answer)

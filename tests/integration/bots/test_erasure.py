@@ -10,7 +10,6 @@ from sqlalchemy import update
 
 from bots.bootstrap.background_jobs import delete_old_conversations
 from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
-from bots.inbound.commands.grammar import parse_forget_command
 from core.domain.errors import SurfaceError
 from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.ports import OutgoingFile
@@ -107,15 +106,6 @@ async def test_nobody_else_forgets_if_it_cannot_be_read_who_started_the_thread(s
     assert await forgets(stage, _Thread(is_readable=False), SOMEBODY) == NOT_YOURS
 
 
-@pytest.mark.parametrize(
-    ("words", "argument"), [("forget", ""), ("Forget  me", "me"), ("forget me yes.", "me yes"), ("forget yes!", "yes")]
-)
-def test_forget_is_a_command_only_if_it_is_the_whole_message(words: str, argument: str) -> None:
-    assert parse_forget_command(words) == argument
-    assert parse_forget_command(f"{words} and go on") is None
-    assert parse_forget_command(f"never {words}") is None
-
-
 async def test_a_conversation_can_be_taken_away_as_a_file(stage: ReceiverStage) -> None:
     posted: list[tuple[Address, str, bytes]] = []
 
@@ -130,9 +120,6 @@ async def test_a_conversation_can_be_taken_away_as_a_file(stage: ReceiverStage) 
         stage.receiver, commands=replace(commands, erasure=replace(commands.erasure, upload=upload))
     )
     assert (await stage.receiver.receive(command("export", "k0"))).notice == NOT_HERE
-    slash = command("export", "k2")
-    slash = replace(slash, address=replace(slash.address, thread_key=""))
-    assert "Write `export` in the thread" in (await stage.receiver.receive(slash)).notice
     await worked(stage)
     assert "conversation.json" in (await stage.receiver.receive(command("export", "k1"))).notice
     ((address, name, content),) = posted

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from bots.inbound.actions import CommandCalled
-from bots.inbound.commands.dispatch import CommandDeps, answer_command
+from bots.inbound.commands.conversation import CommandDeps
+from bots.inbound.commands.table import answer_command
 from core.domain.budget import Budget, Limit, Price
 from core.domain.errors import AgentError
 from core.domain.threads import Address, IncomingFile, Person
@@ -92,8 +93,8 @@ async def test_what_cannot_be_had_is_said_file_by_file(deps: CommandDeps) -> Non
     [
         ("add", "Attach the files"),
         ("", "I know no files here yet"),
-        ("remove nothing.txt", "Write `knowledge add`"),
-        ("dance", "Write `knowledge add`"),
+        ("remove nothing.txt", "I know no file named `nothing.txt`"),
+        ("dance", "- `knowledge add`: With files attached"),
     ],
 )
 async def test_a_word_that_lacks_something_says_how(deps: CommandDeps, argument: str, part: str) -> None:

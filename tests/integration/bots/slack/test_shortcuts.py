@@ -125,13 +125,15 @@ async def test_a_command_with_a_request_begins_a_thread_in_the_channel(slack: Sl
 
 @pytest.mark.parametrize("text", ["", "help", " HELP "])
 async def test_a_command_without_a_request_shows_the_help_to_one_person(slack: SlackSimulator, text: str):
-    receiver = RecordingReceiver()
+    receiver = RecordingReceiver(outcome=Outcome(notice="Just write."))
     async with running(slack, receiver):
         await slack.command("alice", channel_of(slack), "threadhand", {"text": text})
     (shown,) = general(slack).messages
     assert shown.visible_to == "alice"
-    assert "mention me and say what you need" in str(shown.elements)
-    assert receiver.taken == []
+    assert "Just write." in str(shown.elements)
+    (asked,) = receiver.taken
+    assert isinstance(asked, CommandCalled)
+    assert (asked.name, asked.argument) == ("help", "")
 
 
 async def test_chat_commands_are_answered_to_one_person(slack: SlackSimulator):

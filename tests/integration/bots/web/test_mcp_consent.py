@@ -13,8 +13,8 @@ from aiohttp import web
 
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled
-from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps, answer_admin
-from bots.inbound.commands.grammar import parse_admin_command
+from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps
+from bots.inbound.commands.table import answer_command
 from bots.web.errors import error_middleware
 from bots.web.mcp_consent import McpConsents, is_usable_link
 from core.domain.errors import SurfaceRefused
@@ -22,8 +22,9 @@ from core.domain.threads import Address
 from core.mcp.settings import McpServerConfig
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.workspaces import SqlPairings
-from tests.databases import open_sqlite
-from tests.integration.bots.receiver_stage import ALICE, BOB, HERE
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, command_deps
+from tests.integration.core.conftest import World
+from tests.integration.core.conftest import world as world
 from tests.integration.core.mcp.conftest import MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.core.mcp.test_oauth import AuthorizingServer, authorizing_server
@@ -266,32 +267,18 @@ async def test_a_thread_that_is_gone_spoils_nothing(stage: ConsentStage) -> None
         assert "fake is connected" in await shown.text()
 
 
-async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: ConsentStage, tmp_path: Path) -> None:
-    database = await open_sqlite(tmp_path / "admins.db")
-    deps = AdminDeps(
+async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: ConsentStage, world: World) -> None:
+    admin = AdminDeps(
         policy=AccessPolicy(admins=("U1",)),
-        pairings=SqlPairings(database),
-        log=SqlAuditLog(database),
+        pairings=SqlPairings(world.database),
+        log=SqlAuditLog(world.database),
         connect_tools=stage.consents.start,
     )
-    assert (await answer_admin(replace(command("fake"), person=BOB), deps)).notice == ADMINS_ONLY
-    assert "[Agree that I use `fake`]" in (await answer_admin(command("`fake`"), deps)).notice
-    assert "These do: `fake`." in (await answer_admin(command("other"), deps)).notice
+    deps = replace(command_deps(world), admin=admin)
+    assert (await answer_command(replace(command("fake"), person=BOB), deps)).notice == ADMINS_ONLY
+    assert "[Agree that I use `fake`]" in (await answer_command(command("`fake`"), deps)).notice
+    assert "These do: `fake`." in (await answer_command(command("other"), deps)).notice
     public = replace(command("fake"), address=replace(HERE, platform="discord"))
-    assert "Everyone here would see the answer" in (await answer_admin(public, deps)).notice
+    assert "Everyone here would see the answer" in (await answer_command(public, deps)).notice
     stage.url = ""
-    assert "threadhand mcp-login fake" in (await answer_admin(command("fake"), deps)).notice
-    await database.close()
-
-
-@pytest.mark.parametrize(
-    ("words", "parsed"),
-    [
-        ("mcp connect tickets", ("mcp", "connect tickets")),
-        ("MCP  Connect Tickets", ("mcp", "connect Tickets")),
-        ("mcp connect", None),
-        ("mcp connect the two servers", None),
-    ],
-)
-def test_words_that_are_the_command(words: str, parsed: tuple[str, str] | None) -> None:
-    assert parse_admin_command(words) == parsed
+    assert "threadhand mcp-login fake" in (await answer_command(command("fake"), deps)).notice

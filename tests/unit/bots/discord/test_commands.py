@@ -70,6 +70,7 @@ def test_a_run_takes_ten_files_and_agents_files_and_knowledge_are_suggested() ->
         ("agent agents", "name"),
         ("agent knowledge", "name"),
         ("files", "path"),
+        ("help", "topic"),
     }
     options = commands["agent run"]["options"]
     assert sum(one["type"] == discord.AppCommandOptionType.attachment.value for one in options) == 10

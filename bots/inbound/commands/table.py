@@ -1,0 +1,523 @@
+"""The chat commands, one row each, and what is made from the rows: the grammar of typed commands, help and dispatch.
+
+The platforms make their menus, forms and suggestions from the rows, too.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Literal
+
+from bots.inbound.actions import CommandCalled, Outcome, stop_by
+from bots.inbound.commands import admin, suggestions
+from bots.inbound.commands.agents import answer_agents
+from bots.inbound.commands.budget import answer_budget
+from bots.inbound.commands.conversation import (
+    CommandDeps,
+    answer_files,
+    answer_follow,
+    answer_new,
+    answer_status,
+    answer_usage,
+    answer_use,
+    in_thread,
+)
+from bots.inbound.commands.erasure import answer_export, answer_forget
+from bots.inbound.commands.knowledge import answer_knowledge
+from bots.inbound.commands.plan import answer_plan
+from bots.inbound.commands.suggestions import Find, Suggestion
+from bots.inbound.commands.words import read_word
+from core.domain.actions import IncomingMessage, StopRequested
+from core.domain.audit import AuditAction, AuditEntry
+from core.domain.budget import is_limit
+
+Answer = Callable[[CommandCalled, CommandDeps], Awaitable[Outcome]]
+TYPED_WORDS_MAX = 3
+"""So few words that begin like a command are meant to be one."""
+_SIMILARITY_MIN = 0.75
+_PLEASE = re.compile(r"[ ,]please[.!]*\Z", re.IGNORECASE)
+_PRONOUNS = "this|that|these|those|it|them|both|all|either|neither|none|any|one|the|mine|yours"
+_LETTERS = "[A-HJ-NP-Za-hj-np-z2-9]{4}"
+_FITS: Mapping[str, Callable[[str], object]] = {
+    # no agent has the name of a pronoun: "use both" answers a question
+    "NAME": re.compile(rf"(?!(?:{_PRONOUNS})\Z)\S{{1,64}}", re.IGNORECASE).fullmatch,
+    "AGENT": re.compile(r"\S{1,64}").fullmatch,
+    "SERVER": re.compile(r"\S{1,64}").fullmatch,
+    "NUMBER": re.compile(r"\d{1,9}").fullmatch,
+    "CODE": re.compile(rf"{_LETTERS}[- ]?{_LETTERS}").fullmatch,
+    "LIMIT": is_limit,
+    "TOPIC": lambda word: word == "all" or word in COMMANDS,
+    "PERSON": re.compile(r".{1,80}").fullmatch,
+    "FILE": bool,
+    "TEXT": bool,
+}
+"""Whether the given words can stand for a word in capitals. One at the end of a form stands for all words that are
+left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way of writing a command: what follows its name, of words that are typed as they are, words in capitals that
+    stand for others, alternatives with `|`, and optional parts in brackets.
+
+    `audit` is how the audit log calls it, if it changed something and no store has recorded that. `is_typed`: it can
+    be written as a message, and is not only an option of a platform's own command.
+    """
+
+    usage: str = ""
+    help: str = ""
+    is_for_admins: bool = False
+    audit: AuditAction | None = None
+    is_typed: bool = True
+
+    def read(self, words: Sequence[str]) -> str | None:
+        """Returns the words in their normal spelling, or None if they do not have this form."""
+        parts, left, kept = self.usage.split(), list(words), list[str]()
+        for number, part in enumerate(parts, start=1):
+            name = part.strip("[]")
+            fits = _FITS.get(name)
+            taken = len(left) if fits and number == len(parts) else 1
+            given = " ".join(left[:taken])
+            if not fits:
+                given = given.lower().rstrip(".!")
+            elif given[:1] == given[-1:] == "`":
+                given = given[1:-1]
+            if not given or not (fits(given) if fits else given in name.split("|")):
+                if part.startswith("["):
+                    continue
+                return None
+            kept.append(given)
+            left = left[taken:]
+        return None if left else " ".join(kept)
+
+    def begins_with(self, word: str) -> bool:
+        """Whether the form begins with this word, typed as it is."""
+        first = self.usage.partition(" ")[0].strip("[]")
+        return word in first.split("|") and first not in _FITS
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of a platform's own command. `kind` is a file, a yes, a number up to `number_max`, a line, the name of
+    something, a whole request, or one of several words. Values are suggested for an option with `find`."""
+
+    name: str
+    help: str
+    kind: Literal["file", "yes", "number", "line", "name", "request"] | tuple[str, ...] = "line"
+    is_required: bool = True
+    default: object = None
+    number_max: int = 999_999
+    find: Find | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A row of the table. `help` is one line of at most 100 characters.
+
+    `answer` is None for what goes through the inbox. With `is_private`, nothing is answered where everybody reads it.
+    `slash_prefix` is written before the values of the options; `is_top_level`: a platform's own command has the name
+    alone.
+    """
+
+    name: str
+    help: str
+    answer: Answer | None
+    forms: tuple[Form, ...] = (Form(),)
+    options: tuple[Option, ...] = ()
+    slash_prefix: str = ""
+    is_top_level: bool = False
+    is_private: bool = False
+    takes_files: bool = False
+
+    @property
+    def is_for_admins(self) -> bool:
+        return all(one.is_for_admins for one in self.forms)
+
+    def read(self, words: Sequence[str], *, is_typed: bool = False) -> tuple[Form, str] | None:
+        """Returns the form that the words after the name have, and their normal spelling, or None."""
+        usable = (one for one in self.forms if one.is_typed or not is_typed)
+        return next(((one, argument) for one in usable if (argument := one.read(words)) is not None), None)
+
+    def is_meant(self, words: Sequence[str]) -> bool:
+        """Whether few words after the name are this command in a wrong form, and no talk: they are missing, begin as a
+        form does, or begin with the number or code of an admin's command."""
+        if not words or any(one.begins_with(words[0].lower()) for one in self.forms):
+            return True
+        return any(one.is_for_admins for one in self.forms) and bool(re.search(r"\d", words[0]))
+
+    def spelled(self, *, is_admin: bool) -> list[tuple[str, str]]:
+        """Returns how the command is written, and the help for each form."""
+        shown = [one for one in self.forms if is_admin or not one.is_for_admins]
+        return [(f"`{self.name} {one.usage}".rstrip() + "`", one.help or self.help) for one in shown]
+
+
+_ACTIONS = "What to do"
+COMMANDS: Mapping[str, Command] = {
+    one.name: one
+    for one in (
+        Command(name="stop", help="Stop what the agent is doing in this thread", answer=None, is_top_level=True),
+        Command(
+            name="status",
+            help="What the agent is doing in this thread",
+            answer=in_thread(answer_status),
+            is_top_level=True,
+        ),
+        Command(
+            name="files",
+            help="The files in this thread's workspace",
+            answer=in_thread(answer_files),
+            forms=(Form(), Form("FILE", "Posts a file here, or lists a folder", is_typed=False)),
+            options=(
+                Option(
+                    "path", "A file to post here, or a folder to list", is_required=False, find=suggestions.find_files
+                ),
+            ),
+            is_top_level=True,
+        ),
+        Command(name="usage", help="Tokens and cost of this thread", answer=in_thread(answer_usage), is_top_level=True),
+        Command(
+            name="new",
+            help="Start over: the next message here begins a new conversation",
+            answer=in_thread(answer_new),
+            is_top_level=True,
+        ),
+        Command(
+            name="export",
+            help="Post this conversation as a file",
+            answer=in_thread(lambda called, snapshot, deps: answer_export(called, snapshot, deps.erasure)),
+            is_top_level=True,
+        ),
+        Command(
+            name="forget",
+            help="Delete this conversation and its workspace",
+            answer=lambda called, deps: answer_forget(called, deps.erasure, deps.admin.policy),
+            forms=(
+                Form("[yes]", "Lists what this conversation holds; with `yes`, deletes it with its files"),
+                Form("me [yes]", "Says what is stored about you; with `yes`, deletes it"),
+            ),
+            options=(
+                Option(
+                    "what",
+                    "This conversation, or what is stored about you",
+                    ("conversation", "me"),
+                    is_required=False,
+                    default="conversation",
+                ),
+                Option("sure", "Delete it now, for good", "yes", is_required=False, default=False),
+            ),
+            is_top_level=True,
+        ),
+        Command(
+            name="help",
+            help="What the agent can do and how to ask for it",
+            answer=lambda called, deps: _help(called, deps),
+            forms=(Form("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
+            options=(
+                Option(
+                    "topic",
+                    "A word to explain, or all",
+                    "name",
+                    is_required=False,
+                    find=lambda called, deps: _find_topics(),
+                ),
+            ),
+            is_top_level=True,
+        ),
+        Command(
+            name="use",
+            help="Choose the agent for this thread",
+            answer=answer_use,
+            forms=(Form("", "Lists the agents"), Form("NAME", "That agent works here from the next request on")),
+            options=(
+                Option(
+                    "name",
+                    "The agent for this thread; leave it empty to list the agents",
+                    "name",
+                    is_required=False,
+                    find=suggestions.find_agents,
+                ),
+            ),
+        ),
+        Command(
+            name="knowledge",
+            help="Files that the agent knows here",
+            answer=lambda called, deps: answer_knowledge(called, deps.knowledge),
+            forms=(
+                Form("[list]", "Lists the files that I know in this conversation"),
+                Form("add", "With files attached: makes them known in this conversation", audit="knowledge_changed"),
+                Form("remove FILE", "Removes one of them", audit="knowledge_changed"),
+            ),
+            options=(
+                Option("action", _ACTIONS, ("add", "list", "remove")),
+                Option("file", "The file to add", "file", is_required=False),
+                Option("name", "The name of the file to remove", is_required=False, find=suggestions.find_knowledge),
+            ),
+            takes_files=True,
+        ),
+        Command(
+            name="plan",
+            help="The plan that the agent works on here",
+            answer=in_thread(lambda called, snapshot, deps: answer_plan(called, snapshot, deps.plans)),
+            forms=(
+                Form("[show]", "Shows the plan"),
+                Form("add TEXT", "Adds a step", audit="plan_changed"),
+                Form("remove NUMBER", "Removes a step", audit="plan_changed"),
+                Form("skip NUMBER", "Skips a step", audit="plan_changed"),
+                Form("stop", "Gives the plan up", audit="plan_changed"),
+            ),
+            options=(
+                Option("action", _ACTIONS, ("show", "add", "remove", "skip", "stop")),
+                Option("step", "The text of the step to add, or the number of an existing step", is_required=False),
+            ),
+        ),
+        Command(
+            name="follow",
+            help="Which messages here the agent takes up",
+            answer=answer_follow,
+            forms=(
+                Form(
+                    "[default|follow|mention|quiet]",
+                    "In this thread, I answer a message without a mention if one person writes to me, if it is meant"
+                    " for me, never, or not until somebody mentions me again",
+                ),
+                Form("[default|follow|mention|quiet] channel", "The same for all threads here", is_for_admins=True),
+            ),
+            options=(
+                Option(
+                    "mode",
+                    "Read one person, everybody, only mentions, or nothing until the next mention",
+                    ("default", "follow", "mention", "quiet"),
+                ),
+                Option(
+                    "place",
+                    "This thread, or the whole channel (admins)",
+                    ("thread", "channel"),
+                    is_required=False,
+                    default="thread",
+                ),
+            ),
+        ),
+        Command(
+            name="agents",
+            help="The versions of an agent, what changed, and the way back",
+            answer=lambda called, deps: answer_agents(called, deps.roster),
+            forms=(
+                Form("versions AGENT", "Lists an agent's versions"),
+                Form("compare AGENT NUMBER [NUMBER]", "Shows what changed between two versions, or since one"),
+                Form("rollback AGENT NUMBER", "Goes back to a version", is_for_admins=True),
+                Form("reset AGENT", "Goes back to the agent's file", is_for_admins=True),
+            ),
+            options=(
+                Option(
+                    "action",
+                    "What to do; rollback and reset are for admins",
+                    ("versions", "compare", "rollback", "reset"),
+                ),
+                Option("name", "The agent", "name", find=suggestions.find_agents),
+                Option("version", "The number of a version", "number", is_required=False),
+                Option("other", "The number of the version to compare it with", "number", is_required=False),
+            ),
+        ),
+        Command(
+            name="budget",
+            help="What runs may cost here; admins change it",
+            answer=lambda called, deps: answer_budget(called, deps.budget),
+            forms=(
+                Form("", "Shows what may be spent here, and what was"),
+                Form(
+                    "run|person|app|channel|workspace LIMIT",
+                    "Changes a limit to US dollars (`5`), tokens (`2000000 tokens`), `none`, or `default`, which is the"
+                    " configured one",
+                    is_for_admins=True,
+                ),
+            ),
+            options=(
+                Option(
+                    "scope",
+                    "What the limit is for; leave it empty to see all limits",
+                    ("run", "person", "app", "channel", "workspace"),
+                    is_required=False,
+                ),
+                Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default", "name", is_required=False),
+            ),
+        ),
+        Command(
+            name="pair",
+            help="Admins: let someone write to the agent",
+            answer=lambda called, deps: admin.answer_pair(called, deps.admin),
+            forms=(Form("CODE", "Admits the person who was given the code", is_for_admins=True),),
+            options=(Option("code", "The code that the person was given", "name"),),
+        ),
+        Command(
+            name="unpair",
+            help="Admins: take that back",
+            answer=lambda called, deps: admin.answer_unpair(called, deps.admin),
+            forms=(Form("PERSON", "Revokes that, by name or id", is_for_admins=True),),
+            options=(Option("name", "The name or the id of the person", "name"),),
+        ),
+        Command(
+            name="who",
+            help="Admins: who may talk to the agent",
+            answer=lambda called, deps: admin.answer_who(called, deps.admin),
+            forms=(Form(is_for_admins=True),),
+            is_private=True,
+        ),
+        Command(
+            name="audit",
+            help="Admins: who did what here",
+            answer=lambda called, deps: admin.answer_audit(called, deps.admin),
+            forms=(Form("[NUMBER]", is_for_admins=True),),
+            options=(
+                Option(
+                    "count",
+                    "How many entries",
+                    "number",
+                    is_required=False,
+                    default=admin.ENTRIES_SHOWN,
+                    number_max=admin.ENTRIES_SHOWN_MAX,
+                ),
+            ),
+            is_private=True,
+        ),
+        Command(
+            name="mcp",
+            help="Admins: agree to the use of a tool server",
+            answer=lambda called, deps: admin.answer_mcp(called, deps.admin),
+            forms=(Form("connect SERVER", is_for_admins=True),),
+            options=(Option("server", "The name of the tool server", "name"),),
+            slash_prefix="connect",
+            is_private=True,
+        ),
+    )
+}
+HELP = """In a channel, mention me and say what you need. In a direct message, or a thread that I am in, just write. \
+Attach files if they help.
+`stop` ends what I am doing, `status` says what that is, and `new` begins a new conversation.
+`help all` lists all such words, and `help knowledge`, for example, explains one.
+
+For example:
+- Sum up this thread: what have we decided, and what is still open?
+- What sold best by region? Draw a chart. (with a table attached)
+- Find three suppliers of paper bags near us and compare their prices, with sources."""
+USAGE_HINT = "what you need, or " + ", ".join(one.name for one in COMMANDS.values() if not one.is_for_admins)
+
+
+def parse_command(text: str, *, has_files: bool = False, may_be_wrong: bool = True) -> tuple[str, str] | None:
+    """Returns the command and what follows its name, if the whole message is a command, else None.
+
+    A message with files is only a command that takes files. With `may_be_wrong`, few words that are a command in a
+    wrong form are one, too; its answer says how it is written.
+    """
+    words = _PLEASE.sub("", text.strip()).strip(" ,").split()
+    if not words:
+        return None
+    is_stop = read_word(" ".join(words)) == "stop"
+    command = COMMANDS.get("stop" if is_stop else words[0].rstrip(".!").lower())
+    if command is None or (has_files and not command.takes_files):
+        return None
+    arguments = [] if is_stop else words[1:]
+    if found := command.read(arguments, is_typed=True):
+        return command.name, found[1]
+    is_meant = may_be_wrong and len(words) <= TYPED_WORDS_MAX and command.is_meant(arguments)
+    return (command.name, " ".join(arguments)) if is_meant else None
+
+
+def suggest_command(text: str) -> str | None:
+    """Returns the command that a few words after a slash command are probably meant to be, although they are none."""
+    words = text.lower().split()
+    if not words or len(words) > TYPED_WORDS_MAX or parse_command(text):
+        return None
+    return next(iter(get_close_matches(words[0], COMMANDS, n=1, cutoff=_SIMILARITY_MIN)), None)
+
+
+def parse_words(
+    message: IncomingMessage, words: str, *, has_files: bool
+) -> IncomingMessage | CommandCalled | StopRequested:
+    """Returns the command or the wish to stop if the message's `words` are nothing else, or else the message.
+
+    Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
+    but StopRequested posts nothing if no run is active.
+    """
+    command = parse_command(words, has_files=has_files, may_be_wrong=message.is_addressed)
+    is_for_others = message.is_to_others and not message.is_addressed
+    if command is None or message.actor.app_ids or is_for_others:
+        return message
+    name, argument = command
+    if not (message.is_addressed or name == "follow"):
+        return stop_by(message) if name == "stop" else message
+    return CommandCalled(
+        address=message.address,
+        dedupe_key=message.dedupe_key,
+        person=message.person,
+        sent_at=message.sent_at,
+        files=message.files,
+        is_addressed=message.is_addressed,
+        actor=message.actor,
+        name=name,
+        argument=argument,
+        message=message,
+    )
+
+
+async def answer_command(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    """Answers a chat command, except `stop`, which goes through the inbox."""
+    command = COMMANDS[called.name]
+    if command.answer is None:
+        raise ValueError(f"{called.name} goes through the inbox")
+    found, is_admin = command.read(called.argument.split()), _is_admin(called, deps)
+    if not is_admin and (found[0].is_for_admins if found else command.is_for_admins):
+        return Outcome(notice=admin.ADMINS_ONLY)
+    if found is None:
+        return Outcome(notice=f"I do not understand that. It is written like this:\n{_explain(command, is_admin)}")
+    if command.is_private and admin.is_answer_public(called):
+        return Outcome(notice=admin.NOT_IN_PUBLIC.format(name=called.name))
+    return await command.answer(replace(called, argument=found[1]), deps)
+
+
+async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+    """Returns the values that contain what was typed (`called.argument`) for an option of the command."""
+    find = next((one.find for one in COMMANDS[called.name].options if one.find), None)
+    return await suggestions.suggest(find, called, deps) if find else ()
+
+
+def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
+    """Returns the audit entry for a command that changes knowledge or a plan, otherwise None.
+
+    The stores create the audit entries of all other commands.
+    """
+    form, argument = COMMANDS[called.name].read(called.argument.split()) or (Form(), "")
+    if (action := form.audit) is None or outcome.is_private:
+        return None
+    words = argument.partition(" ")[0] if "TEXT" in form.usage else argument
+    return AuditEntry(
+        action=action,
+        actor=called.person,
+        address=called.address,
+        subject=f"{words} {', '.join(file.name for file in called.files)}".strip(),
+        happened_at=datetime.now(UTC),
+    )
+
+
+def _is_admin(called: CommandCalled, deps: CommandDeps) -> bool:
+    return deps.admin.policy.is_admin(called.address.workspace_id, called.person.person_id, called.actor)
+
+
+async def _help(called: CommandCalled, deps: CommandDeps) -> Outcome:
+    is_admin = _is_admin(called, deps)
+    if not called.argument:
+        return Outcome(notice=HELP)
+    if called.argument != "all":
+        return Outcome(notice=_explain(COMMANDS[called.argument], is_admin))
+    shown = [one for one in COMMANDS.values() if is_admin or not one.is_for_admins]
+    lines = [f"- {', '.join(form for form, _ in one.spelled(is_admin=is_admin))}: {one.help}" for one in shown]
+    return Outcome(notice="\n".join(lines))
+
+
+async def _find_topics() -> Sequence[Suggestion]:
+    return [(one.name, f"{one.name}: {one.help}") for one in COMMANDS.values()] + [("all", "all")]
+
+
+def _explain(command: Command, is_admin: bool) -> str:
+    return "\n".join(f"- {form}: {text}" for form, text in command.spelled(is_admin=is_admin))

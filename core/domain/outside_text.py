@@ -1,0 +1,57 @@
+"""Makes names and texts from outside fit for a line, a sentence or a quotation that the program writes."""
+
+import re
+import unicodedata
+from pathlib import PurePosixPath
+
+NAME_CHARACTERS_MAX = 80
+FILE_NAME_BYTES_MAX = 120
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
+)
+"""Characters that control a terminal or the writing direction, or that nobody sees. Joiners belong to words and emoji.
+"""
+_UNNAMEABLE = ("Cc", "Cf", "Cs", "Co", "Cn")
+_BRACKETS = str.maketrans("[]`", "()'")
+
+
+def single_line(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
+    """Returns the beginning of the text as one line, without characters that steer how it is shown."""
+    visible = _STEERING.sub("", " ".join(text[: characters_max * 4].split()))
+    return " ".join(visible[:characters_max].split())
+
+
+def escape_markdown(words: str) -> str:
+    """Escapes what people wrote themselves, such as names, so that it shows no links, styles, headings or lists."""
+    escaped = re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
+    return re.sub(r"(?m)^([ \t]{0,9}\d{0,9})([-+#=.)])", r"\1\\\2", escaped)
+
+
+def shown_name(name: str) -> str:
+    """Returns a name from outside for a sentence in Markdown."""
+    return escape_markdown(single_line(name))
+
+
+def inline_code(text: str) -> str:
+    """Returns a name, such as that of a file, as inline code, which it cannot end."""
+    return f"`{single_line(text, 200).replace('`', chr(39))}`"
+
+
+def quote_lines(text: str) -> str:
+    """Returns the text as a quotation that it cannot leave: every line has the mark, whatever character ends it."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def safe_file_name(name: str) -> str:
+    """Returns a safe file name: without folders, control characters, a leading dot, and the brackets and backquotes
+    that would end what the program writes around it; at most FILE_NAME_BYTES_MAX bytes."""
+    flat = unicodedata.normalize("NFC", name).replace("\\", "/")
+    base = PurePosixPath(flat).name if flat.strip("/") else ""
+    if len(base) > 4 * FILE_NAME_BYTES_MAX:
+        base = base[: 3 * FILE_NAME_BYTES_MAX] + base[-FILE_NAME_BYTES_MAX:]
+    kept = "".join(character for character in base if unicodedata.category(character) not in _UNNAMEABLE)
+    cleaned = " ".join(kept.translate(_BRACKETS).split()).strip(" .") or "file"
+    while len(cleaned.encode()) > FILE_NAME_BYTES_MAX:
+        stem, dot, suffix = cleaned.rpartition(".")
+        cleaned = f"{stem[:-1]}{dot}{suffix}" if dot and len(suffix) < 12 and stem else cleaned[:-1]
+    return cleaned
