@@ -300,12 +300,6 @@ def truncate(text: str, length_max: int) -> str:
     return text[: cut_index(text, max(0, length_max - 1))] + "…"
 
 
-def escape_markdown(words: str) -> str:
-    """Escapes what people wrote themselves, such as names, so that it shows no links, styles, headings or lists."""
-    escaped = re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)
-    return re.sub(r"(?m)^([ \t]{0,9}\d{0,9})([-+#=.)])", r"\1\\\2", escaped)
-
-
 def markdown_parser(markdown: str) -> MarkdownIt:
     """Returns the parser for a text."""
     return _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS

@@ -1,6 +1,7 @@
 """Discord's limits, and functions that fit text into them."""
 
 from bots.delivery.markdown import truncate
+from core.domain.outside_text import single_line
 
 TEXT_MAX = 4000
 """Limit on the total length of all text displays in a message."""
@@ -25,5 +26,5 @@ def remove_unsendable(text: str) -> str:
 
 
 def to_single_line(text: str, length_max: int) -> str:
-    """Collapses white space to single spaces, and truncates the text."""
-    return truncate(" ".join(remove_unsendable(text).split()), length_max)
+    """Returns the text as one line without characters that change the writing direction, truncated."""
+    return truncate(single_line(remove_unsendable(text), 2 * length_max), length_max)

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, cast
 
 from core.context.tokens import with_token_count
-from core.context.untrusted_text import clean_line, wrap_untrusted
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import AgentError, SurfaceError
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
@@ -130,7 +130,7 @@ def message_line(one: ChatMessage) -> str:
     text = one.text.strip()
     cut = text[:TEXT_CHARACTERS_MAX] + (" […]" if len(text) > TEXT_CHARACTERS_MAX else "")
     said: JsonObject = {
-        "from": " ".join(one.author.name.split()),
+        "from": one.author.name,
         "id": one.author.person_id,
         "at": f"{one.sent_at:%Y-%m-%d %H:%M}",
         "message": one.message_ref,
@@ -140,8 +140,7 @@ def message_line(one: ChatMessage) -> str:
         said["is_app"] = True
     if one.files:
         said["files"] = [
-            {"id": key, "name": clean_line(file.name, 120), "type": clean_line(file.mime_type, 60)}
-            for key, file in listed_files([one]).items()
+            {"id": key, "name": file.name, "type": file.mime_type} for key, file in listed_files([one]).items()
         ]
     return json.dumps(said, ensure_ascii=False)
 

@@ -1,10 +1,7 @@
 """Converts stored messages to readable text, and messages of people to what a model receives."""
 
 import json
-import re
-import unicodedata
 from dataclasses import replace
-from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
@@ -15,7 +12,6 @@ from core.context.untrusted_text import wrap_message
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import ThreadInput
 
-NAME_BYTES_MAX = 120
 TEXT_CHARACTERS_MAX = 200_000
 TIME_ZONE_KEY = "time_zone"
 """The metadata of a user's message has the name of their time zone under this key, or an empty text."""
@@ -100,7 +96,7 @@ def _output(execution: JsonObject) -> str:
 
 def unread_message(one: ThreadInput, run_id: str) -> Message:
     """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
-    lines = [attributed_text(one), *(f"[Attached file, not fetched: {safe_name(file.name)}]" for file in one.files)]
+    lines = [attributed_text(one), *(f"[Attached file, not fetched: {file.name}]" for file in one.files)]
     message = build_user_message(one, run_id, "\n".join(line for line in lines if line))
     return replace(message, metadata={**message.metadata, UNREAD_KEY: True})
 
@@ -129,7 +125,7 @@ def attributed_text(one: ThreadInput) -> str:
     if not one.author.name:
         return text
     person_id = one.author.person_id
-    who = one_line(one.author.name) + (f" ({person_id})" if person_id else "")
+    who = one.author.name + (f" ({person_id})" if person_id else "")
     if not text and one.kind != "edit":
         return f"{who} sent files:"
     notes = "[A change of an earlier message:]\n" if one.kind == "edit" else ""
@@ -138,20 +134,6 @@ def attributed_text(one: ThreadInput) -> str:
     if one.attention != "addressed":
         notes += "[It does not mention you: call no_reply if it is not for you.]\n"
     return notes + wrap_message(text, author=who)
-
-
-def safe_name(name: str) -> str:
-    """Returns a safe file name: no folders, control characters or leading dot, and at most NAME_BYTES_MAX bytes."""
-    flat = unicodedata.normalize("NFC", name).replace("\\", "/")
-    base = PurePosixPath(flat).name if flat.strip("/") else ""
-    kept = "".join(
-        character for character in base if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-    )
-    cleaned = re.sub(r"\s+", " ", kept).strip(" .") or "file"
-    while len(cleaned.encode()) > NAME_BYTES_MAX:
-        stem, dot, suffix = cleaned.rpartition(".")
-        cleaned = f"{stem[:-1]}{dot}{suffix}" if dot and len(suffix) < 12 and stem else cleaned[:-1]
-    return cleaned
 
 
 def one_line(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
+from core.domain.outside_text import safe_file_name, single_line
 
 QUESTION_CHARACTERS_MAX = 1500
 WORDS_COMPARED_MIN = 8
@@ -17,6 +18,7 @@ SHARED_MIN = 0.85
 """Texts of that many words of which they share so large a part say the same."""
 """A question and its preface are posted as one message up to this length."""
 _WORD = re.compile(r"\w+")
+_NOT_OF_A_TYPE = re.compile(r"[^\w.+/;= -]")
 
 Platform = Literal["slack", "discord", "api"]
 ThreadState = Literal["idle", "running", "waiting"]
@@ -61,13 +63,17 @@ class Person:
     """A person on a chat platform: a stable id, the name that other people see, and the name of their time zone, which
     is empty if the platform does not tell it.
 
-    An app that may start runs is one, too; its id begins with `app:`, as no platform's ids do. The id is empty if it is
-    not known who it is, as with whoever opens the link of a browser take-over.
+    The name comes from outside, and is made one visible line here. An app that may start runs is a person, too; its id
+    begins with `app:`, as no platform's ids do. The id is empty if it is not known who it is, as with whoever opens the
+    link of a browser take-over.
     """
 
     person_id: str
     name: str
     time_zone: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", single_line(self.name))
 
     @property
     def is_app(self) -> bool:
@@ -76,12 +82,19 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingFile:
-    """A file attached to a person's message. `file_ref` is opaque: only the platform's own FileSource can open it."""
+    """A file attached to a person's message. `file_ref` is opaque: only the platform's own FileSource can open it.
+
+    Name and type come from outside. They are made safe here, so that no note that contains them can be forged.
+    """
 
     file_ref: str
     name: str
     mime_type: str = "application/octet-stream"
     size_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", safe_file_name(self.name))
+        object.__setattr__(self, "mime_type", _NOT_OF_A_TYPE.sub("", self.mime_type[:100]))
 
     @property
     def is_audio(self) -> bool:

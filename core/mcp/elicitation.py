@@ -16,6 +16,7 @@ from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from core.context.untrusted_text import clean_line, clean_text
 from core.domain.messages import JsonObject, json_fields
+from core.domain.outside_text import quote_lines
 from core.domain.threads import Reply
 from core.mcp.arguments import ANSWERS, find_problems
 from core.tools.tool import ToolContext, ToolOutput
@@ -66,7 +67,6 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
 def question_output(call: RunningCall) -> ToolOutput:
     """Returns the output of a call whose server asked something: the question for people, and what comes next."""
     said = "\n\n".join(call.questions.values())
-    quoted = "\n".join(f"> {line}" for line in said.splitlines())
     marks = " ".join(f"[question {digest}]" for digest in call.questions)
     return ToolOutput(
         output=f"The server asked people a question and the call was cancelled. {marks}\n{said}\n\nThe question was "
@@ -74,7 +74,9 @@ def question_output(call: RunningCall) -> ToolOutput:
         f'"{ANSWERS}": an object with the fields that they named; the defaults fill the others. If they refuse, do not '
         "call it again.",
         is_success=False,
-        reply=Reply(kind="ask", text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quoted}"),
+        reply=Reply(
+            kind="ask", text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quote_lines(said)}"
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from core.context.background_messages import (
     message_line,
     refers_to_files,
 )
-from core.context.message_text import attributed_text, build_user_message, one_line, safe_name, unread_message
+from core.context.message_text import attributed_text, build_user_message, one_line, unread_message
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.budget import PlannedCall, Reservation
@@ -271,7 +271,7 @@ async def _picture(one: ThreadInput, run_id: str, path: str, machine: ThreadSand
 
 async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox, uploads: Uploads) -> str:
     """Downloads a file into the sandbox. Returns a line with its path, or with the reason why it is not there."""
-    name = safe_name(file.name)
+    name = file.name
     source = uploads.sources.get(uploads.platform)
     if source is None:
         return f"[Attached file {name}: it cannot be fetched here]"
@@ -290,7 +290,7 @@ async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox
         log.warning("a file was not stored: %s", type(error).__name__)
         return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
     unheard = UNHEARD if file.is_audio else ""
-    return f"{remark}{STORED}{path} ({one_line(file.mime_type)}, {size} bytes)]{unheard}"
+    return f"{remark}{STORED}{path} ({file.mime_type}, {size} bytes)]{unheard}"
 
 
 async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:

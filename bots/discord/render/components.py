@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Literal, assert_never
 
 from bots.delivery.content import FEEDBACK_LABELS, AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.delivery.markdown import escape_markdown, truncate, utf16_length
+from bots.delivery.markdown import truncate, utf16_length
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
     BUTTONS_PER_ROW_MAX,
@@ -22,6 +22,7 @@ from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
 from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
 from core.domain.messages import JsonObject
+from core.domain.outside_text import quote_lines, shown_name
 from core.domain.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
@@ -198,14 +199,12 @@ def _closing(ask: Ask) -> str:
         return "-# This question is no longer open."
     if ask.state == "expired":
         return "-# No one answered in time."
-    who = to_single_line(answerer_name(ask), 80)
     is_no = ask.kind == "approval" and is_denied(ask)
-    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(escape_markdown(who))}** answered"
+    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(shown_name(answerer_name(ask)))}** answered"
     if ask.is_written_in_thread:
         return f"{line} in this thread."
     answer = neutralize_mentions(truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
-    quoted = "\n".join(f"> {line}" for line in answer.split("\n"))
-    return f"{line}:\n{quoted}"
+    return f"{line}:\n{quote_lines(answer)}"
 
 
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})

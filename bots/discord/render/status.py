@@ -4,6 +4,7 @@ from bots.delivery.markdown import truncate, utf16_length
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState, newest_tasks
 from bots.discord.limits import remove_unsendable, to_single_line
 from bots.discord.render.markdown import neutralize_mentions
+from core.domain.outside_text import quote_lines
 
 ACCENT: dict[ViewState, int] = {
     "queued": 0x99AAB5,
@@ -99,7 +100,7 @@ def _preview(view: RunView) -> str:
     if view.state != "working" or not view.preview.strip():
         return ""
     text = remove_unsendable(view.preview).replace("```", "'''").strip()
-    return truncate("\n".join(f"> {line}" for line in text.split("\n")[-4:]), PREVIEW_MAX)
+    return truncate(quote_lines("\n".join(text.splitlines()[-4:])), PREVIEW_MAX)
 
 
 def _fitting(lines: list[str], length_max: int) -> str:

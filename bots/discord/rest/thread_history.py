@@ -14,6 +14,7 @@ from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, g
 from bots.discord.rest.files import attachment_name, build_file_ref, snapshots
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
+from core.domain.outside_text import quote_lines
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Person
 from core.failpoints import Failpoint
 
@@ -167,7 +168,7 @@ def _lines(message: JsonObject) -> Iterator[str]:
     yield from _poll_lines(message.get("poll"))
     for snapshot in snapshots(message):
         yield "Forwarded message:"
-        yield from (f"> {line}" for line in "\n".join(_lines(snapshot)).strip().split("\n"))
+        yield quote_lines("\n".join(_lines(snapshot)).strip())
 
 
 def _poll_lines(poll: JsonValue) -> Iterator[str]:

@@ -17,7 +17,7 @@ _FIRST_MENTION = re.compile(
 )
 _ENTITIES = {"amp": "&", "lt": "<", "gt": ">"}
 _MENTION_START = re.compile(r"<(?=!(?:channel|here|everyone|group|subteam|date)\b|[@#][A-Z][A-Z0-9]+[|>])")
-_BROADCAST = re.compile(r"(?<!\w)@(?=(?:channel|here|everyone|group)\b)", re.IGNORECASE)
+_BROADCAST = re.compile(r"(?<![^\W_])@(?=(?:channel|here|everyone|group)(?![^\W_]))", re.IGNORECASE)
 
 
 def mentioned_user_ids(mrkdwn: str) -> set[str]:

@@ -12,6 +12,7 @@ from bots.slack.web_api.client import SlackClient, seconds_left
 from core.domain.actions import ActorContext
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
+from core.domain.outside_text import single_line
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class People:
         try:
             user = get_object(await self._client.read("users.info", {"user": person}), "user")
             found = _CachedPerson(
-                name=_shown_name(user) or person,
+                name=single_line(_shown_name(user)) or person,
                 time_zone=get_text(user, "tz"),
                 standing=parse_standing(user, self._client.identity.team_id),
                 asked_at=asked_at,
