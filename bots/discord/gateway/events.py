@@ -28,7 +28,7 @@ from bots.discord.render.components import text_message
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import RestClient, get_text, translate_error
 from bots.discord.rest.thread_opener import ThreadOpener
-from bots.inbound.actions import Outcome, UserAction, stop_by
+from bots.inbound.actions import CommandCalled, Outcome, UserAction, stop_by
 from bots.inbound.receiver import Receive
 from bots.inbound.retry_buffer import RetryBuffer
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
@@ -124,12 +124,15 @@ class EventHandler:
             inbound = replace(inbound, actor=actor)
         allowed = find_bot_permissions(message.channel, message.guild)
         problem = describe_obstacle(message.channel, allowed)
-        if problem and isinstance(inbound, IncomingMessage):
-            await self._refuse(message, inbound, problem)
-        elif location.kind in ("direct", "thread") or not isinstance(inbound, IncomingMessage):
+        # files begin a conversation, too, in which they are known
+        words = inbound.message if isinstance(inbound, CommandCalled) and inbound.files else None
+        request = replace(words, text="") if words else inbound
+        if problem and isinstance(request, IncomingMessage):
+            await self._refuse(message, request, problem)
+        elif location.kind in ("direct", "thread") or not isinstance(request, IncomingMessage):
             await self._reply(message, await self._receive(inbound))
         else:
-            await self._start_thread(message, inbound)
+            await self._start_thread(message, inbound, request)
 
     def _is_blank_follow_up(self, message: discord.Message) -> bool:
         """Whether Discord has blanked a person's message, because it does not mention the bot."""
@@ -271,14 +274,15 @@ class EventHandler:
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise translate_error(error) from error
 
-    async def _start_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
+    async def _start_thread(self, message: discord.Message, inbound: UserAction, request: IncomingMessage) -> None:
         """Stores the message, then opens its thread, then lets its run begin. A crash in between loses nothing, as the
-        address is known."""
-        async with self._thread_opener.opening(inbound.address.thread_key):
-            open_thread = partial(self._open_thread, message, inbound)
-            outcome = await self._receive(replace(inbound, prepare=open_thread))
-            if outcome.run_id is not None and outcome.is_ignored:
-                # the message is redelivered, because a crash may have prevented it the first time
+        address is known. `inbound` is the request or the command that its words are."""
+        async with self._thread_opener.opening(request.address.thread_key):
+            open_thread = partial(self._open_thread, message, request)
+            is_command = inbound is not request
+            outcome = await self._receive(inbound if is_command else replace(request, prepare=open_thread))
+            # a message is redelivered because a crash may have prevented it the first time
+            if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
                 await open_thread()
         await self._reply(message, outcome)
 

@@ -30,9 +30,9 @@ LOCALES = (
 )
 """The languages of translations.yaml, in its order."""
 _KINDS: Mapping[str, object] = {
-    "file": discord.Attachment,
+    "number": app_commands.Range[int, 1, 999_999],
     "yes": bool,
-    "name": app_commands.Range[str, 1, 64],
+    "file": discord.Attachment,
     "line": app_commands.Range[str, 1, 200],
     "request": app_commands.Range[str, 1, 6000],
 }
@@ -40,13 +40,10 @@ _KINDS: Mapping[str, object] = {
 _REQUIRED = Parameter.empty
 SlashCommand = app_commands.Command[app_commands.Group, ..., None]
 RUN = (
-    Option("prompt", "What the agent should do", "request"),
-    Option("agent", "Which agent does it", is_required=False, find=find_agents),
-    Option("attachment", "A file to work with", "file", is_required=False),
-    *(
-        Option(f"attachment{number}", "Another file", "file", is_required=False)
-        for number in range(2, ATTACHMENTS_MAX + 1)
-    ),
+    Option("prompt", "What the agent should do", "request", is_required=True),
+    Option("agent", "Which agent does it", find=find_agents),
+    Option("attachment", "A file to work with", "file"),
+    *(Option(f"attachment{number}", "Another file", "file") for number in range(2, ATTACHMENTS_MAX + 1)),
 )
 
 
@@ -143,9 +140,7 @@ def _build_command(
 
 
 def _annotation(option: Option) -> object:
-    if isinstance(option.kind, tuple):
-        return Literal[option.kind]
-    return app_commands.Range[int, 1, option.number_max] if option.kind == "number" else _KINDS[option.kind]
+    return Literal[option.kind] if isinstance(option.kind, tuple) else _KINDS[option.kind]
 
 
 @cache

@@ -148,13 +148,31 @@ class InteractionHandler:
     async def on_command(
         self, interaction: AnyInteraction, name: str, *, argument: str = "", files: Sequence[discord.Attachment] = ()
     ) -> None:
-        """Handles all slash commands except `/agent run`. In a channel, the reply says that there is no thread."""
+        """Handles all slash commands except `/agent run`. In a channel, files get a thread, in which they are known."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
         called = _build_command(interaction, location, name, argument)
-        await respond(interaction, self._receive(replace(called, files=tuple(map(parse_attachment, files)))))
+        called = replace(called, files=tuple(map(parse_attachment, files)))
+        if not files or location.kind != "channel":
+            await respond(interaction, self._receive(called))
+        elif problem := _why_no_run(interaction, location):
+            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+        else:
+            await self._begin_with_files(interaction, location, called)
+
+    async def _begin_with_files(
+        self, interaction: AnyInteraction, location: ChannelLocation, called: CommandCalled
+    ) -> None:
+        title = ", ".join(file.name for file in called.files)
+        request = _build_request(interaction, location, await _defer(interaction), title, called.files, None)
+        async with self._thread_opener.opening(request.address.thread_key):
+            outcome = await _outcome(self._receive(replace(called, address=request.address)))
+            if outcome.is_private:
+                await _refuse(interaction, outcome)
+            else:
+                await self._open(interaction, request, _notice_text(outcome))
 
     async def suggest(self, interaction: AnyInteraction, name: str, typed: str) -> list[app_commands.Choice[str]]:
         """Returns the values that the menu of an option offers to this person, for what they have typed."""

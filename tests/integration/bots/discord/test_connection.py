@@ -57,7 +57,7 @@ async def test_commands_are_registered_once_and_not_again(world, connect) -> Non
         "agent run", "agent use", "agent knowledge", "agent plan",
         "agent follow", "agent agents", "agent budget", "agent pair", "agent unpair", "agent who", "agent audit",
         "agent mcp",
-        "stop", "status", "usage", "new", "help", "files", "forget",
+        "stop", "status", "files", "usage", "new", "export", "forget", "help",
     ]  # fmt: skip
     assert world.calls("PUT", "/commands") == 1
     await world.app.close()

@@ -157,15 +157,26 @@ async def test_a_command_is_answered_for_the_person_alone(world) -> None:
     assert (notice.visible_to is not None, notice.elements[0].text) == (True, "**3** tokens")
 
 
-async def test_knowledge_comes_with_its_verb_and_its_file(world) -> None:
+@pytest.mark.parametrize("is_slash", [True, False])
+async def test_knowledge_of_a_channel_gets_a_thread_in_which_it_is_known(world, is_slash: bool) -> None:
+    async def answer(inbound):
+        return Outcome(notice="I know it.", is_private=False)
+
+    world.program.answer = answer
     file = SentFile(name="a.txt", content=b"hello", mime_type="text/plain")
-    await world.discord.command(
-        "alice", world.general.channel_id, "agent knowledge", {"action": "add"}, files={"file": file}
-    )
+    if is_slash:
+        await world.discord.command(
+            "alice", world.general.channel_id, "agent knowledge", {"action": "add"}, files={"file": file}
+        )
+    else:
+        await world.say("@threadhand knowledge add", files=[file])
     inbound = await world.received()
     assert isinstance(inbound, CommandCalled)
     assert (inbound.name, inbound.argument) == ("knowledge", "add")
     assert [one.name for one in inbound.files] == ["a.txt"]
+    await world.until(lambda: world.general.threads)
+    assert world.thread.thread_id == inbound.address.thread_key
+    await world.until(lambda: "I know it." in str(world.general.messages))
 
 
 async def test_a_slow_command_is_deferred_and_answered_later(world) -> None:
