@@ -107,15 +107,15 @@ async def answer_follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
     if is_whole_channel and not deps.admin.policy.is_admin(address.workspace_id, called.person.person_id, called.actor):
         return Outcome(notice=ADMINS_ONLY)
     await deps.follow_modes.set(address, mode, is_whole_channel=is_whole_channel)
-    where = "the threads here that I am called into" if is_whole_channel else "this thread"
+    where = "the threads of this channel that I am called into" if is_whole_channel else "this thread"
     return Outcome(notice=FOLLOWED[mode].format(where), is_private=False)
 
 
 FOLLOWED: Mapping[FollowMode, str] = {
     "default": "In {} I answer without a mention only while one person writes to me; otherwise mention me.",
-    "follow": "In {} I read everything now, and answer what is meant for me. `follow default` ends that.",
-    "mention": "In {} I answer only when I am mentioned from now on.",
-    "quiet": "In {} I stay quiet until someone mentions me.",
+    "follow": "I read everything in {} now, and answer what is meant for me. `follow default` ends that.",
+    "mention": "From now on I answer in {} only when I am mentioned.",
+    "quiet": "I stay quiet in {} until someone mentions me.",
 }
 
 

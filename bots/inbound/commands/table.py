@@ -100,19 +100,18 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a platform's own command. `kind` is a file, a yes, a number up to `number_max`, a line, the name of
-    something, a whole request, or one of several words. Values are suggested for an option with `find`."""
+    """An option of a platform's own command. `kind` is a line, a number, a yes, a file, a whole request, or one of
+    several words. Values are suggested for an option with `find`."""
 
     name: str
     help: str
-    kind: Literal["file", "yes", "number", "line", "name", "request"] | tuple[str, ...] = "line"
-    is_required: bool = True
-    default: object = None
-    number_max: int = 999_999
+    kind: Literal["line", "number", "yes", "file", "request"] | tuple[str, ...] = "line"
     find: Find | None = None
+    default: object = None
+    is_required: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Command:
     """A row of the table. `help` is one line of at most 100 characters.
 
@@ -126,8 +125,8 @@ class Command:
     answer: Answer | None
     forms: tuple[Form, ...] = (Form(),)
     options: tuple[Option, ...] = ()
-    slash_prefix: str = ""
     is_top_level: bool = False
+    slash_prefix: str = ""
     is_private: bool = False
     takes_files: bool = False
 
@@ -153,245 +152,200 @@ class Command:
         return [(f"`{self.name} {one.usage}".rstrip() + "`", one.help or self.help) for one in shown]
 
 
-_ACTIONS = "What to do"
-COMMANDS: Mapping[str, Command] = {
-    one.name: one
-    for one in (
-        Command(name="stop", help="Stop what the agent is doing in this thread", answer=None, is_top_level=True),
-        Command(
-            name="status",
-            help="What the agent is doing in this thread",
-            answer=in_thread(answer_status),
-            is_top_level=True,
+_ROWS = (
+    Command("stop", "Stop what the agent is doing in this thread", None, is_top_level=True),
+    Command("status", "What the agent is doing in this thread", in_thread(answer_status), is_top_level=True),
+    Command(
+        "files",
+        "The files in this thread's workspace",
+        in_thread(answer_files),
+        (Form(), Form("FILE", "Posts a file here, or lists a folder", is_typed=False)),
+        options=(Option("path", "A file to post here, or a folder to list", find=suggestions.find_files),),
+        is_top_level=True,
+    ),
+    Command("usage", "Tokens and cost of this thread", in_thread(answer_usage), is_top_level=True),
+    Command(
+        "new", "Start over: the next message here begins a new conversation", in_thread(answer_new), is_top_level=True
+    ),
+    Command(
+        "export",
+        "Post this conversation as a file",
+        in_thread(lambda called, snapshot, deps: answer_export(called, snapshot, deps.erasure)),
+        is_top_level=True,
+    ),
+    Command(
+        "forget",
+        "Delete this conversation and its workspace",
+        lambda called, deps: answer_forget(called, deps.erasure, deps.admin.policy),
+        (
+            Form("[yes]", "Lists what this conversation holds; with `yes`, deletes it with its files"),
+            Form("me [yes]", "Says what is stored about you; with `yes`, deletes it"),
         ),
-        Command(
-            name="files",
-            help="The files in this thread's workspace",
-            answer=in_thread(answer_files),
-            forms=(Form(), Form("FILE", "Posts a file here, or lists a folder", is_typed=False)),
-            options=(
-                Option(
-                    "path", "A file to post here, or a folder to list", is_required=False, find=suggestions.find_files
-                ),
+        options=(
+            Option(
+                "what", "This conversation, or what is stored about you", ("conversation", "me"), default="conversation"
             ),
-            is_top_level=True,
+            Option("sure", "Delete it now, for good", "yes", default=False),
         ),
-        Command(name="usage", help="Tokens and cost of this thread", answer=in_thread(answer_usage), is_top_level=True),
-        Command(
-            name="new",
-            help="Start over: the next message here begins a new conversation",
-            answer=in_thread(answer_new),
-            is_top_level=True,
-        ),
-        Command(
-            name="export",
-            help="Post this conversation as a file",
-            answer=in_thread(lambda called, snapshot, deps: answer_export(called, snapshot, deps.erasure)),
-            is_top_level=True,
-        ),
-        Command(
-            name="forget",
-            help="Delete this conversation and its workspace",
-            answer=lambda called, deps: answer_forget(called, deps.erasure, deps.admin.policy),
-            forms=(
-                Form("[yes]", "Lists what this conversation holds; with `yes`, deletes it with its files"),
-                Form("me [yes]", "Says what is stored about you; with `yes`, deletes it"),
-            ),
-            options=(
-                Option(
-                    "what",
-                    "This conversation, or what is stored about you",
-                    ("conversation", "me"),
-                    is_required=False,
-                    default="conversation",
-                ),
-                Option("sure", "Delete it now, for good", "yes", is_required=False, default=False),
-            ),
-            is_top_level=True,
-        ),
-        Command(
-            name="help",
-            help="What the agent can do and how to ask for it",
-            answer=lambda called, deps: _help(called, deps),
-            forms=(Form("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
-            options=(
-                Option(
-                    "topic",
-                    "A word to explain, or all",
-                    "name",
-                    is_required=False,
-                    find=lambda called, deps: _find_topics(),
-                ),
-            ),
-            is_top_level=True,
-        ),
-        Command(
-            name="use",
-            help="Choose the agent for this thread",
-            answer=answer_use,
-            forms=(Form("", "Lists the agents"), Form("NAME", "That agent works here from the next request on")),
-            options=(
-                Option(
-                    "name",
-                    "The agent for this thread; leave it empty to list the agents",
-                    "name",
-                    is_required=False,
-                    find=suggestions.find_agents,
-                ),
+        is_top_level=True,
+    ),
+    Command(
+        "help",
+        "What the agent can do and how to ask for it",
+        lambda called, deps: _help(called, deps),
+        (Form("[TOPIC]", "Short help, help for one word, or with `all` a list of all words"),),
+        options=(Option("topic", "A word to explain, or all", find=lambda called, deps: _find_topics()),),
+        is_top_level=True,
+    ),
+    Command(
+        "use",
+        "Choose the agent for this thread",
+        answer_use,
+        (Form("", "Lists the agents"), Form("NAME", "That agent works here from the next request on")),
+        options=(
+            Option(
+                "name", "The agent for this thread; leave it empty to list the agents", find=suggestions.find_agents
             ),
         ),
-        Command(
-            name="knowledge",
-            help="Files that the agent knows here",
-            answer=lambda called, deps: answer_knowledge(called, deps.knowledge),
-            forms=(
-                Form("[list]", "Lists the files that I know in this conversation"),
-                Form("add", "With files attached: makes them known in this conversation", audit="knowledge_changed"),
-                Form("remove FILE", "Removes one of them", audit="knowledge_changed"),
-            ),
-            options=(
-                Option("action", _ACTIONS, ("add", "list", "remove")),
-                Option("file", "The file to add", "file", is_required=False),
-                Option("name", "The name of the file to remove", is_required=False, find=suggestions.find_knowledge),
-            ),
-            takes_files=True,
+    ),
+    Command(
+        "knowledge",
+        "Files that the agent knows here",
+        lambda called, deps: answer_knowledge(called, deps.knowledge),
+        (
+            Form("[list]", "Lists the files that I know in this conversation"),
+            Form("add", "With files attached: makes them known in this conversation", audit="knowledge_changed"),
+            Form("remove FILE", "Removes one of them", audit="knowledge_changed"),
         ),
-        Command(
-            name="plan",
-            help="The plan that the agent works on here",
-            answer=in_thread(lambda called, snapshot, deps: answer_plan(called, snapshot, deps.plans)),
-            forms=(
-                Form("[show]", "Shows the plan"),
-                Form("add TEXT", "Adds a step", audit="plan_changed"),
-                Form("remove NUMBER", "Removes a step", audit="plan_changed"),
-                Form("skip NUMBER", "Skips a step", audit="plan_changed"),
-                Form("stop", "Gives the plan up", audit="plan_changed"),
-            ),
-            options=(
-                Option("action", _ACTIONS, ("show", "add", "remove", "skip", "stop")),
-                Option("step", "The text of the step to add, or the number of an existing step", is_required=False),
-            ),
+        options=(
+            Option("action", "What to do", ("add", "list", "remove"), is_required=True),
+            Option("file", "The file to add", "file"),
+            Option("name", "The name of the file to remove", find=suggestions.find_knowledge),
         ),
-        Command(
-            name="follow",
-            help="Which messages here the agent takes up",
-            answer=answer_follow,
-            forms=(
-                Form(
-                    "[default|follow|mention|quiet]",
-                    "In this thread, I answer a message without a mention if one person writes to me, if it is meant"
-                    " for me, never, or not until somebody mentions me again",
-                ),
-                Form("[default|follow|mention|quiet] channel", "The same for all threads here", is_for_admins=True),
-            ),
-            options=(
-                Option(
-                    "mode",
-                    "Read one person, everybody, only mentions, or nothing until the next mention",
-                    ("default", "follow", "mention", "quiet"),
-                ),
-                Option(
-                    "place",
-                    "This thread, or the whole channel (admins)",
-                    ("thread", "channel"),
-                    is_required=False,
-                    default="thread",
-                ),
-            ),
+        takes_files=True,
+    ),
+    Command(
+        "plan",
+        "The plan that the agent works on here",
+        in_thread(lambda called, snapshot, deps: answer_plan(called, snapshot, deps.plans)),
+        (
+            Form("[show]", "Shows the plan"),
+            Form("add TEXT", "Adds a step", audit="plan_changed"),
+            Form("remove NUMBER", "Removes a step", audit="plan_changed"),
+            Form("skip NUMBER", "Skips a step", audit="plan_changed"),
+            Form("stop", "Gives the plan up", audit="plan_changed"),
         ),
-        Command(
-            name="agents",
-            help="The versions of an agent, what changed, and the way back",
-            answer=lambda called, deps: answer_agents(called, deps.roster),
-            forms=(
-                Form("versions AGENT", "Lists an agent's versions"),
-                Form("compare AGENT NUMBER [NUMBER]", "Shows what changed between two versions, or since one"),
-                Form("rollback AGENT NUMBER", "Goes back to a version", is_for_admins=True),
-                Form("reset AGENT", "Goes back to the agent's file", is_for_admins=True),
-            ),
-            options=(
-                Option(
-                    "action",
-                    "What to do; rollback and reset are for admins",
-                    ("versions", "compare", "rollback", "reset"),
-                ),
-                Option("name", "The agent", "name", find=suggestions.find_agents),
-                Option("version", "The number of a version", "number", is_required=False),
-                Option("other", "The number of the version to compare it with", "number", is_required=False),
-            ),
+        options=(
+            Option("action", "What to do", ("show", "add", "remove", "skip", "stop"), is_required=True),
+            Option("step", "The text of the step to add, or the number of an existing step"),
         ),
-        Command(
-            name="budget",
-            help="What runs may cost here; admins change it",
-            answer=lambda called, deps: answer_budget(called, deps.budget),
-            forms=(
-                Form("", "Shows what may be spent here, and what was"),
-                Form(
-                    "run|person|app|channel|workspace LIMIT",
-                    "Changes a limit to US dollars (`5`), tokens (`2000000 tokens`), `none`, or `default`, which is the"
-                    " configured one",
-                    is_for_admins=True,
-                ),
+    ),
+    Command(
+        "follow",
+        "Which messages here the agent takes up",
+        answer_follow,
+        (
+            Form(
+                "[default|follow|mention|quiet]",
+                "In this thread, I answer a message without a mention if one person writes to me, if it is meant"
+                " for me, never, or not until somebody mentions me again",
             ),
-            options=(
-                Option(
-                    "scope",
-                    "What the limit is for; leave it empty to see all limits",
-                    ("run", "person", "app", "channel", "workspace"),
-                    is_required=False,
-                ),
-                Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default", "name", is_required=False),
+            Form("[default|follow|mention|quiet] channel", "The same for all threads here", is_for_admins=True),
+        ),
+        options=(
+            Option(
+                "mode",
+                "Read one person, everybody, only mentions, or nothing until the next mention",
+                ("default", "follow", "mention", "quiet"),
+                is_required=True,
+            ),
+            Option("place", "This thread, or the whole channel (admins)", ("thread", "channel"), default="thread"),
+        ),
+    ),
+    Command(
+        "agents",
+        "The versions of an agent, what changed, and the way back",
+        lambda called, deps: answer_agents(called, deps.roster),
+        (
+            Form("versions AGENT", "Lists an agent's versions"),
+            Form("compare AGENT NUMBER [NUMBER]", "Shows what changed between two versions, or since one"),
+            Form("rollback AGENT NUMBER", "Goes back to a version", is_for_admins=True),
+            Form("reset AGENT", "Goes back to the agent's file", is_for_admins=True),
+        ),
+        options=(
+            Option(
+                "action",
+                "What to do; rollback and reset are for admins",
+                ("versions", "compare", "rollback", "reset"),
+                is_required=True,
+            ),
+            Option("name", "The agent", is_required=True, find=suggestions.find_agents),
+            Option("version", "The number of a version", "number"),
+            Option("other", "The number of the version to compare it with", "number"),
+        ),
+    ),
+    Command(
+        "budget",
+        "What runs may cost here; admins change it",
+        lambda called, deps: answer_budget(called, deps.budget),
+        (
+            Form("", "Shows what may be spent here, and what was"),
+            Form(
+                "run|person|app|channel|workspace LIMIT",
+                "Changes a limit to US dollars (`5`), tokens (`2000000 tokens`), `none`, or `default`, which is the"
+                " configured one",
+                is_for_admins=True,
             ),
         ),
-        Command(
-            name="pair",
-            help="Admins: let someone write to the agent",
-            answer=lambda called, deps: admin.answer_pair(called, deps.admin),
-            forms=(Form("CODE", "Admits the person who was given the code", is_for_admins=True),),
-            options=(Option("code", "The code that the person was given", "name"),),
-        ),
-        Command(
-            name="unpair",
-            help="Admins: take that back",
-            answer=lambda called, deps: admin.answer_unpair(called, deps.admin),
-            forms=(Form("PERSON", "Revokes that, by name or id", is_for_admins=True),),
-            options=(Option("name", "The name or the id of the person", "name"),),
-        ),
-        Command(
-            name="who",
-            help="Admins: who may talk to the agent",
-            answer=lambda called, deps: admin.answer_who(called, deps.admin),
-            forms=(Form(is_for_admins=True),),
-            is_private=True,
-        ),
-        Command(
-            name="audit",
-            help="Admins: who did what here",
-            answer=lambda called, deps: admin.answer_audit(called, deps.admin),
-            forms=(Form("[NUMBER]", is_for_admins=True),),
-            options=(
-                Option(
-                    "count",
-                    "How many entries",
-                    "number",
-                    is_required=False,
-                    default=admin.ENTRIES_SHOWN,
-                    number_max=admin.ENTRIES_SHOWN_MAX,
-                ),
+        options=(
+            Option(
+                "scope",
+                "What the limit is for; leave it empty to see all limits",
+                ("run", "person", "app", "channel", "workspace"),
             ),
-            is_private=True,
+            Option("limit", "US dollars (5), tokens (2000000 tokens), none, or default"),
         ),
-        Command(
-            name="mcp",
-            help="Admins: agree to the use of a tool server",
-            answer=lambda called, deps: admin.answer_mcp(called, deps.admin),
-            forms=(Form("connect SERVER", is_for_admins=True),),
-            options=(Option("server", "The name of the tool server", "name"),),
-            slash_prefix="connect",
-            is_private=True,
-        ),
-    )
-}
+    ),
+    Command(
+        "pair",
+        "Admins: let someone write to the agent",
+        lambda called, deps: admin.answer_pair(called, deps.admin),
+        (Form("CODE", "Admits the person who was given the code", is_for_admins=True),),
+        options=(Option("code", "The code that the person was given", is_required=True),),
+    ),
+    Command(
+        "unpair",
+        "Admins: take that back",
+        lambda called, deps: admin.answer_unpair(called, deps.admin),
+        (Form("PERSON", "Revokes that, by name or id", is_for_admins=True),),
+        options=(Option("name", "The name or the id of the person", is_required=True),),
+    ),
+    Command(
+        "who",
+        "Admins: who may talk to the agent",
+        lambda called, deps: admin.answer_who(called, deps.admin),
+        (Form(is_for_admins=True),),
+        is_private=True,
+    ),
+    Command(
+        "audit",
+        "Admins: who did what here",
+        lambda called, deps: admin.answer_audit(called, deps.admin),
+        (Form("[NUMBER]", is_for_admins=True),),
+        options=(Option("count", "How many entries", "number"),),
+        is_private=True,
+    ),
+    Command(
+        "mcp",
+        "Admins: agree to the use of a tool server",
+        lambda called, deps: admin.answer_mcp(called, deps.admin),
+        (Form("connect SERVER", is_for_admins=True),),
+        options=(Option("server", "The name of the tool server", is_required=True),),
+        slash_prefix="connect",
+        is_private=True,
+    ),
+)
+COMMANDS: Mapping[str, Command] = {one.name: one for one in _ROWS}
 HELP = """In a channel, mention me and say what you need. In a direct message, or a thread that I am in, just write. \
 Attach files if they help.
 `stop` ends what I am doing, `status` says what that is, and `new` begins a new conversation.

@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.access import NO_EXTERNAL_MEMBERS, NO_GUESTS, NOT_ALLOWED, UNKNOWN_PERSON, AccessPolicy
+from bots.inbound.access import (
+    NO_EXTERNAL_MEMBERS,
+    NO_GUESTS,
+    NOT_ALLOWED,
+    OPEN_CODES_MAX,
+    UNKNOWN_PERSON,
+    AccessPolicy,
+)
 from bots.inbound.actions import CommandCalled, RunButtonPressed, UserAction
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.receiver import ActionReceiver
@@ -201,6 +208,25 @@ async def test_an_admin_of_another_workspace_pairs_nobody_here(stage: ReceiverSt
     foreign = replace(word("pair", code, person=MALLORY), address=replace(HERE, workspace_id="T2"))
     assert (await receiver.receive(foreign)).notice.startswith("There is no such code")
     assert (await receiver.receive(direct(key="d2"))).run_id is None
+
+
+async def test_names_are_no_markup_in_what_admins_read(receiver: ActionReceiver) -> None:
+    eve = Person(person_id="U6", name="*Eve* [free](https://evil.example)\u202e")
+    shown = r"\*Eve\* \[free\](https://evil.example) (U6)"
+    paired = await receiver.receive(word("pair", await code_for(receiver, eve)))
+    assert paired.notice.startswith(f"{shown} may write")
+    assert shown in (await receiver.receive(word("who", key="w2"))).notice
+    await receiver.receive(replace(direct("hi", key="d9", author=eve)))
+    told = (await receiver.receive(word("audit", key="w3"))).notice
+    assert shown in told
+    assert eve.name not in told
+
+
+async def test_a_flood_of_strangers_keeps_nobody_out(receiver: ActionReceiver) -> None:
+    for number in range(OPEN_CODES_MAX + 1):
+        await code_for(receiver, Person(person_id=f"W{number}", name="x"), key=f"s{number}")
+    code = await code_for(receiver)
+    assert (await receiver.receive(word("pair", code))).notice.startswith("bob")
 
 
 async def test_who_lists_the_lists_and_the_paired(receiver: ActionReceiver) -> None:

@@ -43,7 +43,7 @@ async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_
         await stage.until(lambda: stage.shows("Only admins of this bot can do that."), "a refusal")
         assert not stage.shows("I stay quiet")
         await stage.say(quiet)
-        await stage.until(lambda: stage.shows("I stay quiet in this channel"), "it says so")
+        await stage.until(lambda: stage.shows("I stay quiet in the threads of this channel"), "it says so")
 
         stage.program.terminate()
         assert await stage.program.ended() == 0
@@ -54,7 +54,7 @@ async def test_quiet_in_a_channel_holds_for_later_threads_until_an_admin_undoes_
         assert len(stage.runs()) == 2
 
         await stage.say(f"@{stage.view().bot_name} follow channel")
-        await stage.until(lambda: stage.shows("I read everything in this channel"), "it says so")
+        await stage.until(lambda: stage.shows("I read everything in the threads of this channel"), "it says so")
         await begun(stage)
         await stage.say("also add the totals of the table, please")
         await stage.until(lambda: stage.shows("Nine columns."), "it takes it up")

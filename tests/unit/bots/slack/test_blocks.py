@@ -185,7 +185,7 @@ def test_an_answer_at_the_limit_of_the_surface_loses_nothing():
     "call",
     [
         *("<!channel>", "<!here|here>", "<!everyone>", "<!subteam^S1|@crew>", "<@U123>", "<@W1|x>"),
-        *("<#C123|general>", "@channel", "(@Here)", "@everyone!"),
+        *("<#C123|general>", "@channel", "(@Here)", "@everyone!", "_@channel_", "x_@here", "__@group__"),
     ],
 )
 def test_what_the_model_writes_pings_nobody(call: str):

@@ -89,7 +89,7 @@ def test_the_files_of_messages_are_listed_and_recognised_in_a_request() -> None:
     told = listed(replace(heard("bob", "here", ref="71"), files=(table,)))
     assert told is not None
     (line,) = lines(told.content)
-    assert line["files"] == [{"id": "71/1", "name": 'Q3 "sales" .csv', "type": "text/csv"}]  # type: ignore[comparison-overlap]
+    assert line["files"] == [{"id": "71/1", "name": 'Q3 "sales".csv', "type": "text/csv"}]  # type: ignore[comparison-overlap]
     assert "secret-ref" not in str(told.content)
     files = {"71/1": table, "71/2": IncomingFile(file_ref="r", name="forecast.xlsx")}
     for text in ("sum up the table above", "what does FORECAST say?", "Fass die Datei zusammen"):
