@@ -21,7 +21,7 @@ from bots.inbound.actions import (
 )
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.suggestions import Suggestion
-from bots.inbound.commands.table import answer_command, audit_entry_for, suggest_values
+from bots.inbound.commands.table import COMMANDS, answer_command, audit_entry_for, suggest_values
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested, StoredAction
 from core.domain.pairing import Pairings
 from core.domain.threads import Address, FollowMode, Hold, Ignore, Overhear, Person, Receipt, Run, StopRun, Thread
@@ -173,7 +173,8 @@ class ActionReceiver:
             self.answering.discard(key)
 
     async def _answer_meant(self, called: CommandCalled) -> IncomingMessage | None:
-        """Returns the message if its words are no command but the answer to the open question ("use Python", "new")."""
+        """Returns the message if its words are no command but the answer to the open question ("use Python", "new",
+        "budget 2027")."""
         if called.message is None:
             return None
         snapshot = await self.commands.conversations.find(called.address)
@@ -182,7 +183,8 @@ class ActionReceiver:
         options = map(str.casefold, snapshot.open_ask.options)
         is_option = called.message.text.strip().casefold() in options
         is_agent = called.name != "use" or called.argument.strip("`").lower() in (await self.commands.roster.agents())
-        if is_agent and not is_option:
+        is_written_right = COMMANDS[called.name].read(called.argument.split()) is not None
+        if is_written_right and is_agent and not is_option:
             return None
         return replace(called.message, actor=called.actor, files=called.files)
 

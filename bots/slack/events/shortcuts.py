@@ -205,6 +205,8 @@ class Shortcuts:
         if action is None:
             return Outcome(is_ignored=True)
         action = replace(action, address=replace(action.address, thread_key=""))
+        if isinstance(action, CommandCalled):  # nobody wrote a message
+            action = replace(action, message=None)
         if not isinstance(action, IncomingMessage):
             return (await self.take(action))[1]
         action = replace(action, message_ref="")

@@ -246,6 +246,17 @@ async def in_direct(stage: ReceiverStage) -> str:
     return await stage.play(asked.run_id)
 
 
+async def test_words_that_only_begin_like_a_command_answer_an_open_question(stage: ReceiverStage) -> None:
+    stage.world.model.turns = [calls(("ask", '{"text": "Which budget?"}')), text("one")]
+    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
+    said = message("budget 2027", key="m2")
+    called = replace(command("budget", "m2", argument="2027"), message=said, is_addressed=True)
+    assert (await stage.receiver.receive(called)).run_id is not None
+    there = await stage.world.deps.stores.conversations.find(HERE)
+    assert there is not None
+    assert there.open_ask is None
+
+
 async def test_a_command_at_the_top_of_a_direct_message_means_the_newest_conversation_there(
     stage: ReceiverStage,
 ) -> None:
