@@ -116,7 +116,7 @@ def _page() -> HomePage:
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
     thread = Thread(thread_id="t", address=address, state="running", created_at=_WHEN, last_activity_at=_WHEN)
     run = Run(run_id="r", thread_id="t", status="running", agent_id="research", created_at=_WHEN)
-    return replace(_EMPTY_PAGE, runs=((run, thread),), is_admin=True)
+    return replace(_EMPTY_PAGE, runs=((run, thread, "What sold best?"),), is_admin=True)
 
 
 async def validate_corpus(client: AsyncWebClient, *, pause_seconds: float = PAUSE_SECONDS) -> int:
