@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 
 import lxml.etree as untyped
 
-from core.knowledge.document import Document, ParseLimits
+from core.knowledge.document import Document, ParseLimits, Unreadable
 from core.knowledge.parsing.encodings import decode_text
 from core.knowledge.parsing.model import (
     Block,
@@ -62,7 +62,6 @@ _ADDRESS_CHARACTERS_MAX = 2_000
 _NUMBER = re.compile("-?[0-9]{1,6}")
 _SPACE = re.compile(r"\s+")
 _LETTERS = 26
-_DEPTH_MAX = 500
 
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
@@ -73,36 +72,17 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
 
 
 def parse_html(content: bytes, charset: str = "") -> Any:
-    """Returns the root element of a page, which may be empty. `charset` is what the server says."""
+    """Returns the root element of a page, which may be empty. `charset` is what the server says.
+
+    Raises Unreadable for elements in more than 2,000 others, because libxml2 stops there."""
     declared = _DECLARED.search(content[:4096])
     text = decode_text(content, charset or (declared[1].decode("ascii") if declared else ""))
     # lxml instead of html.parser, because html.parser needs a minute for 80 KB of "<a <a <a"
-    parser = _ETREE.HTMLParser(target=_ShallowTree(), huge_tree=True)
-    parser.feed(text)
-    try:
-        return parser.close()
-    except AssertionError:  # there is no element
-        return _ETREE.Element("html")
-
-
-class _ShallowTree:
-    """Builds the tree of a page. Keeps only the text of very deep elements, which cost quadratic time."""
-
-    def __init__(self) -> None:
-        self._builder = _ETREE.TreeBuilder()
-        self._depth = 0
-        self.data = self._builder.data
-        self.close = self._builder.close
-
-    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._depth += 1
-        if self._depth <= _DEPTH_MAX:
-            self._builder.start(tag, attributes)
-
-    def end(self, tag: str) -> None:
-        if self._depth <= _DEPTH_MAX:
-            self._builder.end(tag)
-        self._depth -= 1
+    parser = _ETREE.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True)
+    root = _ETREE.fromstring(text.encode("utf-8", "replace"), parser)
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log.filter_from_fatals()):
+        raise Unreadable("nested")
+    return _ETREE.Element("html") if root is None else root
 
 
 def page_title(tree: Any) -> str:
