@@ -68,14 +68,19 @@ _READERS: dict[str, tuple[str, ...]] = {
 passed to the function."""
 
 _TEXT_ENDINGS: dict[DocumentKind, tuple[str, ...]] = {
-    "csv": (".csv",),
+    "csv": (".csv", ".xls"),
     "tsv": (".tsv",),
     "html": (".htm", ".html", ".xhtml"),
     "md": (".md", ".markdown"),
     "eml": (".eml", ".mht", ".mhtml"),
 }
-_BINARY = re.compile(r"\.(pdf|(doc|dot|ppt|pps|pot|xlt)[xm]?|xls[xmb]?|od[tsp]|epub|rtf)")
-_PAGE = re.compile(rb"[\xef\xbb\xbf \t\r\n]*+<(?:!doctype )?html", re.IGNORECASE)
+_BINARY = re.compile(r"\.(pdf|(?:doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]|p[op][st]|od[tsp]|epub)")
+"""Names of files that no program opens if they are text. Word and Excel open texts, pages and e-mails as doc and xls."""
+_PAGE = re.compile(
+    rb"[\xef\xbb\xbf \t\r\n]*+<(?:(?:!doctype )?html|table|\?xml[^>]*+>\s*+<\?mso-application progid=.Excel)",
+    re.IGNORECASE,
+)
+_MAIL = re.compile(rb"[A-Za-z-]++: (?:.*+\n){1,20}?mime-version:", re.IGNORECASE)
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _STREAMS: dict[str, DocumentKind | None] = {
     "EncryptedPackage": None,
@@ -114,12 +119,14 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
         return _old_office(content, ending)
     if ending == ".xls" and content.startswith(_BARE_EXCEL):
         return "xls"
+    named = next((kind for kind, endings in _TEXT_ENDINGS.items() if ending in endings), "txt")
+    if named != "md" and _PAGE.match(content[:256]):
+        return "html"
+    if _MAIL.match(content[:4096]):
+        return "eml"
     if _BINARY.fullmatch(ending):
-        raise Unreadable("broken" if content.strip() else "empty")
-    for kind, endings in _TEXT_ENDINGS.items():
-        if ending in endings:
-            return kind
-    return "html" if _PAGE.match(content[:256]) else "txt"
+        raise Unreadable("broken")
+    return named
 
 
 def _old_office(content: bytes, ending: str) -> DocumentKind:

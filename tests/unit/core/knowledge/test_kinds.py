@@ -17,9 +17,12 @@ PDF = b"%PDF-1.4\n1 0 obj\nstartxref\n9\n%%EOF\n"
         (b"junk %PDF-1.4 damaged", "a.pdf", "pdf"),
         (b"A PDF begins with %PDF- and a version.", "notes.md", "md"),
         (b"A PDF begins with %PDF- and a version.", "notes", "txt"),
+        (b"<table><tr><td>See", "notes.md", "md"),
+        (b"<table><tr><td>See", "a.xls", "html"),
+        (b"<html><body>Not found", "a.pdf", "html"),
     ],
 )
-def test_a_text_that_mentions_the_start_of_a_pdf_is_a_text(content: bytes, name: str, kind: str) -> None:
+def test_the_content_decides_and_the_name_only_between_texts(content: bytes, name: str, kind: str) -> None:
     assert detect_kind(content, name) == kind
 
 
