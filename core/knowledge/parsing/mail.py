@@ -2,40 +2,74 @@
 
 import email
 import email.policy
+import re
 from collections.abc import Iterator
 from email.message import EmailMessage, MIMEPart
 from typing import cast
 
-from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.document import Document, Page, ParseLimits, Unreadable
 from core.knowledge.parsing.child import read_document
 from core.knowledge.parsing.encodings import decode_text
 from core.knowledge.parsing.model import name_left_out
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
+_TEXTS = ("text/plain", "text/html")
+_ADDRESS = re.compile(r"://\S*+|\s++")
+_STUB_SHARE = 0.5
 
 
 def read_mail(content: bytes, limits: ParseLimits) -> Document:
-    """Reads an e-mail: its headers and text, then its attachments. Names and counts those that cannot be read."""
-    message = email.message_from_bytes(content, policy=email.policy.default)
-    headers = [f"{name}: {message[name]}" for name in _HEADERS if message[name]]
-    body = message.get_body(("plain", "html"))
-    pages = list(_read_part(body, limits, "")) if body is not None else []
-    unread = 0
-    for number, part in enumerate(message.iter_attachments(), start=1):
-        name = part.get_filename() or f"attachment {number}"
+    """Reads an e-mail: its headers, texts and attachments. Names and counts the attachments that cannot be read."""
+    message = cast(MIMEPart, email.message_from_bytes(content, policy=email.policy.default))
+    shown = {name: _header(message, name) for name in _HEADERS if message[name]}
+    headers, pages, unread = [f"{name}: {text}" for name, text in shown.items()], list[Page](), 0
+    for part in _parts(message, limits):
+        name = "" if _is_text(part) else part.get_filename() or f"attachment {len(headers) - len(shown) + 1}"
         try:
             pages += _read_part(part, limits, name)
-            headers.append(f"Attachment: {name}")
+            headers += [f"Attachment: {name}"] if name else []
         except (MemoryError, RecursionError):
             raise
-        except Exception:
+        except Exception as error:
             # a library may raise anything for a broken file; the rest of the e-mail may be intact
-            unread += 1
-            headers.append(f"Attachment, not shown: {name}")
+            if name or not (isinstance(error, Unreadable) and error.reason == "empty"):
+                unread += 1
+                headers.append(f"Attachment, not shown: {name or 'the text'}")
     head = Page(None, "", "\n".join(headers))
-    return Document(
-        title=str(message["Subject"] or ""), kind="eml", pages=(head, *name_left_out({"attachment": unread}), *pages)
-    )
+    left_out = name_left_out({"attachment": unread})
+    return Document(title=shown.get("Subject", ""), kind="eml", pages=(head, *left_out, *pages))
+
+
+def _header(message: MIMEPart, name: str) -> str:
+    """Returns a header, which old programs write without naming its encoding."""
+    written = next(str(value) for key, value in message.raw_items() if key.lower() == name.lower())
+    return str(message[name]) if written.isascii() else decode_text(written.encode("utf-8", "surrogateescape"))
+
+
+def _parts(message: MIMEPart, limits: ParseLimits) -> Iterator[MIMEPart]:
+    """Yields the texts and attachments of an e-mail, and only one of the texts that say the same."""
+    if not message.is_multipart() or message.get_content_maintype() == "message":
+        yield message
+        return
+    parts = [inner for part in message.iter_parts() for inner in _parts(part, limits)]
+    if message.get_content_subtype() == "alternative" and (texts := [part for part in parts if _is_text(part)]):
+        sizes = [_count_characters(part, limits) for part in texts]
+        # the first is the plainest, which may only say that the program shows no HTML
+        best = next(at for at, size in enumerate(sizes) if size >= max(sizes) * _STUB_SHARE)
+        others = {*texts} - {texts[best]}
+        parts = [part for part in parts if part not in others]
+    yield from parts
+
+
+def _is_text(part: MIMEPart) -> bool:
+    return part.get_content_type() in _TEXTS and not part.is_attachment() and not part.get_filename()
+
+
+def _count_characters(part: MIMEPart, limits: ParseLimits) -> int:
+    try:
+        return sum(len(_ADDRESS.sub("", page.text)) for page in _read_part(part, limits, ""))
+    except Unreadable:
+        return 0
 
 
 def _read_part(part: MIMEPart, limits: ParseLimits, name: str) -> Iterator[Page]:
