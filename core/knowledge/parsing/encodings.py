@@ -20,7 +20,9 @@ _BOMS = (
 _ASCII = bytes((*range(0x20, 0x7F), *b"\0\t\n\r\f"))
 _SAMPLE_BYTES = 8192
 _LEGACY_SAMPLE_BYTES = 100_000
-_WESTERN = "cp1252"
+_WESTERN, _DOS = "cp1252", "cp850"
+_UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+"""Bytes that mean nothing in cp1252; in cp850, which DOS used, they are ü, ì, Å, É and Ø."""
 _LATIN = frozenset(("cp1250", "cp1254", "cp1257", "iso8859-2", "iso8859-15", "iso8859-16"))
 _CONFIDENCE_MIN = 0.02
 _LATIN_CONFIDENCE_MIN = 0.04
@@ -79,11 +81,12 @@ def _detect_legacy(content: bytes) -> str:
     sample = content[start : start + _LEGACY_SAMPLE_BYTES]
     guess = chardet.detect(sample, encoding_era=EncodingEra.MODERN_WEB, prefer_superset=True, compat_names=False)
     encoding = guess["encoding"] or _WESTERN
+    western = _DOS if _UNDEFINED.search(sample) else _WESTERN
     if guess["confidence"] < (_LATIN_CONFIDENCE_MIN if encoding in _LATIN else _CONFIDENCE_MIN):
-        return _WESTERN
+        return western
     if encoding in _LATIN:
         return encoding
     # other scripts do not put their letters into words of ASCII letters; accents stand there
     text = sample.decode(encoding, "ignore")
     inside = len(_FOREIGN_LETTER_IN_ASCII_WORD.findall(text))
-    return _WESTERN if inside * 2 > len(_FOREIGN_LETTER.findall(text)) else encoding
+    return western if inside * 2 > len(_FOREIGN_LETTER.findall(text)) else encoding

@@ -29,14 +29,14 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
     sample = _open_text(content, encoding, mark).read(_SAMPLE_CHARACTERS)
     written = _DELIMITER_LINE.match(sample)
     candidates = written[1] if written else "\t" if kind == "tsv" else _DELIMITERS
-    widths = {candidate: _count_widths(sample, candidate) for candidate in candidates}
-    delimiter = max(widths, key=widths.__getitem__) if len(widths) == 1 or any(widths.values()) else ","
+    counts = {candidate: _count_rows(sample, candidate) for candidate in candidates}
+    delimiter = max(counts, key=counts.__getitem__) if len(counts) == 1 or any(counts.values()) else ","
     text = _open_text(content, encoding, mark)
     if written:
         text.readline()
     is_cut = len(content) >= limits.file_bytes_max
     try:
-        rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter), limits)
+        rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter, skipinitialspace=True), limits)
     except csv.Error as error:
         raise Unreadable("broken") from error
     if is_cut and is_whole:
@@ -58,12 +58,11 @@ def _open_text(content: bytes, encoding: str, mark: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(file, encoding, "replace", newline="")
 
 
-def _count_widths(sample: str, delimiter: str) -> tuple[int, ...]:
-    """Returns how many of the first rows have the most frequent width of more than one cell, and that width;
-    nothing if all have one cell."""
-    rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+def _count_rows(sample: str, delimiter: str) -> int:
+    """Returns how many of the first rows have the most frequent number of cells above one."""
+    rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True)
     widths = Counter(len(row) for row in islice(rows, _SAMPLE_ROWS) if len(row) > 1)
-    return max(((count, width) for width, count in widths.items()), default=())
+    return max(widths.values(), default=0)
 
 
 _CELL_CHARACTERS = 3
