@@ -75,7 +75,7 @@ _TEXT_ENDINGS: dict[DocumentKind, tuple[str, ...]] = {
     "eml": (".eml", ".mht", ".mhtml"),
 }
 _BINARY = re.compile(r"\.(pdf|(?:doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]|p[op][st]|od[tsp]|epub)")
-"""Names of files that no program opens if they are text. Word and Excel open texts, pages and e-mails as doc and xls."""
+"""Names that no program opens if the content is text. Word and Excel open texts, pages and e-mails as doc and xls."""
 _PAGE = re.compile(
     rb"[\xef\xbb\xbf \t\r\n]*+<(?:(?:!doctype )?html|table|\?xml[^>]*+>\s*+<\?mso-application progid=.Excel)",
     re.IGNORECASE,

@@ -5,16 +5,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
 
 _BUILT_IN = {
     1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 14: "yyyy-mm-dd", 15: "d-mmm-yy", 16: "d-mmm",
     17: "mmm-yy", 18: "h:mm", 19: "h:mm:ss", 20: "h:mm", 21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 37: "#,##0;(#,##0)",
     38: "#,##0;(#,##0)", 39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss",
-    47: "mm:ss",
+    47: "mm:ss", **dict.fromkeys((*range(27, 37), *range(50, 59)), "yyyy-mm-dd h:mm"),
 }  # fmt: skip
+"""27 to 58 are dates or times of East Asian editions, which differ."""
 _TOKEN = re.compile(
-    r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]?|\[([hms]{1,9})\]|\[[^\]]*\]?|(am/pm|a/p|[ymdhs]+|.)', re.IGNORECASE
+    r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]?|\[([hms]{1,9})\]|\[([<>=]{1,2}-?[0-9]{1,15}(?:\.[0-9]{1,15})?)\]'
+    r"|\[[^\]]*\]?|(am/pm|a/p|general|[ymdhs]+|.)",
+    re.IGNORECASE,
 )
+_ELAPSED, _CONDITION, _CODE = 4, 5, 6
+"""The kinds of tokens that are not text to be shown, which are the groups of the pattern."""
+_COMPARISONS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "<>": ne}
 _CODE_CHARACTERS_MAX = 250
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30, tzinfo=UTC), datetime(1904, 1, 1, tzinfo=UTC)
 _LOSS_MAX = 0.005
@@ -43,14 +50,16 @@ def format_stored_number(stored: str, code: str = "", *, is_1904: bool = False) 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One of up to three parts of a format: for positive numbers, negative ones and zero.
+    """One of up to three parts of a format, which counts for numbers that meet its condition, such as ">=1000".
 
     `units` are those of a date, `elapsed` is the first unit of a duration. `shown` has the text around the digits, and
     `places` where the digits before the point belong. `decimals` is the pattern of those behind it."""
 
+    condition: str
     units: str
     elapsed: str
     is_plain: bool
+    is_general: bool
     shown: tuple[str, ...]
     places: tuple[int, ...]
     zeros: int
@@ -64,9 +73,11 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
 
     If the format would round away more than half a percent of the value, there are more decimals. If it shows nothing,
     the number is marked as hidden."""
-    sections = _read_format(code[:_CODE_CHARACTERS_MAX])
-    is_signed = value < 0 and len(sections) > 1
-    section = sections[1 if is_signed else 2 if value == 0 and len(sections) > 2 else 0]
+    section, *others = _read_format(code[:_CODE_CHARACTERS_MAX])
+    is_first = not others or _meets(value, section.condition or (">0" if others[1:] else ">=0"))
+    if not is_first:
+        is_second = not others[1:] or _meets(value, others[0].condition or "<0")
+        section = others[0 if is_second else 1]
     if section.is_plain or abs(value) >= _PLAIN_MAX:
         return plain_number(value)
     if section.units:
@@ -77,7 +88,12 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
     shown = _fill_in(abs(value), section)
     if not shown:
         return f"[hidden: {plain_number(value)}]" if value else ""
-    return f"-{shown}" if value < 0 and not (is_signed and any(sign in shown for sign in "-(−")) else shown
+    return f"-{shown}" if value < 0 and not (not is_first and any(sign in shown for sign in "-(−")) else shown
+
+
+def _meets(value: float, condition: str) -> bool:
+    sign = condition.rstrip("-.0123456789")
+    return sign not in _COMPARISONS or _COMPARISONS[sign](value, float(condition.removeprefix(sign)))
 
 
 @lru_cache(1_000)
@@ -92,17 +108,23 @@ def _read_format(code: str) -> list[_Section]:
 
 
 def _read_section(tokens: list[tuple[int, str]], code: str) -> _Section:
-    marks = "".join(text for kind, text in tokens if kind == 5)
-    point = next((at for at, token in enumerate(tokens) if token == (5, ".")), len(tokens))
-    places = [at for at, (kind, text) in enumerate(tokens[:point]) if kind == 5 and text in "0#?"]
+    marks = "".join(text for kind, text in tokens if kind == _CODE)
+    point = next((at for at, token in enumerate(tokens) if token == (_CODE, ".")), len(tokens))
+    places = [at for at, (kind, text) in enumerate(tokens[:point]) if kind == _CODE and text in "0#?"]
     fraction, scale = re.search(r"\.([0#?]*)", marks), re.search("[0#?](,+)(?![0#?,])", marks)
-    is_general = not re.search("[0#?]", marks) and (not code or re.search("(?i)general|@", marks))
+    general = [at for at, (kind, text) in enumerate(tokens) if kind == _CODE and text.lower() in ("general", "@")]
+    units = (text.lower() for kind, text in tokens if kind == _ELAPSED or (kind == _CODE and text[0] in "yYmMdDhHsS"))
     return _Section(
-        units="".join(text.lower() for kind, text in tokens if kind == 4 or (kind == 5 and text[0] in "yYmMdDhHsS")),
-        elapsed="".join(text[0].lower() for kind, text in tokens if kind == 4)[:1],
-        is_plain=bool(is_general or re.search("[eE][+-]|[0#?] */", marks)),
-        shown=tuple("" if kind == 5 and text in "0#?,." else text for kind, text in tokens),
-        places=tuple(places or ([point] if point < len(tokens) else ())),
+        condition="".join(text for kind, text in tokens if kind == _CONDITION),
+        units="".join(units),
+        elapsed="".join(text[0].lower() for kind, text in tokens if kind == _ELAPSED)[:1],
+        is_plain=not code or re.search("[eE][+-]|[0#?] */", marks) is not None,
+        is_general=bool(general) and not places,
+        shown=tuple(
+            "" if kind == _CONDITION or at in general or (kind == _CODE and text in "0#?,.") else text
+            for at, (kind, text) in enumerate(tokens)
+        ),
+        places=tuple(places or ([point] if point < len(tokens) else general[:1])),
         zeros=sum(tokens[at][1] == "0" for at in places),
         decimals=fraction[1] if fraction else "",
         factor=100 ** marks.count("%") / 1000 ** (len(scale[1]) if scale else 0),
@@ -130,13 +152,16 @@ def _format_date(value: float, section: _Section, is_1904: bool) -> str:
 
 def _fill_in(value: float, section: _Section) -> str:
     """Returns the text of the section with the digits of the value in their places."""
-    value, decimals = value * section.factor, section.decimals
+    value, decimals, shown, places = value * section.factor, section.decimals, list(section.shown), section.places
+    if section.is_general:
+        shown[places[0]] = plain_number(value)
+        return "".join(shown).strip()
     if abs(round(value, len(decimals)) - value) > value * _LOSS_MAX:
         decimals = "0" * len(f"{Decimal(f'{value:.6g}'):f}".partition(".")[2])
     before, _, after = f"{value * _HALF_UP:.{len(decimals)}f}".partition(".")
     while after.endswith("0") and decimals[len(after) - 1] == "#":
         after = after[:-1]
-    before, shown, places = before.lstrip("0").zfill(section.zeros), list(section.shown), section.places
+    before = before.lstrip("0").zfill(section.zeros)
     if section.is_grouped and before:
         before = f"{int(before):,}"
     elif places and any(shown[places[0] : places[-1]]):  # a telephone number, for instance

@@ -349,5 +349,7 @@ def chart_table(chart: Any) -> str:
 
 def _points(series: Any, *kinds: str) -> dict[str, str]:
     """Returns the stored values by their place."""
-    found = (point for kind in kinds for held in series.iterchildren(kind) for point in held.iter("pt"))
-    return {point.get("idx", ""): format_stored_number(point.xpath("string(v)")) for point in found}
+    held = [values for kind in kinds for values in series.iterchildren(kind)]
+    code = next((code.text or "" for values in held for code in values.iter("formatCode")), "")
+    points = (point for values in held for point in values.iter("pt"))
+    return {point.get("idx", ""): format_stored_number(point.xpath("string(v)"), code) for point in points}

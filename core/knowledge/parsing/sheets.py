@@ -38,6 +38,7 @@ _ETREE: Any = untyped
 _COLUMNS_MAX = 16_384
 _EMPTY_COLUMNS_MAX = 10  # for each column that holds something
 _REFERENCE = re.compile("([A-Z]{1,3})([0-9]{1,7})")
+_ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")  # a character that XML cannot hold
 _LINK = re.compile(r'HYPERLINK\("([^"]+)"', re.IGNORECASE)
 _THREADED = "[Threaded comment]"  # begins a copy of a comment for old programs
 
@@ -221,9 +222,9 @@ class _WorkbookReader:
             case "b":
                 return "TRUE" if value == "1" else "FALSE"
             case "d":
-                return value.removesuffix("T00:00:00")
+                return re.sub("T00:00:00(?:[.]0+)?Z?$", "", value)
             case _:
-                return value
+                return _unescape(value)
 
     def _read_notes(self, sheet: Sheet, part: str) -> None:
         """Adds the comments, text boxes and charts of a sheet."""
@@ -250,10 +251,16 @@ class _WorkbookReader:
 
 def _rich_text(item: Any) -> str:
     pieces = (piece for piece in item if piece.tag in ("t", "r"))
-    return render_runs(
-        Run(piece.text or "") if piece.tag == "t" else Run(piece.findtext("t") or "", marks_of(piece.find("rPr")))
-        for piece in pieces
+    return _unescape(
+        render_runs(
+            Run(piece.text or "") if piece.tag == "t" else Run(piece.findtext("t") or "", marks_of(piece.find("rPr")))
+            for piece in pieces
+        )
     )
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text) if "_x" in text else text
 
 
 def _link_cell(sheet: Sheet, row: int, column: int, address: str) -> None:
