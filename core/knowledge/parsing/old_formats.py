@@ -1,26 +1,38 @@
 """Reads rich text (rtf) and the binary files of old Word and PowerPoint (doc, ppt)."""
 
 import re
+from collections import Counter
 
 import anydoc
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.model import name_left_out
 from core.knowledge.parsing.plain import split_at_headings
 
 _ESCAPED = re.compile(r"\\([^\w\s|\\])")
-_MARKS = re.compile(rb"\\(super|sub|v)(?![a-z0-9]) ?")
-_SIGNS = {b"super": b" ^", b"sub": b" _", b"v": b" [hidden] "}
-"""What is put before raised, lowered and hidden rich text, which the library reads as other text."""
+_MARKS = re.compile(rb"(?<!\\)\\(super|sub|v|deleted0?)(?![a-z0-9]) ?")
+_SIGNS = {
+    b"super": rb"\super ^",
+    b"sub": rb"\sub _",
+    b"v": rb"\v [hidden] ",
+    b"deleted": rb"\strike ",
+    b"deleted0": rb"\strike0 ",
+}
+"""What is written for raised, lowered, hidden and deleted rich text, which the library reads as other text."""
+_UNREAD = re.compile(rb"\\(annotation|header|footer|fftype2)[lrf]?(?![a-z0-9])")
+_UNREAD_NAMES = {b"annotation": "comment", b"header": "header", b"footer": "footer", b"fftype2": "form choice"}
 _NOTE = (
-    "[In this old kind of file, raised and hidden text cannot be told from other text. Comments and text boxes are not"
-    " shown.]"
+    "[In this old kind of file, raised, hidden and deleted text cannot be told from other text. Comments and text boxes"
+    " are not shown.]"
 )
 
 
 def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
     """Reads the file, one page per heading or slide. Says what the library does not tell apart."""
+    left_out = (Page(None, "Left out", _NOTE),)
     if kind == "rtf":
-        content = _MARKS.sub(lambda mark: mark[0].rstrip() + _SIGNS[mark[1]], content)
+        left_out = name_left_out(Counter(_UNREAD_NAMES[unread[1]] for unread in _UNREAD.finditer(content)))
+        content = _MARKS.sub(lambda mark: _SIGNS[mark[1]], content)
     try:
         text = anydoc.to_markdown_bytes(content)
     except anydoc.EncryptedError as error:
@@ -34,5 +46,4 @@ def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> 
         raise Unreadable("empty")
     if kind == "ppt":
         pages = tuple(Page(number, page.place, page.text) for number, page in enumerate(pages, start=1))
-    left_out = () if kind == "rtf" else (Page(None, "Left out", _NOTE),)
     return Document(title="", kind=kind, pages=(*left_out, *pages))
