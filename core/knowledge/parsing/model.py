@@ -44,6 +44,11 @@ class Cell:
     rows: int = 1
 
 
+def change_marks(marks: frozenset[Mark], switched: Mapping[Mark, bool]) -> frozenset[Mark]:
+    """Returns the marks after some are switched on or off."""
+    return frozenset(mark for mark in (*marks, *switched) if switched.get(mark, True))
+
+
 def note(kind: str, text: str, author: str = "") -> Block:
     """Returns a remark, such as a comment, or an empty paragraph if it has no text."""
     return Block(f"[{kind}{f' by {author}' if author else ''}: {text.strip()}]" if text.strip() else "")

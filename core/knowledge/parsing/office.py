@@ -6,14 +6,14 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
-from core.knowledge.parsing.model import Mark, Run, name_left_out, render_runs, render_table
+from core.knowledge.parsing.model import Mark, Run, change_marks, name_left_out, render_runs, render_table
 from core.knowledge.parsing.number_formats import format_stored_number
 
 _ETREE: Any = untyped
@@ -186,12 +186,12 @@ _WRAPPERS = ("ins", "moveTo", "sdt", "sdtContent", "customXml", "smartTag", "Alt
 _SIGNS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 _UNREAD = frozenset(("pPr", "rPr", "sdtPr", "tabs", "tabLst", "rt", "rPh", "txbxContent"))
 _SYMBOLS = {
-    "wingdings": str.maketrans("þýüûo¨§q", "☑☒✓✗☐☐▪☐"),
+    "wingdings": str.maketrans("þýüûo¨§qàßáâèJKLnlØ", "☑☒✓✗☐☐▪☐→←↑↓➔☺😐☹■●➢"),
     "wingdings 2": str.maketrans("RSTPO£*0", "☑☒☒✓✗☐☐☐"),
 } | {"symbol": str.maketrans("abcdefghiklmnpqrstuwxyzDFGLPQSWY£³´¹·", "αβχδεφγηικλμνπθρστυωξψζΔΦΓΛΠΘΣΩΨ≤≥×≠•")}
 """What the fonts draw for letters."""
 _PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
-_ADDRESS = re.compile(r'\s*HYPERLINK\s+"?([^"\s]+)', re.IGNORECASE)
+_ADDRESS = re.compile(r'\s*HYPERLINK\s++(?:\\[omnt]\s*+(?:"[^"]*+"\s*+)?)*+"?([^"\s\\][^"\s]*)', re.IGNORECASE)
 _EQUATION = {
     "num": "({})",
     "den": "/({})",
@@ -201,23 +201,37 @@ _EQUATION = {
     "rad": "√({})",
     "deg": "({})",
 }
-_Styles = dict[str, frozenset[Mark]]
+_Switched = Mapping[Mark, bool]
+
+
+@dataclass(slots=True)
+class _Field:
+    """A field whose end has not been read yet. Its result is shown, and nothing before the result."""
+
+    instruction: str = ""
+    is_result: bool = False
 
 
 class OfficeText:
     """Reads the text in the elements of one part. `notes` are the texts of footnotes and comments, each of which is
-    shown where it is first referred to. `styles` are the marks of character styles."""
+    shown where it is first referred to. `styles` are the marks that character styles switch on or off."""
 
     def __init__(
-        self, package: Package, part: str, notes: dict[str, str] | None = None, styles: _Styles | None = None
+        self,
+        package: Package,
+        part: str,
+        notes: dict[str, str] | None = None,
+        styles: Mapping[str, _Switched] | None = None,
     ) -> None:
         self._package, self._relations = package, package.relations(part)
         self._notes, self._styles = notes if notes is not None else {}, styles or {}
-        self._fields = list[str]()
+        self._fields = list[_Field]()
 
-    def line(self, element: Any) -> str:
-        """Returns the element's text as Markdown."""
-        return re.sub(" +", " ", render_runs(self._runs(element, Run("")))).strip()
+    def line(self, element: Any, marks: frozenset[Mark] = frozenset()) -> str:
+        """Returns the element's text as Markdown. `marks` are those of its style."""
+        for field in self._fields:
+            field.is_result = True  # so that a damaged field hides no more than a paragraph
+        return re.sub(" +", " ", render_runs(self._runs(element, Run("", marks)))).strip()
 
     def target(self, element: Any, name: str = "id") -> str:
         """Returns the part or address that an attribute of the element names, or an empty text."""
@@ -228,18 +242,25 @@ class OfficeText:
         """Yields the runs in an element. `around` has the marks and link of what surrounds it."""
         name = element.tag
         if (text := self._leaf_text(element)) is not None:
-            field = _ADDRESS.match(self._fields[-1]) if self._fields else None
-            yield Run(text, around.marks, around.link or (field[1] if field else ""))
+            if all(field.is_result for field in self._fields):
+                field = _ADDRESS.match(self._fields[-1].instruction) if self._fields else None
+                yield Run(text, around.marks, around.link or (field[1] if field else ""))
         elif name == "OLEObject":
             self._package.left_out["embedded file"] += 1
-        elif name == "instrText":
-            self._fields[-1:] = ["".join((*self._fields[-1:], element.text or ""))[:_ADDRESS_CHARACTERS_MAX]]
-        elif name == "fldChar" and attribute(element, "fldCharType") == "end":
-            del self._fields[-1:]
+        elif name == "instrText" and self._fields:
+            field = self._fields[-1]
+            field.instruction = (field.instruction + (element.text or ""))[:_ADDRESS_CHARACTERS_MAX]
         elif name not in _UNREAD:
-            if attribute(element, "fldCharType") == "begin":
-                self._fields.append("")
             yield from self._inner_runs(element, around)
+            match attribute(element, "fldCharType"):
+                case "begin":
+                    self._fields.append(_Field())
+                case "separate" if self._fields:
+                    self._fields[-1].is_result = True
+                case "end":
+                    del self._fields[-1:]
+                case _:
+                    pass
 
     def _leaf_text(self, element: Any) -> str | None:
         """Returns the text of an element that is read as one, or None."""
@@ -265,18 +286,24 @@ class OfficeText:
                 return element.get("string", "")
             case "checkBox":
                 return "☑" if is_on(element, "default" if element.find("checked") is None else "checked") else "☐"
+            case "ddList":
+                entries = [attribute(entry, "val") for entry in element.iterchildren("listEntry")]
+                chosen = int(value_of(element, "result") or value_of(element, "default") or 0)
+                return entries[chosen] if chosen < len(entries) else ""
             case _:
                 return None
 
     def _inner_runs(self, element: Any, around: Run) -> Iterator[Run]:
         if element.tag == "hyperlink":
             around = Run("", around.marks, self.target(element))
+        elif element.tag == "fldSimple" and (field := _ADDRESS.match(attribute(element, "instr"))):
+            around = Run("", around.marks, field[1])
         symbols: dict[int, Any] = {}
         if (properties := element.find("rPr")) is not None:
             clicked = properties.find("hlinkClick")
             link = self.target(clicked) if clicked is not None else ""
-            style = self._styles.get(value_of(properties, "rStyle"), frozenset())
-            around = Run("", around.marks | style | marks_of(properties), link or around.link)
+            switched = {**self._styles.get(value_of(properties, "rStyle"), {}), **marks_of(properties)}
+            around = Run("", change_marks(around.marks, switched), link or around.link)
             fonts = (value for font in properties.iter("rFonts", "sym", "latin") for value in font.values())
             symbols = next((_PRIVATE | _SYMBOLS[font.lower()] for font in fonts if font.lower() in _SYMBOLS), symbols)
         for child in element:
@@ -296,19 +323,22 @@ class OfficeText:
         return f"[diagram: {'; '.join(filter(None, words))}]"
 
 
-def marks_of(properties: Any) -> frozenset[Mark]:
-    """Returns the marks that the properties of a run switch on, if it has properties."""
+def marks_of(properties: Any) -> dict[Mark, bool]:
+    """Returns the marks that the properties of a run switch on or off, if it has properties."""
+    switched = dict[Mark, bool]()
     if properties is None:
-        return frozenset()
-    place, baseline = value_of(properties, "vertAlign"), properties.get("baseline", "0")
-    strikes = (is_on(properties, "strike"), is_on(properties, "dstrike"), properties.get("strike", "off") not in _OFF)
-    marks: dict[Mark, bool] = {
-        "struck": any(strikes),
-        "superscript": place == "superscript" or baseline[0] in "123456789",
-        "subscript": place == "subscript" or baseline.startswith("-"),
-        "hidden": is_on(properties, "vanish"),
-    }
-    return frozenset(mark for mark, is_set in marks.items() if is_set)
+        return switched
+    if place := value_of(properties, "vertAlign") or properties.get("baseline", ""):
+        switched["superscript"] = place == "superscript" or place[0] in "123456789"
+        switched["subscript"] = place.startswith(("subscript", "-"))
+    strikes = [is_on(properties, name) for name in ("strike", "dstrike") if properties.find(name) is not None]
+    if "strike" in properties.attrib:
+        strikes.append(properties.get("strike") not in _OFF)
+    if strikes:
+        switched["struck"] = any(strikes)
+    if properties.find("vanish") is not None:
+        switched["hidden"] = is_on(properties, "vanish")
+    return switched
 
 
 def name_picture(properties: Any) -> str:
@@ -323,6 +353,9 @@ def equation_text(element: Any) -> str:
         return element.text or ""
     if name in _UNREAD:
         return ""
+    if name == "m":
+        rows = (", ".join(map(equation_text, row.iterchildren("e"))) for row in element.iterchildren("mr"))
+        return f"[{'; '.join(rows)}]"
     text = "".join(map(equation_text, element))  # lxml refuses more than 256 levels
     if text and name in ("d", "nary"):  # their properties may name the signs
         marks = {one.tag: "".join(one.values()[:1]) for one in element[0]}

@@ -1,6 +1,7 @@
 """Reads OpenDocument files: texts (odt), spreadsheets (ods) and presentations (odp), and templates of each."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
@@ -9,6 +10,7 @@ from core.knowledge.parsing.model import (
     Cell,
     Mark,
     Run,
+    change_marks,
     note,
     pages_at_headings,
     render_blocks,
@@ -25,6 +27,9 @@ _HIDDEN = ("collapse", "filter")
 _KINDS: dict[str, DocumentKind] = {"text": "odt", "spreadsheet": "ods", "presentation": "odp"}
 _NUMBERS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman", "": "none"}
 _SIGNS = {"tab": "\t", "line-break": "\n", "s": " "}
+_OUTLINE = "the numbers of headings"
+_STYLES_MAX = 20
+_WITHOUT_BLOCKS = ("tracked-changes", "notes", "frame", "forms")
 _UNREAD = ("tracked-changes", "ruby-text", "text-box", "notes", "sequence-decls", "variable-decls")
 _REPEATED_MAX = 1_000
 
@@ -44,83 +49,121 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
 class _Reader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits = package, limits
-        self._marks = dict[str, frozenset[Mark]]()
-        self._hidden = set[str]()
+        self._styles = dict[str, dict[str, str]]()
         self._lists = dict[str, dict[str, Any]]()
+        self._counts = dict[str, dict[int, int]]()
         self.content = package.root("content.xml", is_needed=True)
-        for root in (package.root("styles.xml"), self.content):
+        self._masters = package.root("styles.xml")
+        for root in (self._masters, self.content):
             for style in root.iter("style"):
-                name = attribute(style, "name")
-                properties = {local_name(key): value for one in style for key, value in one.items()}
-                self._marks[name] = _marks_of(properties)
-                if properties.get("visibility") == "hidden" or properties.get("display") == "false":
-                    self._hidden.add(name)
-            for style in root.iter("list-style"):
-                self._lists[attribute(style, "name")] = {attribute(level, "level"): level for level in style}
+                properties = {local_name(key): value for one in (style, *style) for key, value in one.items()}
+                self._styles[attribute(style, "name")] = properties
+            for style in root.iter("list-style", "outline-style"):
+                name = attribute(style, "name") if style.tag == "list-style" else _OUTLINE
+                self._lists[name] = {attribute(level, "level"): level for level in style}
+
+    def _style(self, element: Any) -> dict[str, str]:
+        """Returns the properties of an element's style, of which those nearest to the element count."""
+        return self._resolve_style(attribute(element, "style-name"))
+
+    @cache  # noqa: B019 - the reader lives as long as its document
+    def _resolve_style(self, name: str) -> dict[str, str]:
+        properties = dict[str, str]()
+        for _ in range(_STYLES_MAX):
+            if (found := self._styles.get(name)) is None:
+                break
+            properties, name = found | properties, found.get("parent-style-name", "")
+        return properties
+
+    def _is_hidden(self, element: Any) -> bool:
+        style = self._style(element)
+        return style.get("visibility") == "hidden" or style.get("display") == "false"
 
     def pages(self, body: Any) -> Iterable[Page]:
         match body.tag:
             case "text":
-                return pages_at_headings(self._blocks(body))
+                margins = dict.fromkeys(self._margins())
+                return pages_at_headings((*map(Block, margins), *self._blocks(body)))
             case "spreadsheet":
                 return (sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table"))
             case _:
                 return (self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1))
 
+    def _margins(self) -> Iterator[str]:
+        for margin in self._masters.iterfind(".//master-page/*"):
+            if margin.tag.startswith(("header", "footer")):
+                yield note(margin.tag[:6], " ".join(render_blocks(self._blocks(margin)).split())).text
+
     def _slide(self, number: int, slide: Any) -> Page:
         title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
-        heading = "" if title is None else " ".join(render_blocks(self._boxes(title)).split())
-        blocks = [
-            block for shape in slide if shape is not title and shape.tag != "notes" for block in self._boxes(shape)
-        ]
-        for notes in slide.iterchildren("notes"):
-            words = render_blocks(block for frame in notes for block in self._boxes(frame))
-            blocks.append(note("speaker notes", words))
-        return slide_page(number, heading, blocks, is_hidden=attribute(slide, "style-name") in self._hidden)
+        heading = "" if title is None else " ".join(render_blocks(self._blocks([title])).split())
+        blocks = list(self._blocks(shape for shape in slide if shape is not title and shape.tag != "notes"))
+        blocks += (note("speaker notes", render_blocks(self._blocks(notes))) for notes in slide.iterchildren("notes"))
+        return slide_page(number, heading, blocks, is_hidden=self._is_hidden(slide))
 
-    def _boxes(self, shape: Any) -> Iterator[Block]:
-        """Yields the blocks in a shape of a slide, or of a frame in a text."""
-        if shape.tag in ("frame", "g", "text-box", "custom-shape", "rect", "ellipse", "a"):
-            if picture := _name_picture(shape):
-                yield Block(picture)
-            elif shape.tag == "frame" and attribute(shape, "class") in ("page-number", "page"):
-                return
-            for inner in shape:
-                yield from self._boxes(inner)
-        else:
-            yield from self._blocks([shape])
-
-    def _blocks(self, container: Any, numbers: tuple[int, ...] = (), style: str = "") -> Iterator[Block]:
-        """Yields the blocks in a container. `numbers` are those of the list items around it."""
-        number = 0
+    def _blocks(self, container: Iterable[Any], depth: int = 0, style: str = "") -> Iterator[Block]:
+        """Yields the blocks in a container. `depth` is the number of lists around it, which have the style."""
         for element in container:
             match element.tag:
                 case "h" | "p":
-                    line = self.line(element)
-                    level = _count(element, "outline-level") if element.tag == "h" else 0
-                    yield Block(line, "heading" if level else "paragraph", level)
-                    for box in element.iter("text-box", "object"):
-                        if next(box.iterancestors("p", "h"), None) is element:
-                            yield from self._blocks(box if box.tag == "text-box" else [box])
+                    yield from self._paragraph(element, is_item=bool(depth))
                 case "list":
-                    yield from self._blocks(element, (*numbers, 0), attribute(element, "style-name") or style)
-                case "list-item" | "list-header":
-                    number = int(attribute(element, "start-value") or number + (element.tag == "list-item"))
-                    path = (*numbers[:-1], number)
-                    inner = list(self._blocks(element, path, style))
-                    if element.tag == "list-item" and inner and inner[0].kind == "paragraph":
-                        inner[0] = Block(inner[0].text, "item", len(path) - 1, self._marker(style, path))
-                    yield from inner
+                    named = attribute(element, "style-name") or style
+                    if not depth and not any(local_name(key).startswith("continue-") for key in element.attrib):
+                        self._counts.pop(named, None)
+                    yield from self._blocks(element, depth + 1, named)
+                case "list-item":
+                    yield from self._item(element, depth, style)
                 case "table":
                     yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
                 case "object":
                     yield self._object(element)
                 case "annotation":
                     yield Block(self._note(element).strip())
-                case "section" | "index-body" | "table-of-content" | "list-block":
+                case "frame" if attribute(element, "class") not in ("page-number", "page"):
+                    yield Block(_name_picture(element))
                     yield from self._blocks(element)
+                case name if name not in _WITHOUT_BLOCKS:
+                    yield from self._blocks(element, depth, style)
                 case _:
                     pass
+
+    def _paragraph(self, element: Any, *, is_item: bool) -> Iterator[Block]:
+        line, level = self.line(element), _count(element, "outline-level") if element.tag == "h" else 0
+        is_numbered = level and line and not is_item and attribute(element, "is-list-header") != "true"
+        marker = self._number(_OUTLINE, level).removeprefix("-") if is_numbered else ""
+        yield Block(line, "heading" if level else "paragraph", level, marker)
+        for box in element.iter("text-box", "object"):
+            if next(box.iterancestors("p", "h"), None) is element:
+                yield from self._blocks(box if box.tag == "text-box" else [box])
+
+    def _item(self, element: Any, depth: int, style: str) -> Iterator[Block]:
+        """Yields the blocks of a list item. An item that begins with a list is only there for its depth."""
+        blocks = self._blocks(element, depth, style)
+        if len(element) and element[0].tag in ("p", "h"):
+            marker, first = self._number(style, depth, attribute(element, "start-value")), next(blocks)
+            is_heading = first.kind == "heading"
+            yield Block(
+                first.text, "heading" if is_heading else "item", first.level if is_heading else depth - 1, marker
+            )
+        yield from blocks
+
+    def _number(self, style: str, depth: int, start: str = "") -> str:
+        """Counts the next item of a list, or heading, and returns its number as the style spells it, or a hyphen."""
+        levels, counts = self._lists.get(style, {}), self._counts.setdefault(style, {})
+        level = levels.get(str(depth))
+        first = _count(level, "start-value") if level is not None else 1
+        for deeper in [at for at in counts if at > depth]:
+            del counts[deeper]
+        counts[depth] = int(start or counts.get(depth, first - 1) + 1)
+        if level is None or level.tag not in ("list-level-style-number", "outline-level-style"):
+            return "-"
+        shown = [
+            at for at in range(max(depth - _count(level, "display-levels"), 0) + 1, depth + 1) if str(at) in levels
+        ]
+        kinds = ((attribute(levels[str(at)], "num-format"), counts.get(at, 1)) for at in shown)
+        spelled = ".".join(filter(None, (spell_number(number, _NUMBERS.get(kind, kind)) for kind, number in kinds)))
+        return attribute(level, "num-prefix") + spelled + attribute(level, "num-suffix") if spelled else ""
 
     def _object(self, element: Any) -> Block:
         """Returns the figures of a chart."""
@@ -131,22 +174,11 @@ class _Reader:
             return Block("")
         return Block(f"[chart]\n\n{render_table(repeat_merged_cells(self._rows(table)), self._limits)}", "table")
 
-    def _marker(self, style: str, numbers: tuple[int, ...]) -> str:
-        levels = [self._lists.get(style, {}).get(str(at)) for at in range(1, len(numbers) + 1)]
-        level = levels[-1]
-        if level is None or level.tag != "list-level-style-number":
-            return "-"
-        first = len(levels) - _count(level, "display-levels")
-        shown = zip(levels[max(first, 0) :], numbers[max(first, 0) :], strict=True)
-        kinds = ((attribute(held, "num-format") if held is not None else "1", number) for held, number in shown)
-        spelled = ".".join(spell_number(number, _NUMBERS.get(kind, kind)) for kind, number in kinds)
-        return attribute(level, "num-prefix") + spelled + attribute(level, "num-suffix")
-
     def line(self, element: Any) -> str:
         return render_runs(self._runs(element, Run(""))).strip()
 
     def _runs(self, element: Any, around: Run) -> Iterator[Run]:
-        marks = around.marks | self._marks.get(attribute(element, "style-name"), frozenset())
+        marks = change_marks(around.marks, _marks_of(self._style(element)))
         link = attribute(element, "href") if element.tag == "a" else around.link
         yield Run(" ".join((element.text or " ").split("\n")) if element.text else "", marks, link)
         for child in element:
@@ -172,7 +204,7 @@ class _Reader:
                 yield [Cell(render_blocks(self._blocks(cell)), *_spans(cell)) for cell in cells]
 
     def _sheet(self, table: Any) -> Sheet:
-        sheet = Sheet(attribute(table, "name"), attribute(table, "style-name") in self._hidden)
+        sheet = Sheet(attribute(table, "name"), self._is_hidden(table))
         at = 0
         for column in table.iter("table-column"):
             count = min(_count(column, "number-columns-repeated"), 16_384)
@@ -187,7 +219,7 @@ class _Reader:
                 add_row(sheet, repeated, texts, self._limits, is_hidden=attribute(row, "visibility") in _HIDDEN)
             number += count
         for shapes in table.iterchildren("shapes"):
-            sheet.blocks += [note("text box", block.text) for shape in shapes for block in self._boxes(shape)]
+            sheet.blocks += self._blocks(shapes)
         return sheet
 
     def _sheet_cells(self, row: Any, number: int, sheet: Sheet) -> Iterator[tuple[int, str]]:
@@ -195,10 +227,13 @@ class _Reader:
         for cell in row.iterchildren("table-cell", "covered-table-cell"):
             count = _count(cell, "number-columns-repeated")
             paragraphs = "\n".join(self.line(paragraph) for paragraph in cell.iterchildren("p"))
-            marks = self._marks.get(attribute(cell, "style-name"), frozenset())
+            marks = change_marks(frozenset(), _marks_of(self._style(cell)))
             text = render_runs([Run(paragraphs or attribute(cell, "value"), marks)])
-            for comment in cell.iterchildren("annotation"):
-                sheet.blocks.append(Block(f"{self._note(comment).strip()} (at {text or 'an empty cell'})"))
+            for drawn in cell:
+                if drawn.tag == "annotation":
+                    sheet.blocks.append(Block(f"{self._note(drawn).strip()} (at {text or 'an empty cell'})"))
+                elif drawn.tag != "p":
+                    sheet.blocks += self._blocks([drawn])
             if text:
                 yield from ((column, text) for column in range(at, at + min(count, _REPEATED_MAX)))
             columns, rows = _spans(cell)
@@ -216,15 +251,17 @@ def _spans(cell: Any) -> tuple[int, int]:
     return _count(cell, "number-columns-spanned"), _count(cell, "number-rows-spanned")
 
 
-def _marks_of(properties: dict[str, str]) -> frozenset[Mark]:
-    place = properties.get("text-position", "0%")
-    marks: tuple[tuple[Mark, bool], ...] = (
-        ("struck", properties.get("text-line-through-style", "none") != "none"),
-        ("superscript", place.startswith("super") or place[0] in "123456789"),
-        ("subscript", place.startswith(("sub", "-"))),
-        ("hidden", properties.get("display") == "none"),
-    )
-    return frozenset(mark for mark, is_set in marks if is_set)
+def _marks_of(properties: dict[str, str]) -> Mapping[Mark, bool]:
+    """Returns the marks that the properties of a style switch on or off."""
+    marks: dict[Mark, bool] = {}
+    if place := properties.get("text-position", ""):
+        marks["superscript"] = place.startswith("super") or place[0] in "123456789"
+        marks["subscript"] = place.startswith(("sub", "-"))
+    if strike := properties.get("text-line-through-style", ""):
+        marks["struck"] = strike != "none"
+    if display := properties.get("display", ""):
+        marks["hidden"] = display == "none"
+    return marks
 
 
 def _name_picture(frame: Any) -> str:

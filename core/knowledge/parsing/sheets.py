@@ -17,6 +17,7 @@ from core.knowledge.parsing.model import (
     REPEATED_CHARACTERS_MAX,
     Block,
     Run,
+    change_marks,
     note,
     render_blocks,
     render_runs,
@@ -253,7 +254,9 @@ def _rich_text(item: Any) -> str:
     pieces = (piece for piece in item if piece.tag in ("t", "r"))
     return _unescape(
         render_runs(
-            Run(piece.text or "") if piece.tag == "t" else Run(piece.findtext("t") or "", marks_of(piece.find("rPr")))
+            Run(piece.text or "")
+            if piece.tag == "t"
+            else Run(piece.findtext("t") or "", change_marks(frozenset(), marks_of(piece.find("rPr"))))
             for piece in pieces
         )
     )

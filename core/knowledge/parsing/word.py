@@ -1,8 +1,8 @@
 """Reads Word files: documents and templates, with or without macros, which are never run."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from core.knowledge.document import Document, ParseLimits
@@ -11,6 +11,7 @@ from core.knowledge.parsing.model import (
     Block,
     Cell,
     Mark,
+    change_marks,
     note,
     pages_at_headings,
     render_block,
@@ -81,16 +82,20 @@ class _WordReader:
                 yield from map(Block, ("; ".join(filter(None, row)) for row in self._rows(element, text)))
             elif element.tag == "tbl":
                 yield Block(render_table(self._rows(element, text), self._limits), "table")
+            elif element.tag == "oMathPara":
+                yield Block(text.line(element))
             elif element.tag == "altChunk":
                 self._package.left_out["embedded document"] += 1
 
     def _paragraph(self, element: Any, text: OfficeText) -> Block:
-        line, properties = text.line(element), element.find("pPr")
+        properties = element.find("pPr")
+        name = value_of(properties, "pStyle") if properties is not None else ""
+        style = self._styles.get(name, _Style())
+        line = text.line(element, change_marks(frozenset(), style.marks))
         if properties is None or (element.get(DELETED) and not line):
             return Block(line)
-        style = self._styles.get(value_of(properties, "pStyle"), _Style())
         number = value_of(properties, "numPr/numId") or style.number
-        depth = int(value_of(properties, "numPr/ilvl") or style.depth or 0)
+        depth = int(value_of(properties, "numPr/ilvl") or style.depth or self._numbering.depth(number, name))
         marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
         if not line:  # but it is counted
             return Block("")
@@ -123,14 +128,14 @@ class _Style:
     level: int = 0
     number: str = ""
     depth: str = ""
-    marks: frozenset[Mark] = frozenset()
+    marks: Mapping[Mark, bool] = field(default_factory=dict[Mark, bool])
 
 
 def _read_styles(root: Any) -> dict[str, _Style]:
     elements = {attribute(element, "styleId"): element for element in root.iter("style")}
     styles = dict[str, _Style]()
     for name in elements:
-        level, number, depth, marks, parent = 0, "", "", frozenset[Mark](), name
+        level, number, depth, marks, parent = 0, "", "", dict[Mark, bool](), name
         for _ in range(_STYLES_MAX):
             if (element := elements.get(parent)) is None:
                 break
@@ -140,7 +145,7 @@ def _read_styles(root: Any) -> dict[str, _Style]:
             level = level or _outline_level(element)
             number = number or value_of(element, "pPr/numPr/numId")
             depth = depth or value_of(element, "pPr/numPr/ilvl")
-            marks |= marks_of(element.find("rPr"))
+            marks = marks_of(element.find("rPr")) | marks
             parent = value_of(element, "basedOn")
         styles[name] = _Style(level, number, depth, marks)
     return styles
@@ -174,6 +179,11 @@ class _Numbering:
             starts = {int(attribute(held, "ilvl") or 0): value_of(held, "startOverride") for held in overrides}
             self._starts[name] = {depth: int(start) for depth, start in starts.items() if start}
 
+    def depth(self, number: str, style: str) -> int:
+        """Returns which level of a list has the paragraphs of a style; 0 if none is tied to it."""
+        levels = self._levels.get(number, {})
+        return next((int(at) for at, level in levels.items() if style and value_of(level, "pStyle") == style), 0)
+
     def marker(self, number: str, depth: int) -> str:
         """Counts the next item of a list and returns its number as the file spells it, or a hyphen."""
         levels = self._levels.get(number, {})
@@ -198,4 +208,4 @@ class _Numbering:
 
 
 def _start(level: Any) -> int:
-    return int(value_of(level, "start") or 1)
+    return int(value_of(level, "start") or 0)
