@@ -12,11 +12,13 @@ _MAIN_SHARE_MIN = 0.25
 _BOILERPLATE_SHARE_MAX = 0.4
 _LINKED_SHARE = 0.8
 _LINKS_MIN = 4
+_NAMED_LINKED_SHARE = 0.3
 _BOILERPLATE_ROLES = frozenset(("navigation", "banner", "contentinfo", "complementary", "search", "dialog"))
 _BOILERPLATE_NAMES = re.compile(
-    r"(?i)(?:^|[\s_-])(?:cookies?|consent|newsletter|breadcrumbs?|share|social|sidebar|related|promo|advert|ads?|menu"
-    r"|nav|navbar|footer|popup|modal)(?:$|[\s_-])"
+    r"(?i)(?:^|[\s_-])(?:cookies?|consent|newsletter|breadcrumbs?|navbar|sidebar|footer|social|popup|modal"
+    r"|(share|related|promo|advert|ads?|menu|nav))(?:$|[\s_-])"
 )
+"""Names of what is not part of a text. The grouped ones also name parts of texts, which are not mostly links."""
 _NAME_CHARACTERS_MAX = 300
 _EDGES = frozenset(("header", "footer", "aside"))
 _PARTS = frozenset(("body", "main", "article"))
@@ -40,7 +42,8 @@ def find_main_part(page: Any) -> tuple[Any, frozenset[Any]]:
     root = page if body is None else body
     least = texts[root].characters * _MAIN_SHARE_MIN
     for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
-        if len(found) == 1 and texts[found[0]].characters >= least:
+        has_heading = len(found) == 1 and (found[0].find(".//h1") is not None or root.find(".//h1") is None)
+        if has_heading and texts[found[0]].characters >= least:
             return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
     return root, _find_boilerplate(root, texts, is_whole_page=True)
 
@@ -71,10 +74,13 @@ def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: b
     walker = _ETREE.iterwalk(root, events=("start",))
     for _, element in walker:
         text = texts[element]
-        if element is root or text.characters > whole * _BOILERPLATE_SHARE_MAX:
+        if element is root:
+            continue
+        is_apart = element.tag == "nav" or element.get("role") in _BOILERPLATE_ROLES
+        if not is_apart and text.characters > whole * _BOILERPLATE_SHARE_MAX:
             continue
         is_menu = element.tag in _LISTS and text.links >= _LINKS_MIN and text.linked > text.characters * _LINKED_SHARE
-        if _is_boilerplate(element) or (is_whole_page and (is_menu or _is_page_edge(element))):
+        if is_apart or _is_named(element, text) or (is_whole_page and (is_menu or _is_page_edge(element))):
             found.add(element)
             left -= text.characters
             walker.skip_subtree()
@@ -82,10 +88,11 @@ def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: b
     return frozenset(found if left >= whole * _MAIN_SHARE_MIN else ())
 
 
-def _is_boilerplate(element: Any) -> bool:
+def _is_named(element: Any, text: _Text) -> bool:
+    """Returns whether the element has a name of what is not part of a text."""
     names = f"{element.get('id', '')} {element.get('class', '')}"[:_NAME_CHARACTERS_MAX]
-    is_named = element.tag not in _PARTS and _BOILERPLATE_NAMES.search(names) is not None
-    return element.tag == "nav" or element.get("role") in _BOILERPLATE_ROLES or is_named
+    found = _BOILERPLATE_NAMES.search(names) if element.tag not in _PARTS else None
+    return found is not None and (not found[1] or text.linked > text.characters * _NAMED_LINKED_SHARE)
 
 
 def _is_page_edge(element: Any) -> bool:
