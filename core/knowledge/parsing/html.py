@@ -22,12 +22,14 @@ from core.knowledge.parsing.model import (
     render_runs,
     render_table,
     repeat_merged_cells,
+    spell_number,
 )
 
 _ETREE: Any = untyped
 _DECLARED = re.compile(rb"""(?i)charset\s*=\s*+["']?\s*+(?!utf|uni|raw|puny|idna)([\w-]{2,40})""")
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "head", "iframe", "object", "annotation"))
 _HIDDEN_STYLE = re.compile(r"(?i)(?:display\s*+:\s*+none|visibility\s*+:\s*+hidden)")
+_STRUCK_STYLE = re.compile(r"(?i)text-decoration[^;]{0,40}line-through")
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LAYOUT = "body p div section article header footer main aside nav hr pre ul ol li dl dt dd details summary"
 _OTHERS = "blockquote figure figcaption form fieldset address table caption tr td th"
@@ -53,6 +55,8 @@ _MATH = {
     "munder": ("_",),
     "mover": ("^",),
     "munderover": ("_", "^"),
+    "mtable": ("; ",),
+    "mtr": (", ",),
 }
 """The signs before the second and third element of a formula's part."""
 _BOXES = ("checkbox", "radio")
@@ -61,7 +65,7 @@ _ADDRESS = re.compile(r"(?i)(?:https?:|mailto:|tel:|(?![a-z][a-z0-9+.-]*+:))\S")
 _ADDRESS_CHARACTERS_MAX = 2_000
 _NUMBER = re.compile("-?[0-9]{1,6}")
 _SPACE = re.compile(r"\s+")
-_LETTERS = 26
+_LISTS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _COLUMNS_MAX = 1_000
 
 
@@ -167,6 +171,8 @@ class HtmlReader:
 
     def _is_hidden(self, element: Any) -> bool:
         style = element.get("style")
+        if element.get("aria-hidden") == "true" and (before := element.getprevious()) is not None:
+            return next(before.iter("math"), None) is not None  # the same formula, drawn
         if element.get("hidden") is None and not (style and _HIDDEN_STYLE.search(style)):
             return False
         if any(text.strip() for text in element.itertext()):
@@ -175,10 +181,10 @@ class HtmlReader:
 
     def _start(self, element: Any, tag: str) -> None:
         context = self._context
-        if tag in _MARKS:
-            self._context = context._replace(marks=context.marks | {_MARKS[tag]})
-        elif tag == "a":
-            self._context = context._replace(link=self._address(element.get("href", "")))
+        if tag in _MARKS or _STRUCK_STYLE.search(element.get("style", "")):
+            self._context = context._replace(marks=context.marks | {_MARKS.get(tag, "struck")})
+        if tag == "a":
+            self._context = self._context._replace(link=self._address(element.get("href", "")))
         elif tag in _BLOCKS:
             self._start_block(element, tag)
         elif words := _void_text(element, tag):
@@ -212,9 +218,7 @@ class HtmlReader:
         around = self._context.lists[-1]
         number = _whole_number(element.get("value"), around.next_number)
         around.next_number = number + 1
-        if around.kind in ("a", "A") and 0 < number <= _LETTERS:
-            return f"{chr(ord(around.kind) + number - 1)}."
-        return f"{number}."
+        return f"{spell_number(number, _LISTS.get(around.kind, ''))}."
 
     def _end(self, element: Any, context: _Context, start: int) -> None:
         """Ends an element. `context` is that of the text after it, `start` the number of runs before it."""
