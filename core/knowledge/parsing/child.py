@@ -119,7 +119,9 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
         return _old_office(content, ending)
     if ending == ".xls" and content.startswith(_BARE_EXCEL):
         return "xls"
-    named = next((kind for kind, endings in _TEXT_ENDINGS.items() if ending in endings), "txt")
+    named: DocumentKind = "txt"
+    for kind, endings in _TEXT_ENDINGS.items():
+        named = kind if ending in endings else named
     if named != "md" and _PAGE.match(content[:256]):
         return "html"
     if _MAIL.match(content[:4096]):

@@ -191,7 +191,7 @@ _SYMBOLS = {
 } | {"symbol": str.maketrans("abcdefghiklmnpqrstuwxyzDFGLPQSWY£³´¹·", "αβχδεφγηικλμνπθρστυωξψζΔΦΓΛΠΘΣΩΨ≤≥×≠•")}
 """What the fonts draw for letters."""
 _PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
-_ADDRESS = re.compile(r'\s*HYPERLINK\s++(?:\\[omnt]\s*+(?:"[^"]*+"\s*+)?)*+"?([^"\s\\][^"\s]*)', re.IGNORECASE)
+_ADDRESS = re.compile(r'\s*+HYPERLINK\s++(?:\\[omnt]\s*+(?:"[^"]*+"\s*+)?){0,9}"?([^"\s\\][^"\s]*)', re.IGNORECASE)
 _EQUATION = {
     "num": "({})",
     "den": "/({})",
@@ -302,7 +302,10 @@ class OfficeText:
         if (properties := element.find("rPr")) is not None:
             clicked = properties.find("hlinkClick")
             link = self.target(clicked) if clicked is not None else ""
-            switched = {**self._styles.get(value_of(properties, "rStyle"), {}), **marks_of(properties)}
+            switched: dict[Mark, bool] = {
+                **self._styles.get(value_of(properties, "rStyle"), {}),
+                **marks_of(properties),
+            }
             around = Run("", change_marks(around.marks, switched), link or around.link)
             fonts = (value for font in properties.iter("rFonts", "sym", "latin") for value in font.values())
             symbols = next((_PRIVATE | _SYMBOLS[font.lower()] for font in fonts if font.lower() in _SYMBOLS), symbols)
