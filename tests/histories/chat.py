@@ -1,20 +1,20 @@
 """A chat platform at the port of its client: a surface whose requests are late, refused or unanswered at random."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.poster import AnswerStreams
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.domain.threads import Address, ChatPage, Person
+from core.domain.threads import Address, ChatPage
 from core.domain.threads import ChatMessage as ReadMessage
 from core.ports import OutgoingFile, Precondition, Reaction
 from core.stores import Delivery
+from tests.histories.platforms import OTHER_BOT, ChatMessage, Platform
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop, current_process
 
@@ -24,55 +24,34 @@ CALL_SECONDS_MAX = 15.0
 UNDER_WAY_SECONDS_MAX = 0.4
 """How long a request may take to the platform. Nothing can protect a thread from one that comes long after its
 process was found dead, because platforms do not know our fences."""
-WORKSPACE = "T1"
 BAD = "answer 'Done bad"
 """The platform never takes an answer that begins so, in whatever form."""
-
-
-@dataclass
-class ChatMessage:
-    ref: str
-    address: Address
-    text: str = ""
-    """What identifies a person's message."""
-    author: Person | None = None
-    words: str = ""
-    """What people read now: the newest edit, or nothing after a deletion."""
-    delivery_id: str = ""
-    shown: list[Content] = field(default_factory=list[Content])
-    """What the bot posted, followed by its edits."""
-    files: dict[str, str] = field(default_factory=dict[str, str])
-    """The names of attached files by their delivery ids."""
-    reaction: Reaction | None = None
-
-    @property
-    def posted_at(self) -> datetime:
-        return datetime.fromtimestamp(float(self.ref), UTC)
 
 
 class SimulatedChat:
     """`bots.delivery.poster.DeliverySurface` and `AnswerStreams` for all processes, and what people see."""
 
-    platform = "slack"
     answer_limit = 700
     files_per_message = 2
     edit_interval_seconds = 1.0
     closed_reasons: Mapping[str, str] = {"is_archived": "the channel is archived"}
 
-    def __init__(self, loop: VirtualTimeLoop, chance: Chance, note: Callable[[str], None]) -> None:
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance, platform: Platform, note: Callable[[str], None]) -> None:
+        self.platform = platform.name
         self.messages: dict[str, ChatMessage] = {}
         self.is_readable = chance.random.random() < 0.5
         self.has_streams = chance.random.random() < 0.5
         self.on_shown: Callable[[ChatMessage], None] = lambda _message: None
         self._loop = loop
         self._chance = chance
+        self._platform = platform
         self._note = note
 
     def add(self, address: Address, **fields: Any) -> ChatMessage:
         """Adds a message. Without a thread key, it begins a thread."""
-        ref = f"{time.time():.3f}{len(self.messages):03}"
+        ref, posted_at = self._platform.new_message(len(self.messages))
         address = replace(address, thread_key=address.thread_key or ref)
-        message = ChatMessage(ref, address, **fields)
+        message = ChatMessage(ref, address, posted_at, **fields)
         self.messages[message.ref] = message
         return message
 
@@ -172,7 +151,13 @@ class SimulatedChat:
         if not self.is_readable:
             return ChatPage(is_partial=True)
         found = [
-            ReadMessage(author=one.author, text=one.words, sent_at=one.posted_at, message_ref=one.ref)
+            ReadMessage(
+                author=one.author,
+                text=one.words,
+                sent_at=one.posted_at,
+                message_ref=one.ref,
+                is_app=one.author == self._platform.people[OTHER_BOT],
+            )
             for one in self.messages.values()
             if one.author and one.words and one.address == address and one.posted_at < before
         ]

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from bots.bootstrap.messaging import Messaging
-from bots.inbound.actions import UserAction
+from bots.inbound.actions import Outcome, UserAction
 from core.domain.budget import Limit
 from core.domain.errors import StorageUnavailable
-from core.domain.threads import Address
-from tests.histories.chat import WORKSPACE, SimulatedChat
+from tests.histories.chat import SimulatedChat
 from tests.histories.invariants import Reception, Seen, find_problems, unsettled
 from tests.histories.model import CALL_TOKENS, Notebook, ScriptedModel
+from tests.histories.platforms import PLATFORMS, Event
 from tests.histories.program import Program, Servers
 from tests.histories.servers import (
     Chance,
@@ -113,7 +113,8 @@ class _History:
             _Slot(f"p{n}", has_bot=has_bot, has_worker=has_worker, shows_locks=shows_locks)
             for n, (has_bot, has_worker) in enumerate(layout)
         ]
-        chat = SimulatedChat(loop, chance, self.note)
+        self._platform = platform = PLATFORMS[seed % len(PLATFORMS)]()
+        chat = SimulatedChat(loop, chance, platform, self.note)
         is_shared = len(layout) > 1
         self._servers = Servers(
             database=SimulatedDatabase(memory, loop, chance),
@@ -125,8 +126,11 @@ class _History:
             run_limit=Limit(tokens=random.choice((None, 3 * CALL_TOKENS))),
             chance=chance,
         )
-        threads = [self._address(random.choice(("", f"t{n}"))) for n in range(random.randint(1, 3))]
-        self._users = Users(loop, chance, chat, threads, note=self.note, send=self._send, click=self._receive_once)
+        old = [platform.new_message(n)[0] for n in range(3)]
+        threads = [platform.place(random.choice(("", old[n]))) for n in range(random.randint(1, 3))]
+        self._users = Users(
+            loop, chance, chat, platform, threads, note=self.note, send=self._send, click=self._receive_once
+        )
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self._loop.now:9.4f} {line}")
@@ -151,11 +155,13 @@ class _History:
         self.note("--- calm: no more failures")
         deadline = loop.now + SETTLE_SECONDS
         quiet_looks = 0
-        while quiet_looks < QUIET_LOOKS:
+        while True:
             waits = self._waits()
             quiet_looks = 0 if waits else quiet_looks + 1
             if self._broken or (waits and loop.now > deadline):
                 return self._broken + [f"not settled: {one}" for one in waits]
+            if quiet_looks == QUIET_LOOKS:
+                break
             await asyncio.sleep(LOOK_SECONDS)
         chat, noted = self._servers.chat.messages, self._servers.notebook.lines
         users = self._users
@@ -185,47 +191,55 @@ class _History:
             bus=SimulatedBus(loop, chance), queue=SimulatedQueue(loop, chance), signals=SimulatedSignals(loop, chance)
         )
 
-    def _address(self, key: str) -> Address:
-        return Address(platform="slack", workspace_id=WORKSPACE, channel_id="C1", thread_key=key)
-
     # the platform's events
 
-    def _send(self, action: UserAction, tries: int = 0) -> None:
+    def _send(self, event: Event, tries: int = 0) -> None:
         """Sends the event to a bot, and again until it is acknowledged, as platforms do; sometimes twice."""
-        key = action.dedupe_key
+        key = event.key
         self._sent.add(key)
         if key in self._acknowledged:
             return
         for _ in range(2 if self._chance.fails(0.15) else 1):
             delay = self._chance.delay(0.05)
-            if key == f"slack:{action.address.thread_key}" and self._chance.fails(0.3):
+            if key == event.place.thread_key and self._chance.fails(0.3):
                 delay += self._chance.random.uniform(0, OVERTAKEN_SECONDS_MAX)
-            self._loop.later(delay, lambda: self._receive_once(action))
+            self._loop.later(delay, lambda: self._receive_once(event))
         pause = REDELIVERY_SECONDS[min(tries, len(REDELIVERY_SECONDS) - 1)]
-        self._loop.later(pause, lambda: self._send(action, tries + 1))
+        self._loop.later(pause, lambda: self._send(event, tries + 1))
 
-    def _receive_once(self, action: UserAction) -> None:
+    def _receive_once(self, event: Event) -> None:
         slots = [slot for slot in self._slots if slot.accepts]
         if slots:
             program = self._chance.random.choice(slots).program
             assert program is not None
-            program.process.start(self._receive(program, action))
+            program.process.start(self._receive(program, event))
 
-    async def _receive(self, program: Program, action: UserAction) -> None:
-        assert program.receiver is not None
-        key = action.dedupe_key
-        reception = self._receptions.setdefault(key, Reception(begun_at=time.time()))
+    async def _receive(self, program: Program, event: Event) -> None:
+        """Carries out what the program reads in an event. Of a press of a button in Discord, its own tasks do so."""
+        reception = self._receptions.setdefault(event.key, Reception(begun_at=time.time()))
+        assert program.reader is not None
         try:
-            outcome = await program.receiver.receive(action)
+            for action in program.reader.read(event):
+                self._receptions[action.dedupe_key] = reception
+                if not (await self._carry_out(program, action)).is_ignored:
+                    self._taken.add(event.key)
         except StorageUnavailable:
-            self.note(f"{program.process.name} cannot store {key}")
+            self.note(f"{program.process.name} cannot store {event.key}")
             return
-        self.note(f"{program.process.name} received {key}: run {(outcome.run_id or '')[-4:]}")
+        except Exception as error:
+            self._broken.append(f"{event.key} cannot be received: {error!r}")
+            raise
         reception.ended_at.append(time.time())
-        if not outcome.is_ignored:
-            self._taken.add(key)
         if not self._chance.fails(0.1):
-            self._loop.later(self._chance.delay(0.02), lambda: self._acknowledged.add(key))
+            self._loop.later(self._chance.delay(0.02), lambda: self._acknowledged.add(event.key))
+
+    async def _carry_out(self, program: Program, action: UserAction) -> Outcome:
+        assert program.receiver is not None
+        reception = self._receptions.setdefault(action.dedupe_key, Reception(begun_at=time.time()))
+        outcome = await program.receiver.receive(action)
+        self.note(f"{program.process.name} received {type(action).__name__}: run {(outcome.run_id or '')[-4:]}")
+        reception.ended_at.append(time.time())
+        return outcome
 
     # disturbances
 
@@ -236,6 +250,8 @@ class _History:
         slot.program = program = Program(process, self._servers, has_bot=slot.has_bot, has_worker=slot.has_worker)
         dead, slot.dead_workers = slot.dead_workers, []
         self.note(f"{process.name} starts")
+        if slot.has_bot:
+            program.reader = self._platform.reader(partial(self._carry_out, program))
         process.start(self._run(slot, program, dead if slot.shows_locks else []))
 
     async def _run(self, slot: _Slot, program: Program, dead_workers: list[str]) -> None:

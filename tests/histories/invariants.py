@@ -13,17 +13,18 @@ from typing import Any
 from bots.delivery.content import AnswerPart, AskPrompt, Content, RunStatus
 from bots.delivery.outbox import REST_IN_FILE
 from bots.delivery.poster import SURE_SECONDS
-from bots.inbound.actions import CommandCalled
+from core.context import background_messages
 from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
 from core.domain.messages import JsonObject
 from core.run.execute import BROKEN
 from core.stores import REPLY_ORDINALS
 from storage.sql.stores.erasure import REMOVED
-from tests.histories.chat import UNDER_WAY_SECONDS_MAX, ChatMessage
+from tests.histories.chat import UNDER_WAY_SECONDS_MAX
 from tests.histories.model import CONTEXT, DONE, FILES, TOKEN, SentRequest, paragraphs, said_in
+from tests.histories.platforms import OTHER_BOT, ChatMessage
 from tests.histories.servers import SqliteMemory
-from tests.histories.users import APPROVER, Stop, UserMessage
+from tests.histories.users import APPROVER, Command, Stop, UserMessage
 
 FINAL_STATES = {
     "completed": ("completed", "asking", "answered"),
@@ -56,7 +57,7 @@ class Seen:
     user_messages: Sequence[UserMessage]
     stops: Sequence[Stop]
     consents: Sequence[ChatMessage]
-    commands: Sequence[CommandCalled]
+    commands: Sequence[Command]
     messages: Mapping[str, ChatMessage]
     requests: Sequence[SentRequest]
     reads_chat: bool
@@ -395,7 +396,7 @@ def _of_changes(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             changes.append(f"delete:{sent.message.ref}")
         for at, key in enumerate(changes):
             ends = seen.receptions[key].ended_at
-            is_known = key in seen.taken or seen.is_before(key, f"slack:{sent.message.ref}")
+            is_known = key in seen.taken or seen.is_before(key, sent.message.ref)
             for text, (body, built_at) in product(texts[: at + 1], built):
                 is_void = ends and ends[0] < built_at and (is_known or CONTEXT in body)
                 if is_void and re.search(text, body):
@@ -443,7 +444,7 @@ def _seconds(stored: str) -> float:
 def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """A message without a mention is for the agent if it answers its question, or if nobody else has written.
 
-    If it is for other people, it gets no sign.
+    What another bot writes, or is for that bot only, never is. What is for others gets no sign.
     """
     written = memory.rows(
         "SELECT thread_id, message_ref, author_id FROM thread_input"
@@ -453,14 +454,16 @@ def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     answers = {answer for (answer,) in memory.rows("SELECT answer FROM pending_ask")}
     for sent in seen.user_messages:
         message, author_id = sent.message, sent.author.person_id
-        key, thread_id = f"slack:{message.ref}", thread_of.get(message.ref)
-        if sent.is_addressed or sent.is_deleted or message.ref in memory.erased():
+        key, thread_id = message.ref, thread_of.get(message.ref)
+        if sent.is_others and (thread_id or message.reaction):
+            yield f"{message.text} was for the agent, although it is another bot's"
+        if sent.is_addressed or sent.is_others or sent.is_deleted or message.ref in memory.erased():
             continue
         others = [
             ref
             for thread, ref, other_id in written
             if thread == thread_id and other_id != author_id
-            if seen.is_before(f"slack:{ref}", key)
+            if seen.is_before(ref, key)
         ]
         root = seen.messages.get(message.address.thread_key)
         if thread_id and root and root.words and root.author != sent.author:
@@ -480,11 +483,11 @@ def _is_alone(sent: UserMessage, seen: Seen) -> bool:
     first = next((one for one in seen.user_messages if one.message.ref == place.thread_key), None)
     if first is None or not first.is_addressed or first.is_deleted:
         return False
-    others = [one for one in seen.messages.values() if one.author and one.address == place]
-    is_fresh = not any(one.address == place or one.name == "forget" for one in seen.commands)
+    written = [one for one in seen.messages.values() if one.author and one.address == place]
+    others = [one for one in written if one.author and one.author.name != OTHER_BOT]
+    is_fresh = not any(one.message.address == place or one.name == "forget" for one in seen.commands)
     return is_fresh and all(
-        one.author == sent.author
-        and (one is first.message or seen.is_before(f"slack:{first.message.ref}", f"slack:{one.ref}"))
+        one.author == sent.author and (one is first.message or seen.is_before(first.message.ref, one.ref))
         for one in others
     )
 
@@ -508,9 +511,9 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         tokens = TOKEN.findall("\n".join(map(said_in, request.messages)))
         read = [by_token[token].message for token in tokens if token in by_token]
         for remark in seen.user_messages:
-            message, key = remark.message, f"slack:{remark.message.ref}"
+            message, key = remark.message, remark.message.ref
             later = [
-                f"slack:{one.ref}"
+                one.ref
                 for one in read
                 if one.address == message.address and one.posted_at > message.posted_at
                 if one.ref not in unread
@@ -523,12 +526,13 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
                 for edit, token in sent.edits
                 if token in tokens
             ]
+            is_read = seen.reads_chat and background_messages._UNREAD not in text
             is_stored = heard.get(message.ref) == thread_of.get(request.run_id, "none") and all(
                 seen.is_before(key, other) for other in (*later, *edits)
             )
             if remark.is_addressed or message.ref in inputs or not later or not message.words:
                 continue
-            if (seen.reads_chat or is_stored) and not re.search(rf"\b{message.text}\b", text):
+            if (is_read or is_stored) and not re.search(rf"\b{message.text}\b", text):
                 yield f"a request of run {request.run_id} lacks {message.text}"
 
 
@@ -573,7 +577,8 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
             for stop in seen.stops
         ) or any(
-            one.name == "forget" and (one.address.thread_key == thread_key or one.person == seen.messages[ref].author)
+            one.name == "forget"
+            and (one.message.address.thread_key == thread_key or one.message.author == seen.messages[ref].author)
             for one in seen.commands
         )
         if not is_wished and ref not in deleted:
@@ -603,12 +608,12 @@ def _of_words(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     }
     said = {f"please {sent.message.text}": sent.message.posted_at for sent in seen.user_messages}
     answered = memory.rows(
-        "SELECT ask_id, text, answer, answered_by_id, thread_key FROM pending_ask JOIN thread USING (thread_id)"
+        "SELECT ask_id, text, answer, answered_by_name, thread_key FROM pending_ask JOIN thread USING (thread_id)"
         " WHERE pending_ask.state = 'answered'"
     )
-    for ask_id, text, answer, person_id, thread_key in answered:
+    for ask_id, text, answer, name, thread_key in answered:
         times = [said[answer]] if answer in said else []
-        if person_id == APPROVER.person_id:
+        if str(name).lower() == APPROVER:
             times = [one.posted_at for one in seen.consents if one.address.thread_key == thread_key]
         if times and not any(sent_at > shown_at[ask_id] for sent_at in times):
             yield f"{text!r} was answered with {answer!r} before it was shown"

@@ -45,6 +45,7 @@ from core.tools.tool import ThreadLinks
 from core.web_access.services import WebServices
 from tests.histories.chat import SimulatedChat
 from tests.histories.model import TURNS_MAX, Notebook, ScriptedModel
+from tests.histories.platforms import Reader
 from tests.histories.servers import Chance, SimulatedDatabase
 from tests.histories.virtual_time import SimulatedProcess
 
@@ -72,6 +73,7 @@ class Program:
         self.process = process
         self.worker_id = process.name
         self.receiver: ActionReceiver | None = None
+        self.reader: Reader | None = None
         self.is_closing = False
         self._servers = servers
         self._has_bot = has_bot
@@ -94,7 +96,7 @@ class Program:
                 self._stores,
                 sandboxes=None,
                 file_sources={},
-                histories={"slack": self._servers.chat},
+                histories={self._servers.chat.platform: self._servers.chat},
                 roster=self._roster,
                 wake_delivery=lambda run_id: self._wake(delivery, run_id),
                 charge=lambda _model, usage: usage,
@@ -134,7 +136,7 @@ class Program:
         stores = self._stores
         return DeliveryDeps(
             worker_id=self.worker_id,
-            surfaces={"slack": self._servers.chat},
+            surfaces={self._servers.chat.platform: self._servers.chat},
             deliveries=stores.deliveries,
             conversations=stores.conversations,
             asks=stores.asks,
@@ -162,7 +164,7 @@ class Program:
             chat=ChatAccess(
                 file_sources={},
                 file_bytes_max=1000,
-                histories={"slack": self._servers.chat},
+                histories={self._servers.chat.platform: self._servers.chat},
                 links=lambda _thread_id: ThreadLinks(),
             ),
             defaults=AgentDefaults(

@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Literal
 
 from bots.delivery.content import AskPrompt, RunStatus
-from bots.inbound.actions import CommandCalled, RunButton, RunButtonPressed, UserAction
-from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.threads import Address, Person
-from tests.histories.chat import ChatMessage, SimulatedChat
+from tests.histories.chat import SimulatedChat
+from tests.histories.platforms import BOT, OTHER_BOT, ChatMessage, Event, Platform
 from tests.histories.servers import Chance
 from tests.histories.virtual_time import VirtualTimeLoop
 
-USERS = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
-APPROVER = Person(person_id="U3", name="carol")
-"""Answers cards in words only; the others press buttons."""
+ALICE, BOB, APPROVER = "alice", "bob", "carol"
+"""The approver answers cards in words only; the others press buttons, or react to a card."""
 KINDS = ("ask", "fail", "bad", "much", "long", "story", *2 * ("hello", "work", "pay", "remark"))
 CLICK_AGAIN_SECONDS = 5.0
 FIRST_MENDED = 50
@@ -23,11 +23,14 @@ FIRST_MENDED = 50
 
 @dataclass
 class UserMessage:
-    """A message of a user, with its edits as (dedupe key, token) in the order in which they were made."""
+    """A message of a user, or of another bot, with its edits as (event, token) in the order in which they were made.
+    `mention` is what it begins with. `is_others`: another bot wrote it, or it is only for that bot."""
 
     message: ChatMessage
     author: Person
+    mention: str = ""
     is_addressed: bool = True
+    is_others: bool = False
     edits: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     is_deleted: bool = False
 
@@ -42,6 +45,12 @@ class Stop:
     run_id: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    name: str
+    message: ChatMessage
+
+
 class Users:
     """Draws what users do. `send` delivers an event until it is acknowledged; `click` delivers one only once."""
 
@@ -50,61 +59,71 @@ class Users:
         loop: VirtualTimeLoop,
         chance: Chance,
         chat: SimulatedChat,
+        platform: Platform,
         threads: Sequence[Address],
         *,
         note: Callable[[str], None],
-        send: Callable[[UserAction], None],
-        click: Callable[[UserAction], None],
+        send: Callable[[Event], None],
+        click: Callable[[Event], None],
     ) -> None:
         self.messages: list[UserMessage] = []
         self.stops: list[Stop] = []
-        self.commands: list[CommandCalled] = []
+        self.commands: list[Command] = []
         self.consents: list[ChatMessage] = []
         self._loop = loop
         self._chance = chance
         self._chat = chat
+        self._platform = platform
         self._threads = list(threads)
         self._note = note
         self._send = send
         self._click = click
         self._keys = 0
+        self._mention = f"{platform.mention(BOT)} "
         chat.on_shown = self._read
 
     def say(self, token: str) -> UserMessage:
         """A user writes to the agent or, with a remark, to nobody in particular."""
         is_addressed = not token.startswith("remark")
-        author = self._chance.random.choice(USERS)
-        message = self._write(author, token, f"please {token}")
-        sent = UserMessage(message, author, is_addressed)
+        mention = self._mention if is_addressed else ""
+        return self._say(self._chance.random.choice((ALICE, BOB)), token, mention, is_addressed=is_addressed)
+
+    def _say(
+        self, name: str, token: str, mention: str, place: Address | None = None, reply_to: str = "", **fields: bool
+    ) -> UserMessage:
+        message = self._write(name, token, f"please {token}", mention, place, reply_to)
+        sent = UserMessage(message, self._platform.people[name], mention, **fields)
         self.messages.append(sent)
-        self._send_message(message, author, is_addressed=is_addressed)
         return sent
+
+    def talk_to_other_bot(self) -> None:
+        """Another bot writes in a thread, to nobody or to the agent, or a user writes to that bot."""
+        random = self._chance.random
+        if not self.messages:
+            return
+        place, token = random.choice(self.messages).message.address, f"remark-{FIRST_MENDED + len(self.messages)}"
+        bots = [one.message.ref for one in self.messages if one.author.name == OTHER_BOT and not one.is_deleted]
+        here = [ref for ref in bots if self._chat.messages[ref].address == place]
+        name, mention = random.choice(((OTHER_BOT, ""), (OTHER_BOT, self._mention), (ALICE, ""), (BOB, "")))
+        reply_to = random.choice(here) if here and name != OTHER_BOT else ""
+        if name != OTHER_BOT and not (reply_to and self._platform.name == "discord" and random.random() < 0.5):
+            mention = f"{self._platform.mention(OTHER_BOT)} "
+        self._say(name, token, mention, place, reply_to, is_addressed=False, is_others=True)
 
     def remark(self) -> None:
         self.say(f"remark-{FIRST_MENDED + len(self.messages)}")
 
-    def _write(self, author: Person, text: str, words: str, place: Address | None = None) -> ChatMessage:
+    def _write(
+        self, name: str, text: str, words: str, mention: str, place: Address | None = None, reply_to: str = ""
+    ) -> ChatMessage:
         at = self._chance.random.randrange(len(self._threads))
         address = place or self._threads[at]
-        message = self._chat.add(address, text=text, author=author, words=words)
+        message = self._chat.add(address, text=text, author=self._platform.people[name], words=words)
         if place is None:
             self._threads[at] = message.address
-        said_in = message.address.thread_key
-        self._note(f"{author.name} says in {said_in}: {text} ({message.ref})")
+        self._note(f"{name} says in {message.address.thread_key}: {mention}{text} ({message.ref})")
+        self._send(self._platform.post(message, mention + words, reply_to))
         return message
-
-    def _send_message(self, message: ChatMessage, author: Person, *, is_addressed: bool = True) -> None:
-        self._send(
-            IncomingMessage(
-                address=message.address,
-                dedupe_key=f"slack:{message.ref}",
-                message_ref=message.ref,
-                person=author,
-                text=message.words,
-                sent_at=message.posted_at,
-                is_addressed=is_addressed,
-            )
-        )
 
     def stop(self) -> None:
         if not self.messages:
@@ -112,29 +131,14 @@ class Users:
         message = self._chance.random.choice(self.messages).message
         self._note(f"alice asks to stop {message.text}")
         self.stops.append(Stop(message.address, request_ref=message.ref))
-        self._send(
-            StopRequested(
-                address=message.address, dedupe_key=f"stop:{message.ref}", message_ref=message.ref, person=USERS[0]
-            )
-        )
+        self._send(self._platform.react(message, "stop", ALICE, self._new_key("stop")))
 
     def say_stop(self) -> None:
-        said = self._write(USERS[0], "stop", "stop")
+        said = self._write(ALICE, "stop", "stop", self._chance.random.choice(("", self._mention)))
         self.stops.append(Stop(said.address, sent_at=said.posted_at))
-        self._send(
-            StopRequested(
-                address=said.address,
-                dedupe_key=f"slack:{said.ref}",
-                message_ref="",
-                person=USERS[0],
-                sent_at=said.posted_at,
-            )
-        )
 
     def say_yes(self) -> None:
-        said = self._write(APPROVER, "yes", "yes")
-        self.consents.append(said)
-        self._send_message(said, APPROVER)
+        self.consents.append(self._write(APPROVER, "yes", "yes", self._mention))
 
     def edit(self) -> None:
         """A user edits a message, or writes one and mends it twice at once."""
@@ -155,17 +159,7 @@ class Users:
         sent.edits.append((key, token))
         sent.message.words = f"please {sent.message.text} {token}"
         self._note(f"{sent.author.name} edits {sent.message.text} to {token}")
-        self._send(
-            MessageEdited(
-                address=sent.message.address,
-                dedupe_key=key,
-                message_ref=sent.message.ref,
-                person=sent.author,
-                text=sent.message.words,
-                is_addressed=sent.is_addressed,
-                sent_at=datetime.now(UTC),
-            )
-        )
+        self._send(self._platform.edit(sent.message, sent.mention + sent.message.words, key))
 
     def delete(self) -> None:
         sent = self._drawn_message()
@@ -174,33 +168,21 @@ class Users:
         sent.is_deleted = True
         sent.message.words = ""
         self._note(f"{sent.author.name} deletes {sent.message.text}")
-        self._send(
-            MessageDeleted(
-                address=sent.message.address,
-                dedupe_key=f"delete:{sent.message.ref}",
-                message_ref=sent.message.ref,
-                person=sent.author,
-                sent_at=datetime.now(UTC),
-            )
-        )
+        self._send(self._platform.delete(sent.message, f"delete:{sent.message.ref}"))
 
     def start_afresh(self) -> None:
         self._command("new")
 
     def forget(self) -> None:
-        self._command("forget", self._chance.random.choice(("yes", "me yes")))
+        self._command("forget", self._chance.random.choice((" yes", " me yes")))
 
     def _command(self, name: str, argument: str = "") -> None:
-        if not self.messages:
-            return
-        chosen = self._chance.random.choice(self.messages)
-        address, person = chosen.message.address, chosen.author
-        self._note(f"{person.name} writes {name} {argument} in {address.thread_key}")
-        called = CommandCalled(
-            address=address, dedupe_key=self._new_key(name), name=name, argument=argument, person=person
-        )
-        self.commands.append(called)
-        self._send(called)
+        if self.messages:
+            chosen = self._chance.random.choice(self.messages)
+            author = chosen.author.name.lower()
+            place, words = chosen.message.address, f"{name}{argument}"
+            said = self._write(ALICE if author == OTHER_BOT else author, words, words, self._mention, place)
+            self.commands.append(Command(name, said))
 
     def press_stop(self) -> None:
         self._press("stop", lambda status: status.view.can_stop)
@@ -208,7 +190,7 @@ class Users:
     def press_retry(self) -> None:
         self._press("retry", lambda status: status.view.state == "failed")
 
-    def _press(self, action: RunButton, is_offered: Callable[[RunStatus], bool]) -> None:
+    def _press(self, action: Literal["stop", "retry"], is_offered: Callable[[RunStatus], bool]) -> None:
         """A user presses a button of a status message, sometimes twice."""
         statuses = [
             (message, content)
@@ -219,17 +201,11 @@ class Users:
         if offered:
             self._press_button(action, *self._chance.random.choice(offered))
 
-    def _press_button(self, action: RunButton, message: ChatMessage, status: RunStatus) -> None:
+    def _press_button(self, action: str, message: ChatMessage, status: RunStatus) -> None:
         self._note(f"bob presses {action} of {message.ref}")
         if action == "stop":
             self.stops.append(Stop(message.address, run_id=status.run_id))
-        press = RunButtonPressed(
-            address=message.address,
-            dedupe_key=self._new_key(action),
-            run_id=status.run_id,
-            action=action,
-            person=USERS[1],
-        )
+        press = self._platform.press(message, status, action.capitalize(), BOB, self._new_key(action))
         for _ in range(self._chance.random.choice((1, 1, 2))):
             self._click(press)
 
@@ -259,21 +235,14 @@ class Users:
         self._loop.later(CLICK_AGAIN_SECONDS, lambda: self._answer(message))
         if content.ask.kind == "question" and self._chance.random.random() < 0.5:
             words = self._chance.random.choice((options[at].capitalize(), "something else"))
-            said = self._write(USERS[1], words, words, message.address)
-            self._send_message(said, USERS[1])
+            self._write(BOB, words, words, self._mention, message.address)
             return
-        self._note(f"bob presses {options[at]!r} of {message.ref}")
-        self._click(
-            AskAnswered(
-                address=message.address,
-                dedupe_key=self._new_key("click"),
-                ask_id=content.ask.ask_id,
-                text="" if content.ask.kind == "question" else options[at],
-                option=at if content.ask.kind == "question" else None,
-                person=USERS[1],
-                sent_at=datetime.now(UTC),
-            )
-        )
+        self._note(f"bob chooses {options[at]!r} of {message.ref}")
+        key = self._new_key("click")
+        if options[at] in (APPROVE_ONCE, DENY) and self._chance.random.random() < 0.3:
+            self._click(self._platform.react(message, "no" if is_refused else "yes", BOB, key))
+        else:
+            self._click(self._platform.press(message, content, options[at], BOB, key))
 
 
 OPERATIONS: Mapping[str, Callable[[Users], None]] = {
@@ -285,6 +254,7 @@ OPERATIONS: Mapping[str, Callable[[Users], None]] = {
     "stop button": Users.press_stop,
     "stop in words": Users.say_stop,
     "yes": Users.say_yes,
+    "another bot": Users.talk_to_other_bot,
     "retry button": Users.press_retry,
 }
 """What users do besides writing messages and stopping a run in words. They also answer each question and card."""
