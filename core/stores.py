@@ -358,7 +358,10 @@ class RunJournal(Protocol):
     async def begin_turn(
         self, lease: Lease, entry: JournalEntry, call: PlannedCall
     ) -> tuple[tuple[ThreadInput, ...], Reservation]:
-        """`inputs`, and `Ledger.reserve` for the turn's model call, in one transaction."""
+        """`inputs`, and `Ledger.reserve` for the turn's model call, in one transaction.
+
+        Writes the entry and raises LeaseLost if `forget me` has removed words that the worker has read since its claim.
+        """
         ...
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None: ...

@@ -404,7 +404,7 @@ STILL_WANTED = Reply(kind="ask", text="I was away. Still wanted?", options=("Yes
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to write to a thread. `fence` is a fencing token that grows with every claim; `attempt` counts the
-    claims of this run.
+    claims of this run, and how often `forget me` made another one necessary.
 
     `deaths` counts the consecutive workers that died during the run before this claim. A finished turn or an answered
     ask resets the count. A worker that releases the run alive does not count.

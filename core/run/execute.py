@@ -95,8 +95,9 @@ async def _execute_loaded(
     watcher = spawn(execution.watch_for_stop(stop_signal), name=f"stop of {lease.run_id}")
     try:
         await execution.play()
-    except LeaseLost:
-        log.warning("run %s belongs to another worker now", lease.run_id)
+    except LeaseLost as lost:
+        log.warning("run %s belongs to another worker now: %s", lease.run_id, lost)
+        await deps.stores.claims.release(lease)  # without effect if another worker has it
     finally:
         await cancel(watcher)
         execution.release()

@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
 from core.domain.threads import Address, Overhear, Usage
 from core.stores import ErasedCounts, JournalEntry, UsageEntry
@@ -177,6 +178,11 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     assert await stores.conversations.erase_person(ADDRESS, ALICE.person_id) == ErasedCounts(
         messages=0, names=0, usage=0
     )
+    with pytest.raises(LeaseLost):  # the worker remembers the words
+        await stores.journal.begin_turn(
+            lease, added(lease, 1, "a result"), PlannedCall(Spent(), Budget(), date(2020, 1, 1))
+        )
+    assert len(await stores.conversations.history(lease.thread_id)) == 4
 
 
 async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(stores: Stores) -> None:

@@ -406,8 +406,8 @@ def _of_changes(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 def _of_erasures(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
     """After an erasure, nothing of the text is sent to a model or posted.
 
-    The chat itself still has what people said, and the model may read it there. Of an erased run, one request may be
-    under way.
+    The chat itself still has what people said, and the model may read it there. Each worker may have one request of a
+    run under way.
     """
     erased = memory.erased()
     # the poster looks at its lease again only after SURE_SECONDS
@@ -425,15 +425,17 @@ def _of_erasures(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         run_id: datetime.fromisoformat(at).replace(tzinfo=UTC)
         for run_id, at in memory.rows("SELECT run_id, created_at FROM run")
     }
-    late = Counter[str]()
+    late, repeated = Counter[str](), Counter[tuple[str, str]]()
     for request in seen.requests:
         told = "\n".join(map(said_in, request.messages))
         late[request.run_id] += erased.get(request.run_id, request.sent_at) < request.sent_at
         if late[request.run_id] > 1:
             yield f"run {request.run_id} goes on after it was erased"
         for ref, pattern in words.items():
-            begun_at = created_at.get(request.run_id)
-            if begun_at and erased[ref] < begun_at and pattern.search(told):
+            begun_at, removed_at = created_at.get(request.run_id), erased.get(f"words of {ref}", request.sent_at)
+            is_told = pattern.search(told) is not None
+            repeated[request.attempt, ref] += is_told and removed_at < request.sent_at
+            if (begun_at and erased[ref] < begun_at and is_told) or repeated[request.attempt, ref] > 1:
                 yield f"run {request.run_id} sent {pattern.pattern} after it was erased"
 
 

@@ -67,9 +67,10 @@ class Notebook:
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """What a run sent to the model at a time, without the state of the work."""
+    """What a run sent to the model at a time, without the state of the work. `attempt` names the run and the worker."""
 
     run_id: str
+    attempt: str
     sent_at: datetime
     messages: Sequence[JsonObject]
 
@@ -85,8 +86,8 @@ class ScriptedModel:
 
     async def ask_model(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         messages = request.messages[: request.stable_messages or None]
-        run_id = log_context().get("run_id", "")
-        self.requests.append(SentRequest(run_id, datetime.now(UTC), messages))
+        run_id, worker = (log_context().get(name, "") for name in ("run_id", "worker"))
+        self.requests.append(SentRequest(run_id, f"{run_id} {worker}", datetime.now(UTC), messages))
         await asyncio.sleep(self._chance.delay(0.5))
         for delta in _answer(list(messages)):
             yield delta

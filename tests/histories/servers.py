@@ -29,6 +29,10 @@ RUN_OUTCOMES = (
     "CREATE VIEW run_outcome AS SELECT *,"
     " CASE WHEN finish_reason IN ('max_iterations', 'budget') THEN 'limited' ELSE status END AS outcome FROM run"
 )
+ERASED_WORDS = (
+    "CREATE TRIGGER erased_words AFTER UPDATE OF content ON message BEGIN INSERT INTO erased"
+    " VALUES ('words of ' || json_extract(OLD.metadata, '$.message_ref'), julianday('now')); END"
+)
 ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref", "heard_message": "message_ref"}
 
 
@@ -73,6 +77,7 @@ class SqliteMemory:
         driver = self._driver(self.connection)
         driver.executescript("CREATE TABLE erased (id TEXT, at REAL)")
         driver.executescript(RUN_OUTCOMES)
+        driver.executescript(ERASED_WORDS)
         for table, column in ERASED_IDS.items():
             driver.executescript(
                 f"CREATE TRIGGER erased_{table} AFTER DELETE ON {table} BEGIN"  # noqa: S608 - constants
@@ -91,7 +96,8 @@ class SqliteMemory:
         driver.create_function("julianday", 1, julianday)
 
     def erased(self) -> dict[str, datetime]:
-        """Returns when the deleted runs, deliveries and inputs were deleted, by id or by message."""
+        """Returns when the deleted runs, deliveries and inputs were deleted, by id or by message, and when the words
+        of a message that a run had read were, by "words of" the message."""
         return {
             one: datetime.fromtimestamp((at - UNIX_EPOCH_DAY) * SECONDS_A_DAY, UTC)
             for one, at in self.rows("SELECT id, at FROM erased WHERE id != ''")

@@ -144,23 +144,29 @@ def erase_messages(
     connection: Connection, platform: str, workspace_id: str, person_id: str, after: str
 ) -> tuple[int, str]:
     """Removes the person's words from one batch of messages after the id `after`. Returns how many were changed, and
-    the last id of the batch, or "" after the last batch."""
+    the last id of the batch, or "" after the last batch.
+
+    Runs that may have read the words begin another attempt before their next turn, because their worker remembers them.
+    """
     here = erasure_place(platform, workspace_id)
     found = (
-        select(messages.c.message_id, messages.c.content, messages.c.metadata)
+        select(messages.c.message_id, messages.c.content, messages.c.metadata, messages.c.thread_id)
         .join(threads, threads.c.thread_id == messages.c.thread_id)
         .where(*here, messages.c.type == "user", messages.c.message_id > after)
         .order_by(messages.c.message_id)
         .limit(BATCH_MESSAGES)
     )
     rows = connection.execute(found).all()
-    changed = 0
-    for message_id, content, metadata in rows:
+    changed, changed_threads = 0, set[str]()
+    for message_id, content, metadata, thread_id in rows:
         new = _without(content, metadata, person_id)
         if new is not None:
             changed += 1
+            changed_threads.add(thread_id)
             statement = update(messages).where(messages.c.message_id == message_id)
             connection.execute(statement.values(content=new[0], metadata=new[1]))
+    readers = update(runs).where(runs.c.thread_id.in_(changed_threads), runs.c.status == "running")
+    connection.execute(readers.values(attempt=runs.c.attempt + 1))
     return changed, rows[-1][0] if len(rows) == BATCH_MESSAGES else ""
 
 

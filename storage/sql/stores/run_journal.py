@@ -39,6 +39,7 @@ _HELD = (
         threads.c.workspace_id,
         threads.c.channel_id,
         runs.c.requester_id,
+        runs.c.attempt,
     )
     .select_from(threads)
     .join(leases, leases.c.thread_id == threads.c.thread_id)
@@ -94,6 +95,7 @@ class _Held(NamedTuple):
     workspace_id: str
     channel_id: str
     requester_id: str | None
+    attempt: int
 
     @property
     def budget_place(self) -> BudgetPlace:
@@ -122,14 +124,19 @@ class SqlRunJournal:
     async def begin_turn(
         self, lease: Lease, entry: JournalEntry, call: PlannedCall
     ) -> tuple[tuple[ThreadInput, ...], Reservation]:
-        def work(connection: Connection) -> tuple[tuple[ThreadInput, ...], Reservation]:
+        def work(connection: Connection) -> tuple[tuple[ThreadInput, ...], Reservation] | None:
             held = _hold(connection, lease)
             _add(connection, lease, entry, held)
+            if held.attempt != lease.attempt:
+                return None
             # last, because PostgreSQL holds the budget's lock until the commit
             inputs = _waiting(connection, lease)
             return inputs, reserve(connection, lease.run_id, held.budget_place, call)
 
-        return await self._write(entry, work)
+        begun = await self._write(entry, work)
+        if begun is None:
+            raise LeaseLost(f"run {lease.run_id}: `forget me` has changed its history, which has to be read again")
+        return begun
 
     async def write(self, lease: Lease, entry: JournalEntry) -> None:
         def work(connection: Connection) -> None:
