@@ -96,9 +96,11 @@ async def _ended_turn(
     try:
         async with turn.context.switch.stoppable():
             start = await turn.context.begin_turn()
-        wants_rest = window.newest is not None and bool(window.newest.metadata.get(CUT_OFF))
+        newest = window.newest
+        wants_rest = newest is not None and bool(newest.metadata.get(CUT_OFF))
         window.add(start.heard)
-        if window.newest is None:  # the only request was deleted while its run began
+        is_answered = newest is None or (newest.type == "assistant" and not wants_rest)
+        if is_answered and not start.heard:  # the only request was deleted while its run began
             return RunFinished(status="stopped", finish_reason="stopped", message=WITHDRAWN)
         async with turn.context.switch.stoppable():
             rest = (REST_WANTED,) if wants_rest else ()
