@@ -9,7 +9,9 @@ from sqlalchemy import Connection
 
 from bots.delivery import next_step, outbox, run_delivery
 from bots.delivery.poster import Poster
+from bots.discord.gateway import parse as discord_parse
 from bots.inbound import actions
+from bots.slack.events import parse as slack_parse
 from core.domain import approval
 from core.domain.budget import Reservation, Spending
 from core.domain.errors import LeaseLost, SurfaceUnclear
@@ -239,6 +241,44 @@ def _remembered_words() -> Injection:
     return conversations, "erase_messages", erase_messages
 
 
+def _words_in_memory() -> Injection:
+    """`forget me` leaves what a worker has read for a run of somebody else."""
+    whole = run_journal._hold
+
+    def hold(connection: Connection, lease: Lease, *, locked: bool = True) -> object:
+        return whole(connection, lease, locked=locked)._replace(attempt=lease.attempt)
+
+    return run_journal, "_hold", hold
+
+
+def _mention_of_another_bot() -> Injection:
+    """What begins with a mention of another bot in Slack is for the agent."""
+
+    def begins_with_other_mention(*_arguments: object) -> bool:
+        return False
+
+    return slack_parse, "begins_with_other_mention", begins_with_other_mention
+
+
+def _reply_to_another_bot() -> Injection:
+    """A reply to another bot's message in Discord is for the agent."""
+
+    def reply_author_id(*_arguments: object) -> None:
+        return
+
+    return discord_parse, "reply_author_id", reply_author_id
+
+
+def _one_edit_of_a_message() -> Injection:
+    """All edits of a message in Slack count as one."""
+    whole = slack_parse.ParseContext.key
+
+    def key(self: slack_parse.ParseContext, *parts: str) -> str:
+        return whole(self, *(parts[:3] if "edit" in parts else parts))
+
+    return slack_parse.ParseContext, "key", key
+
+
 def _option_in_other_words() -> Injection:
     """An answer is stored as it was written, although it is an option."""
 
@@ -328,6 +368,10 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "late-change": _late_change,
     "old-talk": _old_talk,
     "remembered-words": _remembered_words,
+    "words-in-memory": _words_in_memory,
+    "mention-of-another-bot": _mention_of_another_bot,
+    "reply-to-another-bot": _reply_to_another_bot,
+    "one-edit-of-a-message": _one_edit_of_a_message,
     "option-in-other-words": _option_in_other_words,
     "unbounded-run": _unbounded_run,
     "doubled-answer": _doubled_answer,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from bots.delivery.content import AskPrompt, RunStatus
@@ -17,8 +18,8 @@ ALICE, BOB, APPROVER = "alice", "bob", "carol"
 """The approver answers cards in words only; the others press buttons, or react to a card."""
 KINDS = ("ask", "fail", "bad", "much", "long", "story", *2 * ("hello", "work", "pay", "remark"))
 CLICK_AGAIN_SECONDS = 5.0
-FIRST_MENDED = 50
-"""The number of messages that are written only to be edited."""
+FIRST_MENDED, LAST_ASKED = 50, 999
+"""The numbers of messages that are written only to be edited, and of those that are written after them."""
 
 
 @dataclass
@@ -82,11 +83,11 @@ class Users:
         self._mention = f"{platform.mention(BOT)} "
         chat.on_shown = self._read
 
-    def say(self, token: str) -> UserMessage:
+    def say(self, token: str, place: Address | None = None) -> UserMessage:
         """A user writes to the agent or, with a remark, to nobody in particular."""
         is_addressed = not token.startswith("remark")
         mention = self._mention if is_addressed else ""
-        return self._say(self._chance.random.choice((ALICE, BOB)), token, mention, is_addressed=is_addressed)
+        return self._say(self._chance.random.choice((ALICE, BOB)), token, mention, place, is_addressed=is_addressed)
 
     def _say(
         self, name: str, token: str, mention: str, place: Address | None = None, reply_to: str = "", **fields: bool
@@ -141,15 +142,18 @@ class Users:
         self.consents.append(self._write(APPROVER, "yes", "yes", self._mention))
 
     def edit(self) -> None:
-        """A user edits a message, or writes one and mends it twice at once."""
-        random = self._chance.random
-        if random.random() < 0.5:
-            if (sent := self._drawn_message()) is not None:
-                self._edit(sent)
+        """A user edits a message; or writes one, mends it twice at once, and then somebody writes to the agent."""
+        random, drawn = self._chance.random, self._drawn_message()
+        if random.random() < 0.4:
+            if drawn is not None:
+                self._edit(drawn)
             return
-        sent = self.say(f"hello-{FIRST_MENDED + len(self.messages)}")
+        place = drawn.message.address if drawn and random.random() < 0.7 else None
+        sent = self.say(f"{random.choice(('hello', 'remark'))}-{FIRST_MENDED + len(self.messages)}", place)
         for _ in range(2):
             self._loop.later(random.uniform(0.01, 0.5), lambda: self._edit(sent))
+        ask = partial(self.say, f"hello-{LAST_ASKED - len(self.messages)}", sent.message.address)
+        self._loop.later(random.uniform(0.5, 4), ask)
 
     def _edit(self, sent: UserMessage) -> None:
         if sent.is_deleted:
