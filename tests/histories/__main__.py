@@ -7,6 +7,8 @@ import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from functools import cache
 from multiprocessing import get_context
 
 from tests.histories.history import Result, play
@@ -114,9 +116,6 @@ def _play_many(wanted: argparse.Namespace) -> int:
         f"{played} histories with {virtual / 3600:.1f} virtual hours in {seconds:.1f} s,"
         f" {60 * played / seconds:.0f} a minute, {len(failures)} failed"
     )
-    for result in failures[: wanted.failures]:
-        bug = f" --bug {wanted.bug}" if wanted.bug else ""
-        _say(f"again: scripts/histories --seed {result.seed}{bug}")
     return 1 if failures else 0
 
 
@@ -125,30 +124,16 @@ def _batch(seeds: range, wanted: argparse.Namespace) -> list[Result]:
     results = list[Result]()
     with inject(wanted.bug):
         for seed in seeds:
-            results.append(_brief(play(seed, _memory(), wanted.operations)))
+            gc.collect()
+            results.append(replace(play(seed, _memory(), wanted.operations), trace=()))
             if sum(bool(result.problems) for result in results) >= wanted.failures:
                 break
     return results
 
 
-def _brief(result: Result) -> Result:
-    gc.collect()
-    return Result(
-        seed=result.seed,
-        problems=result.problems,
-        trace=(),
-        digest=result.digest,
-        virtual_seconds=result.virtual_seconds,
-    )
-
-
-_memories: list[SqliteMemory] = []
-
-
+@cache
 def _memory() -> SqliteMemory:
-    if not _memories:
-        _memories.append(SqliteMemory())
-    return _memories[0]
+    return SqliteMemory()
 
 
 def _prepare(*, logs: bool = False) -> None:

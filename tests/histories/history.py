@@ -5,7 +5,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bots.bootstrap.messaging import Messaging
@@ -127,7 +127,7 @@ class _History:
             chance=chance,
         )
         old = [platform.new_message(n)[0] for n in range(3)]
-        threads = [platform.place(random.choice(("", old[n]))) for n in range(random.randint(1, 3))]
+        threads = [replace(platform.home, thread_key=random.choice(("", old[n]))) for n in range(random.randint(1, 3))]
         self._users = Users(
             loop, chance, chat, platform, threads, note=self.note, send=self._send, click=self._receive_once
         )

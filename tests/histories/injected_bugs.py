@@ -269,16 +269,6 @@ def _reply_to_another_bot() -> Injection:
     return discord_parse, "reply_author_id", reply_author_id
 
 
-def _one_edit_of_a_message() -> Injection:
-    """All edits of a message in Slack count as one."""
-    whole = slack_parse.ParseContext.key
-
-    def key(self: slack_parse.ParseContext, *parts: str) -> str:
-        return whole(self, *(parts[:3] if "edit" in parts else parts))
-
-    return slack_parse.ParseContext, "key", key
-
-
 def _option_in_other_words() -> Injection:
     """An answer is stored as it was written, although it is an option."""
 
@@ -371,7 +361,6 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "words-in-memory": _words_in_memory,
     "mention-of-another-bot": _mention_of_another_bot,
     "reply-to-another-bot": _reply_to_another_bot,
-    "one-edit-of-a-message": _one_edit_of_a_message,
     "option-in-other-words": _option_in_other_words,
     "unbounded-run": _unbounded_run,
     "doubled-answer": _doubled_answer,

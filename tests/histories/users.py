@@ -80,8 +80,11 @@ class Users:
         self._send = send
         self._click = click
         self._keys = 0
-        self._mention = f"{platform.mention(BOT)} "
+        self._mention = self._mention_of(BOT)
         chat.on_shown = self._read
+
+    def _mention_of(self, name: str) -> str:
+        return f"<@{self._platform.people[name].person_id}> "
 
     def say(self, token: str, place: Address | None = None) -> UserMessage:
         """A user writes to the agent or, with a remark, to nobody in particular."""
@@ -108,7 +111,7 @@ class Users:
         name, mention = random.choice(((OTHER_BOT, ""), (OTHER_BOT, self._mention), (ALICE, ""), (BOB, "")))
         reply_to = random.choice(here) if here and name != OTHER_BOT else ""
         if name != OTHER_BOT and not (reply_to and self._platform.name == "discord" and random.random() < 0.5):
-            mention = f"{self._platform.mention(OTHER_BOT)} "
+            mention = self._mention_of(OTHER_BOT)
         self._say(name, token, mention, place, reply_to, is_addressed=False, is_others=True)
 
     def remark(self) -> None:
