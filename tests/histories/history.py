@@ -36,7 +36,7 @@ QUIET_LOOKS = 5
 REDELIVERY_SECONDS = (3.0, 6.0, 10.0)
 DOWN_SECONDS_MIN = 1.0
 OVERTAKEN_SECONDS_MAX = 4.0
-"""How long the first message of a thread may be on its way, while replies overtake it."""
+"""How long an event may be on its way, while others overtake it. The first message of a thread often is."""
 LAYOUTS: tuple[tuple[tuple[bool, bool], ...], ...] = (
     ((True, True),),
     ((True, True), (True, True)),
@@ -201,7 +201,7 @@ class _History:
             return
         for _ in range(2 if self._chance.fails(0.15) else 1):
             delay = self._chance.delay(0.05)
-            if key == event.place.thread_key and self._chance.fails(0.3):
+            if self._chance.fails(0.3 if key == event.place.thread_key else 0.05):
                 delay += self._chance.random.uniform(0, OVERTAKEN_SECONDS_MAX)
             self._loop.later(delay, lambda: self._receive_once(event))
         pause = REDELIVERY_SECONDS[min(tries, len(REDELIVERY_SECONDS) - 1)]

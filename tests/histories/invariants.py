@@ -566,10 +566,11 @@ def _of_approvals(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
 
 
 def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """A run stops only if somebody wished it after its request, or deleted that."""
+    """A run stops only if somebody wished it after its request, deleted that, or erased who asked for the run."""
     deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
     stopped = memory.rows(
-        "SELECT run_id, request_ref, thread_key FROM run JOIN thread USING (thread_id) WHERE stop_requested"
+        "SELECT run_id, request_ref, thread_key FROM run JOIN thread USING (thread_id)"
+        " WHERE stop_requested AND requester_id IS NOT NULL"
     )
     for run_id, ref, thread_key in stopped:
         asked_at = seen.messages[ref].posted_at
@@ -578,11 +579,7 @@ def _of_stops(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
             or run_id == stop.run_id
             or (stop.address.thread_key == thread_key and stop.sent_at and stop.sent_at > asked_at)
             for stop in seen.stops
-        ) or any(
-            one.name == "forget"
-            and (one.message.address.thread_key == thread_key or one.message.author == seen.messages[ref].author)
-            for one in seen.commands
-        )
+        ) or any(one.name == "forget" and one.message.address.thread_key == thread_key for one in seen.commands)
         if not is_wished and ref not in deleted:
             yield f"run {run_id} of {seen.messages[ref].text} was stopped, and nobody wished it"
 

@@ -140,6 +140,7 @@ class Users:
     def say_stop(self) -> None:
         said = self._write(ALICE, "stop", "stop", self._chance.random.choice(("", self._mention)))
         self.stops.append(Stop(said.address, sent_at=said.posted_at))
+        self._ask_later(said.address)
 
     def say_yes(self) -> None:
         self.consents.append(self._write(APPROVER, "yes", "yes", self._mention))
@@ -155,8 +156,12 @@ class Users:
         sent = self.say(f"{random.choice(('hello', 'remark'))}-{FIRST_MENDED + len(self.messages)}", place)
         for _ in range(2):
             self._loop.later(random.uniform(0.01, 0.5), lambda: self._edit(sent))
-        ask = partial(self.say, f"hello-{LAST_ASKED - len(self.messages)}", sent.message.address)
-        self._loop.later(random.uniform(0.5, 4), ask)
+        self._ask_later(sent.message.address)
+
+    def _ask_later(self, place: Address) -> None:
+        self._keys += 1
+        ask = partial(self.say, f"work-{LAST_ASKED - self._keys}", place)
+        self._loop.later(self._chance.random.uniform(0.1, 4), ask)
 
     def _edit(self, sent: UserMessage) -> None:
         if sent.is_deleted:
