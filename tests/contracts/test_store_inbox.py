@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from core.domain.actions import StoredAction
+from core.domain.errors import LeaseLost
 from core.domain.threads import (
     APP_PREFIX,
     APP_REQUESTS_SECONDS,
@@ -24,7 +25,7 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 from core.stores import JournalEntry
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, deciding, message
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message
 
 
 async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
@@ -174,8 +175,10 @@ async def test_an_edit_changes_an_input_that_no_run_has_taken(stores: Stores) ->
 
     (after,) = await stores.journal.inputs(lease)
     assert (after.kind, after.text) == ("message", "hello")
-    await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
-    assert await stores.journal.inputs(lease) == (after,)  # the old text was read, not this
+    with pytest.raises(LeaseLost):  # the worker has read the old text
+        await stores.journal.write(lease, replace(added(lease, 1, "helo"), taken_input_ids=(before.input_id,)))
+    assert await stores.journal.inputs(lease) == (after,)
+    assert await stores.conversations.history(lease.thread_id) == ()
 
 
 async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stores) -> None:

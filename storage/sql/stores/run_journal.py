@@ -214,6 +214,10 @@ def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:
 
 
 def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held) -> None:
+    if entry.taken_input_ids:
+        waiting = {input_id for (input_id,) in _WAITING_IDS.fetch_tuples(connection, {"thread": lease.thread_id})}
+        if not waiting.issuperset(entry.taken_input_ids):
+            raise LeaseLost(f"run {lease.run_id}: a message was changed or erased while it was read")
     if entry.messages or entry.sandbox_id is not None:
         _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
     if entry.agent is not None:
