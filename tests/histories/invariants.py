@@ -264,8 +264,8 @@ def _refused(memory: SqliteMemory) -> dict[str, str]:
 
 
 def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
-    """Each message is named by one answer, unless its run was stopped, or ended with a failure, a limit or a question
-    and no later run of its thread was completed."""
+    """Each message is named by one answer, unless its answer was cut short by a stop, or its run was stopped, or ended
+    with a failure, a limit or a question and no later run of its thread was completed."""
     answers = Counter(token for _, tokens in _answers(memory, seen) for token in tokens)
     read = memory.rows(
         "SELECT i.message_ref, i.taken_by, own.status = 'stopped',"
@@ -276,7 +276,11 @@ def _of_answers(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         " FROM thread_input i JOIN run own ON own.run_id = i.taken_by WHERE i.message_ref != ''"
     )
     deleted = {sent.message.ref for sent in seen.user_messages if sent.is_deleted}
-    lost = {token for text in _refused(memory).values() for token in TOKEN.findall(text)}
+    said = memory.rows(
+        "SELECT content FROM message JOIN run USING (run_id) WHERE run.status = 'stopped' AND type = 'assistant'"
+    )
+    cut_short = [body for (body,) in said if "Done" in body]
+    lost = {token for text in (*_refused(memory).values(), *cut_short) for token in TOKEN.findall(text)}
     for ref, run_id, is_stopped, later in read:
         token = seen.messages[ref].text
         if token in lost:

@@ -101,21 +101,27 @@ class Users:
         return sent
 
     def talk_to_other_bot(self) -> None:
-        """Another bot writes in a thread, to nobody or to the agent, or a user writes to that bot."""
+        """Another bot writes in a thread, to nobody or to the agent, and then a user writes to that bot."""
         random = self._chance.random
         if not self.messages:
             return
-        place, token = random.choice(self.messages).message.address, f"remark-{FIRST_MENDED + len(self.messages)}"
-        bots = [one.message.ref for one in self.messages if one.author.name == OTHER_BOT and not one.is_deleted]
-        here = [ref for ref in bots if self._chat.messages[ref].address == place]
-        name, mention = random.choice(((OTHER_BOT, ""), (OTHER_BOT, self._mention), (ALICE, ""), (BOB, "")))
-        reply_to = random.choice(here) if here and name != OTHER_BOT else ""
-        if name != OTHER_BOT and not (reply_to and self._platform.name == "discord" and random.random() < 0.5):
-            mention = self._mention_of(OTHER_BOT)
-        self._say(name, token, mention, place, reply_to, is_addressed=False, is_others=True)
+        chosen, mention = random.choice(self.messages), random.choice(("", self._mention))
+        user = ALICE if chosen.author.name == OTHER_BOT else chosen.author.name.lower()
+        place, others = chosen.message.address, {"is_addressed": False, "is_others": True}
+        bots = self._say(OTHER_BOT, self._new_remark(), mention, place, **others).message
+
+        def write_to_bot() -> None:
+            is_reply = self._platform.name == "discord" and random.random() < 0.7
+            call = "" if is_reply else self._mention_of(OTHER_BOT)
+            self._say(user, self._new_remark(), call, place, bots.ref if is_reply else "", **others)
+
+        self._loop.later(random.uniform(0.1, 4), write_to_bot)
+
+    def _new_remark(self) -> str:
+        return f"remark-{FIRST_MENDED + len(self.messages)}"
 
     def remark(self) -> None:
-        self.say(f"remark-{FIRST_MENDED + len(self.messages)}")
+        self.say(self._new_remark())
 
     def _write(
         self, name: str, text: str, words: str, mention: str, place: Address | None = None, reply_to: str = ""
