@@ -129,7 +129,7 @@ class Stage:
                 return await mention(8.0)
         return await mention(2 * self.patience_seconds)
 
-    async def press(self, label: str) -> None:
+    async def press(self, label: str, person: str = PERSON) -> None:
         """Presses the button, and again if the platform says that the app did not respond, as a person does."""
         while True:
             await self.until(lambda: self.button(label), f"there is a button {label}")
@@ -138,7 +138,7 @@ class Stage:
                 continue
             message, button = found
             try:
-                await self.platform.press(PERSON, self.channel_id, message.message_id, button.control_id)
+                await self.platform.press(person, self.channel_id, message.message_id, button.control_id)
                 return
             except (TimeoutError, ValueError):
                 await self.connected()

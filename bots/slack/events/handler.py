@@ -343,7 +343,9 @@ class EventHandler:
         if inbound.actor.app_ids:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
         person_id = inbound.person.person_id
-        actor, groups = await asyncio.gather(self._people.find_standing(person_id), self._groups.find_groups(person_id))
+        actor, groups = await asyncio.gather(
+            self._people.find_standing(person_id), self._groups.find_groups(person_id, is_click=is_click)
+        )
         return replace(
             actor,
             groups=groups,

@@ -152,18 +152,25 @@ class UserGroups:
         self._members: dict[str, tuple[frozenset[str], float]] = {}
         self._asking = asyncio.Lock()
 
-    async def find_groups(self, person: str) -> frozenset[str] | None:
+    async def find_groups(self, person: str, *, is_click: bool) -> frozenset[str] | None:
         """Returns the person's groups, from data of the last minutes. If Slack does not answer, uses older data, or
-        returns None if there is none."""
+        returns None if there is none.
+
+        For a click, asks again whether the person is still in their groups: it comes later than the message.
+        """
         try:
             async with asyncio.timeout(seconds_left(STANDING_SECONDS_MAX)), self._asking:
-                for group_id in self._older_than(STANDING_REMEMBERED_SECONDS):
+                old = self._older_than(STANDING_REMEMBERED_SECONDS)
+                for group_id in {*old, *(one for one in self._group_ids if is_click and self._is_in(person, one))}:
                     await self._ask(group_id)
         except (SurfaceError, TimeoutError) as error:
             log.warning("slack: the members of a user group cannot be read: %s", error)
             if self._older_than(REMEMBERED_SECONDS):
                 return None
-        return frozenset(one for one in self._group_ids if person in self._members[one][0])
+        return frozenset(one for one in self._group_ids if self._is_in(person, one))
+
+    def _is_in(self, person: str, group_id: str) -> bool:
+        return group_id in self._members and person in self._members[group_id][0]
 
     def _older_than(self, seconds: float) -> list[str]:
         oldest = time.monotonic() - seconds

@@ -82,8 +82,7 @@ async def test_somebody_who_lost_the_role_since_the_question_may_not_answer_it(p
         await stage.until(lambda: told(stage, NOT_ALLOWED), "she is told")
         assert stage.rows("SELECT state FROM pending_ask") == [("open",)]
         assert [one.visible_to is not None for one in told(stage, NOT_ALLOWED)] == [True]
-        give_role(stage, PERSON)
-        await stage.press("Blue")
+        await stage.press("Blue", "bob")
         await stage.until(lambda: stage.shows("So be it."), "it goes on")
         (answer,) = stage.rows("SELECT answer FROM pending_ask WHERE state = 'answered'")
         assert answer == ("Blue",)
