@@ -33,7 +33,7 @@ from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
 
 TRANSACTIONS_MAX = 18
-FILES_MAX = 116
+FILES_MAX = 119
 PLATFORM_CALLS_MAX = {"slack": 4, "discord": 5}
 """Eyes, answer, tick, eyes taken away, and in Discord the thread. Slack allows about 20 removals a minute."""
 SCENARIO = 'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens: 9, output_tokens: 1}}]}]'

@@ -201,10 +201,10 @@ def _ask(connection: Connection, request: PairingRequest, open_max: int) -> bool
     # a row that is left is a pairing, or a request with a code of its own
     if insert_or_skip(connection, pairings, [values]) == 0:
         return False
-    newest = select(pairings.c.person_id).where(is_waiting)
-    newest = newest.order_by(pairings.c.asked_at.desc(), pairings.c.person_id).limit(open_max)
-    is_old = pairings.c.person_id.not_in([*connection.execute(newest).scalars(), request.person.person_id])
-    connection.execute(delete(pairings).where(is_waiting, is_old))
+    others = and_(is_waiting, pairings.c.person_id != request.person.person_id)
+    newest = select(pairings.c.person_id).where(others).order_by(pairings.c.asked_at.desc()).limit(open_max - 1)
+    is_old = pairings.c.person_id.not_in([*connection.execute(newest).scalars()])
+    connection.execute(delete(pairings).where(others, is_old))
     return True
 
 

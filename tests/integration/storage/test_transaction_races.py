@@ -116,7 +116,9 @@ async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(stor
     async with played_at("INSERT INTO pairing", stores.database, partial(ask, other)) as asking:
         assert await ask(REQUEST)
 
-    assert not asking[0].result()
+    assert asking[0].result()
+    admitted = [await pair(stores, one.code_hash) for one in (REQUEST, other)]
+    assert sum(person is not None for person in admitted) == 1
 
 
 async def test_a_workspace_that_installs_the_bot_keeps_its_token(stores: Stores) -> None:
