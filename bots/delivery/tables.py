@@ -1,4 +1,4 @@
-"""Shows Markdown tables where a platform has none: aligned in a code block, or as a list; pure functions."""
+"""Renders Markdown tables for platforms without tables: aligned in a code block, or as a list; pure functions."""
 
 import unicodedata
 from collections.abc import Sequence

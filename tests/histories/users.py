@@ -101,7 +101,7 @@ class Users:
         return sent
 
     def talk_to_other_bot(self) -> None:
-        """Another bot writes in a thread, to nobody or to the agent, and then a user writes to that bot."""
+        """Another bot writes in a thread, maybe to the agent, and then a user writes to the other bot."""
         random = self._chance.random
         if not self.messages:
             return

@@ -85,8 +85,8 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
         is_outside = address.thread_key != "dm"
     if is_outside:
         return Outcome(notice=NO_THREAD_YET)
-    said = called.message.message_ref if called.message else ""
-    await roster.versions.choose(address, name, by=called.person, begins_with=said)
+    message_ref = called.message.message_ref if called.message else ""
+    await roster.versions.choose(address, name, by=called.person, begins_with=message_ref)
     return Outcome(notice=f"`{name}` works in this conversation from the next request on.", is_private=False)
 
 

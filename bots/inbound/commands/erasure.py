@@ -29,7 +29,7 @@ NEWEST_SHOWN = 5
 
 
 async def no_conversation(called: CommandCalled, conversations: Conversations) -> Outcome:
-    """Returns that the command needs a conversation, with links to the person's newest ones if nobody else sees it."""
+    """Says that the command needs a conversation. If only this user sees the answer, it links to their newest ones."""
     place = called.address
     if is_answer_public(called):
         return Outcome(notice=NOT_HERE)

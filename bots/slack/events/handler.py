@@ -255,7 +255,7 @@ class EventHandler:
     async def _parse(self, event: JsonObject, turn: Callable[[], Awaitable[None]]) -> UserAction | Ignored:
         """Parses an event. Looks people up only if the event can matter, and their words only if they have access.
 
-        A message of somebody without access comes without its content, so that no one reads what strangers write.
+        If the author has no access, the message comes without its content, so that no one reads what strangers write.
         """
         identity = self._client.identity
         thread_ts = ""

@@ -178,7 +178,7 @@ def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:
     if answer.content_type != "text/html":
         return
     # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
-    # A file that is a page itself is told from it by its size, which may be known only at the end.
+    # An HTML file differs from the login page in its size, which may be known only at the end of the download.
     if not file.mime_type.startswith("text/html"):
         raise _unavailable(file, LOGIN_PAGE)
 

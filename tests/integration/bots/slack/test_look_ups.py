@@ -1,4 +1,4 @@
-"""What is asked of Slack: nothing about messages and reactions that cannot matter, and little about the others."""
+"""Calls to Slack that look things up: none for messages and reactions that cannot matter, and few for the others."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -24,7 +24,7 @@ MANY = 12
 async def guarded(
     slack: SlackSimulator, receiver: StoringReceiver, database: Database, *, groups: tuple[str, ...] = ()
 ) -> AsyncGenerator[SlackApp, None]:
-    """The app as the program wires it: access first, and what has a conversation here."""
+    """Runs the app as the program does, with the access check and the stored conversations."""
     policy = AccessPolicy(workspaces=("*",), roles=groups)
     check = AccessCheck(policy=policy, inbox=receiver.inbox, pairings=SqlPairings(database))
 
