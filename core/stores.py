@@ -180,9 +180,9 @@ class Conversations(Protocol):
         """Returns the messages and edits that no run has consumed yet, oldest first."""
         ...
 
-    async def heard(self, thread_id: str, after: datetime | None, before: datetime) -> tuple[ChatMessage, ...]:
-        """Returns the newest messages between the two times that came as events but were not for the agent, oldest
-        first."""
+    async def unread_talk(self, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
+        """Returns the messages sent before that time that came as events, were not for the agent, and that no run has
+        read, oldest first."""
         ...
 
     async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
@@ -269,8 +269,8 @@ class JournalEntry:
     last.
 
     `started` calls are inserted and `finished` calls are updated. `taken_input_ids` name the inputs that the messages
-    contain. `agent` is set when the run begins to work as that agent version. `deliveries` are those of a reply that
-    the run leaves while it goes on.
+    contain, and `heard_refs` the messages of people to each other. `agent` is set when the run begins to work as that
+    agent version. `deliveries` are those of a reply that the run leaves while it goes on.
     """
 
     messages: tuple[Message, ...] = ()
@@ -279,6 +279,7 @@ class JournalEntry:
     events: tuple[RunEvent, ...] = ()
     usage: tuple[UsageEntry, ...] = ()
     taken_input_ids: tuple[str, ...] = ()
+    heard_refs: tuple[str, ...] = ()
     sandbox_id: str | None = None
     agent: AgentVersion | None = None
     deliveries: tuple["DeliveryDraft", ...] = ()

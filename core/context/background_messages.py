@@ -45,6 +45,8 @@ class Background:
     linked: Mapping[str, ChatMessage | None] = field(default_factory=dict[str, ChatMessage | None])
     is_first: bool = False
     note: str = ""
+    read_refs: Sequence[str] = ()
+    """The messages that count as read with these, shown or not."""
 
     @property
     def files(self) -> dict[str, IncomingFile]:
@@ -205,8 +207,8 @@ def is_from_person(message: Message) -> bool:
 
 log = logging.getLogger(__name__)
 READ_SECONDS = 5.0
-ReadStored = Callable[[datetime | None, datetime], Awaitable[Sequence[ChatMessage]]]
-"""Returns the thread's messages between two times that came as events and were not for the agent."""
+ReadUnread = Callable[[datetime], Awaitable[Sequence[ChatMessage]]]
+"""Returns the thread's messages before a time that came as events, were not for the agent, and were not read."""
 
 
 class BackgroundMessageReader:
@@ -214,10 +216,10 @@ class BackgroundMessageReader:
 
     Keeps the time of the last read and the ids of messages that the conversation already contains."""
 
-    def __init__(self, histories: Mapping[str, ChatHistory], read_stored: ReadStored) -> None:
+    def __init__(self, histories: Mapping[str, ChatHistory], read_unread: ReadUnread) -> None:
         """`histories` maps platform names to chat histories. Other platforms have no background messages."""
         self._histories = histories
-        self._read_stored = read_stored
+        self._read_unread = read_unread
         self._after: datetime | None = None
         self._refs: frozenset[str] = frozenset()
         self._is_failure_told = False
@@ -236,7 +238,7 @@ class BackgroundMessageReader:
         if history is None or not inputs:
             return None
         before = max(one.sent_at for one in inputs)
-        page, note = await self._read(history, address, before)
+        page, note, read_refs = await self._read(history, address, before)
         known = self._refs | {one.message_ref for one in inputs if one.message_ref}
         is_first, self._after = self._after is None, before
         new = tuple(one for one in page.messages if one.message_ref not in known)
@@ -247,29 +249,39 @@ class BackgroundMessageReader:
             linked=await _read_linked(history, address, inputs),
             is_first=is_first,
             note=note,
+            read_refs=read_refs,
         )
 
-    async def _read(self, history: ChatHistory, address: Address, before: datetime) -> tuple[ChatPage, str]:
-        note = _PARTIAL
+    async def _read(
+        self, history: ChatHistory, address: Address, before: datetime
+    ) -> tuple[ChatPage, str, tuple[str, ...]]:
+        """Returns the messages, a note about what is missing, and what counts as read with them."""
+        after, note = self._after, _PARTIAL
         try:
             async with asyncio.timeout(READ_SECONDS):
-                page = await history.read(address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=self._after)
+                page = await history.read(address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=after)
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
             page, note = ChatPage(is_partial=True), _UNREAD
-        if not page.is_partial:
-            return page, ""
-        page = _with_stored(page, await self._read_stored(self._after, before))
+        is_whole = not page.is_partial
+        unread = () if is_whole and after is None else await self._read_unread(before)
+        # where the platform has shown all, only what came after its time was read is missing
+        page = _with_stored(page, [one for one in unread if not is_whole or (after and one.sent_at <= after)])
+        root = (page.root,) if page.root else ()
+        refs = tuple({one.message_ref for one in (*root, *page.messages, *unread)})
+        if is_whole:
+            return page, "", refs
         is_told, self._is_failure_told = self._is_failure_told, True
-        return page, "" if is_told else note
+        return page, "" if is_told else note, refs
 
 
 def _with_stored(page: ChatPage, stored: Sequence[ChatMessage]) -> ChatPage:
-    """Adds messages that came as events to a page that the platform returned only in part."""
+    """Adds messages that came as events to a page of the platform."""
     refs = {one.message_ref for one in page.messages} | {page.root.message_ref if page.root else ""}
     more = [one for one in stored if one.message_ref not in refs]
     whole = sorted((*page.messages, *more), key=lambda one: one.sent_at)
-    return replace(page, messages=tuple(whole), omitted=max(0, page.omitted - len(more)))
+    omitted = max(0, page.omitted - len(more)) if page.is_partial else page.omitted
+    return replace(page, messages=tuple(whole), omitted=omitted)
 
 
 async def _read_linked(

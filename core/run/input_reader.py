@@ -75,7 +75,7 @@ class InputReader:
         self._recorder = recorder
         self._sandbox = sandbox
         self._background = BackgroundMessageReader(
-            deps.chat.histories, partial(deps.stores.conversations.heard, lease.thread_id)
+            deps.chat.histories, partial(deps.stores.conversations.unread_talk, lease.thread_id)
         )
         self._history: Sequence[Message] = ()
         self._files: dict[str, IncomingFile] = {}
@@ -221,6 +221,7 @@ class InputReader:
         if message is None:
             return []
         self._recorder.emit(MessageAdded(message=message))
+        self._recorder.mark_talk_read(background.read_refs)
         return [message]
 
 

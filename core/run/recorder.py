@@ -60,6 +60,7 @@ class _Pending:
     finished: list[ToolCallRecord] = field(default_factory=list[ToolCallRecord])
     usage: list[UsageEntry] = field(default_factory=list[UsageEntry])
     taken_input_ids: list[str] = field(default_factory=list[str])
+    heard_refs: list[str] = field(default_factory=list[str])
     deliveries: list[DeliveryDraft] = field(default_factory=list[DeliveryDraft])
     sandbox_id: str | None = None
     agent: AgentVersion | None = None
@@ -72,6 +73,7 @@ class _Pending:
             self.finished + later.finished,
             self.usage + later.usage,
             self.taken_input_ids + later.taken_input_ids,
+            self.heard_refs + later.heard_refs,
             self.deliveries + later.deliveries,
             later.sandbox_id or self.sandbox_id,
             self.agent or later.agent,
@@ -137,6 +139,10 @@ class RunRecorder:
     def mark_inputs_taken(self, input_ids: list[str]) -> None:
         """Marks the inputs as read. Emit their messages before the next commit, so that both are stored together."""
         self._pending.taken_input_ids.extend(input_ids)
+
+    def mark_talk_read(self, message_refs: Sequence[str]) -> None:
+        """Marks what people wrote to each other as read. Emit the message that contains it before the next commit."""
+        self._pending.heard_refs.extend(message_refs)
 
     def leave_reply(self, drafts: Sequence[DeliveryDraft]) -> None:
         """Adds the deliveries of a reply to the next commit. The run goes on."""
@@ -277,6 +283,7 @@ class RunRecorder:
             events=stored,
             usage=tuple(batch.usage),
             taken_input_ids=tuple(batch.taken_input_ids),
+            heard_refs=tuple(batch.heard_refs),
             sandbox_id=batch.sandbox_id,
             agent=batch.agent,
             deliveries=tuple(batch.deliveries),

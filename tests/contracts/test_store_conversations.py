@@ -169,7 +169,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     (run,) = await stores.conversations.runs(lease.thread_id)
     assert run.requester is None
     late = datetime.now(UTC) + timedelta(days=1)
-    assert [one.author for one in await stores.conversations.heard(lease.thread_id, None, late)] == [BOB]
+    assert [one.author for one in await stores.conversations.unread_talk(lease.thread_id, late)] == [BOB]
     assert (await stores.conversations.usage(thread_id=lease.thread_id)).input_tokens == 5
     there = await stores.conversations.find(other)
     assert there is not None

@@ -301,10 +301,12 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
     snapshot = await stores.conversations.find(ADDRESS)
     assert snapshot is not None
     end = noon + timedelta(minutes=2)
-    heard = await stores.conversations.heard(snapshot.thread.thread_id, None, end)
+    heard = await stores.conversations.unread_talk(snapshot.thread.thread_id, end)
     assert [(one.text, one.message_ref) for one in heard] == [("lunch 0", "h0"), ("lunch 1", "h1")]
     assert heard[0] == ChatMessage(author=ALICE, text="lunch 0", sent_at=noon, message_ref="h0", files=(file,))
-    later = await stores.conversations.heard(snapshot.thread.thread_id, noon, end)
+    lease = await stores.started("so?")
+    await stores.journal.write(lease, JournalEntry(heard_refs=("h0", "elsewhere")))
+    later = await stores.conversations.unread_talk(snapshot.thread.thread_id, end)
     assert [one.text for one in later] == ["lunch 1"]
 
 

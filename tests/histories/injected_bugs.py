@@ -3,9 +3,10 @@
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from bots.delivery import next_step, outbox, run_delivery
 from bots.delivery.poster import Poster
@@ -17,13 +18,14 @@ from core.domain.budget import Reservation, Spending
 from core.domain.errors import LeaseLost, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.messages import Message
-from core.domain.threads import Accept, Ask, FinishReason, Lease, ThreadParticipants
+from core.domain.threads import Accept, Ask, ChatMessage, FinishReason, Lease, ThreadParticipants
 from core.loop import loop
 from core.run import execute
 from core.stores import Delivery, RunResult
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores import conversations, inbox, run_claims, run_journal, run_transitions
 from storage.sql.stores.conversations import SqlConversations
+from storage.sql.tables import thread_inputs
 
 Injection = tuple[object, str, object]
 """The module or class that gets the bug, the name of the function, and what replaces it."""
@@ -226,10 +228,23 @@ def _old_talk() -> Injection:
 def _talk_is_lost() -> Injection:
     """What people said to each other is not read with the next request."""
 
-    async def heard(*_arguments: object) -> tuple[()]:
+    def read_unread_talk(*_arguments: object) -> tuple[()]:
         return ()
 
-    return SqlConversations, "heard", heard
+    return conversations, "read_unread_talk", read_unread_talk
+
+
+def _late_talk_is_lost() -> Injection:
+    """What was said before a request that was read counts as read, whenever it comes."""
+    whole = conversations.read_unread_talk
+    read_until = select(func.max(thread_inputs.c.sent_at)).where(thread_inputs.c.taken_by.is_not(None))
+
+    def read_unread_talk(connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
+        after = connection.execute(read_until.where(thread_inputs.c.thread_id == thread_id)).scalar()
+        unread = whole(connection, thread_id, before)
+        return tuple(one for one in unread if after is None or one.sent_at > after)
+
+    return conversations, "read_unread_talk", read_unread_talk
 
 
 def _remembered_words() -> Injection:
@@ -357,6 +372,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "talk-is-lost": _talk_is_lost,
     "late-change": _late_change,
     "old-talk": _old_talk,
+    "late-talk-is-lost": _late_talk_is_lost,
     "remembered-words": _remembered_words,
     "words-in-memory": _words_in_memory,
     "mention-of-another-bot": _mention_of_another_bot,
@@ -372,7 +388,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
 SEEDS: Mapping[str, int] = {
     "lost-fence-check": 56,
     "missed-outbox-row": 2,
-    "double-claim": 56,
+    "double-claim": 99,
     "blind-second-post": 26,
     "overtaking-answers": 35,
     "dropped-answer": 8,
@@ -385,13 +401,14 @@ SEEDS: Mapping[str, int] = {
     "unsigned-follow-ups": 0,
     "sign-of-an-old-question": 47,
     "endless-tries": 26,
-    "talk-is-taken": 8,
+    "talk-is-taken": 12,
     "lone-user-unheard": 5,
     "talk-is-lost": 20,
     "late-change": 146,
     "old-talk": 171,
+    "late-talk-is-lost": 227,
     "remembered-words": 6,
-    "words-in-memory": 93,
+    "words-in-memory": 456,
     "mention-of-another-bot": 96,
     "reply-to-another-bot": 37,
     "option-in-other-words": 10,

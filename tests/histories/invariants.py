@@ -524,17 +524,9 @@ def _of_context(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
                 if one.address == message.address and one.posted_at > message.posted_at
                 if one.ref not in unread
             ]
-            # an edit that is read moves the time until which the talk counts as read
-            edits = [
-                edit
-                for sent in seen.user_messages
-                if sent.message.address == message.address
-                for edit, token in sent.edits
-                if token in tokens
-            ]
             is_read = seen.reads_chat and background_messages._UNREAD not in text
-            is_stored = heard.get(message.ref) == thread_of.get(request.run_id, "none") and all(
-                seen.is_before(key, other) for other in (*later, *edits)
+            is_stored = heard.get(message.ref) == thread_of.get(request.run_id, "none") and any(
+                seen.is_before(key, other) for other in later
             )
             if remark.is_addressed or message.ref in inputs or not later or not message.words:
                 continue

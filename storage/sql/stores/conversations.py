@@ -43,7 +43,7 @@ from storage.sql.rows import (
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
-from storage.sql.stores.talk import read_heard
+from storage.sql.stores.talk import read_unread_talk
 from storage.sql.tables import (
     audit_entries,
     deliveries,
@@ -451,8 +451,8 @@ class SqlConversations:
         rows = await self._database.read_statement(_UNREAD, {"of_thread": thread_id})
         return tuple(map(input_from_row, rows))
 
-    async def heard(self, thread_id: str, after: datetime | None, before: datetime) -> tuple[ChatMessage, ...]:
-        return await self._database.read(lambda c: read_heard(c, thread_id, after, before))
+    async def unread_talk(self, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
+        return await self._database.read(lambda c: read_unread_talk(c, thread_id, before))
 
     async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
         rows = await self._database.read_statement(_REFS_SHOWN_BY, {"of_run": run_id})

@@ -21,6 +21,7 @@ from storage.sql.rows import RowValues, event_to_row, input_from_row, message_to
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.run_transitions import end_run, insert_deliveries, newest_approval, suspend_run
+from storage.sql.stores.talk import mark_talk_read
 from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
 from storage.sql.tables import leases, messages, renderings, run_events, runs, thread_inputs, threads, tool_calls
 
@@ -232,6 +233,8 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
     if entry.taken_input_ids:
         this = {"thread": lease.thread_id, "taker": lease.run_id}
         _TAKE.execute(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
+    if entry.heard_refs:
+        mark_talk_read(connection, lease.thread_id, lease.run_id, entry.heard_refs)
 
 
 def _add_usage(connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held) -> None:

@@ -1,6 +1,7 @@
 """What people say to each other in the agent's threads and of its answers, the follow modes that they chose, and what
 edits and deletions have made of messages."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -25,8 +26,6 @@ from storage.sql.statements import CompiledStatement, insert_or_replace, insert_
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
 from storage.sql.tables import feedback as feedback_rows
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
-HEARD_READ_MAX = 200
 VERSION_AGE_MAX = timedelta(hours=1)
 """How long a message may come after its edit or its deletion. Slack sends messages again for less."""
 _SET_MODE = Failpoint("storage.set_follow_mode")
@@ -68,6 +67,20 @@ _VERSION = CompiledStatement(
         message_versions.c.message_ref == bindparam("ref"),
     )
 )
+_UNREAD = CompiledStatement(
+    select(heard_messages)
+    .where(
+        heard_messages.c.thread_id == bindparam("thread"),
+        heard_messages.c.read_by.is_(None),
+        heard_messages.c.sent_at < bindparam("before"),
+    )
+    .order_by(heard_messages.c.sent_at)
+)
+_MARK_READ = CompiledStatement(
+    update(heard_messages)
+    .where(heard_messages.c.thread_id == bindparam("thread"), heard_messages.c.message_ref == bindparam("ref"))
+    .values(read_by=bindparam("reader"))
+)
 _RECORD = Failpoint("storage.record_feedback")
 
 
@@ -105,17 +118,8 @@ def insert_heard(connection: Connection, thread_id: str, action: StoredAction) -
     insert_or_skip(connection, heard_messages, [{"thread_id": thread_id, **words_to_row(action)}])
 
 
-def read_heard(
-    connection: Connection, thread_id: str, after: datetime | None, before: datetime
-) -> tuple[ChatMessage, ...]:
-    """See `core.stores.Conversations.heard`."""
-    row = heard_messages.c
-    found = (
-        select(heard_messages)
-        .where(row.thread_id == thread_id, row.sent_at > (after or _NEVER), row.sent_at < before)
-        .order_by(row.sent_at.desc())
-        .limit(HEARD_READ_MAX)
-    )
+def read_unread_talk(connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
+    """See `core.stores.Conversations.unread_talk`."""
     return tuple(
         ChatMessage(
             author=Person(person_id=one["author_id"], name=one["author_name"]),
@@ -124,8 +128,12 @@ def read_heard(
             message_ref=one["message_ref"],
             files=tuple(IncomingFile(**file) for file in one["files"]),
         )
-        for one in reversed(connection.execute(found).mappings().all())
+        for one in _UNREAD.fetch_rows(connection, {"thread": thread_id, "before": before})
     )
+
+
+def mark_talk_read(connection: Connection, thread_id: str, run_id: str, message_refs: Sequence[str]) -> None:
+    _MARK_READ.execute(connection, *({"thread": thread_id, "ref": ref, "reader": run_id} for ref in message_refs))
 
 
 def amend_heard(connection: Connection, thread_id: str, action: StoredAction) -> None:

@@ -100,7 +100,7 @@ class ThreadInputRow(SQLModel, table=True, defer_build=True):
 
 
 class HeardMessageRow(SQLModel, table=True, defer_build=True):
-    """A message in an agent's thread that people wrote to each other."""
+    """A message in an agent's thread that people wrote to each other. `read_by` is the run that has read it."""
 
     __tablename__ = "heard_message"
 
@@ -111,6 +111,7 @@ class HeardMessageRow(SQLModel, table=True, defer_build=True):
     text: str = text_column()
     files: JsonValue = Field(default_factory=list, sa_type=JsonDocument)
     sent_at: datetime = timestamp_column()
+    read_by: str | None = text_column(None)
 
 
 class MessageVersionRow(SQLModel, table=True, defer_build=True):

@@ -80,7 +80,7 @@ async def test_one_question_is_enough_for_a_thread(stage: ReceiverStage) -> None
     assert (await open_ask(stage)).ask_id == ask.ask_id
     assert len(await runs_of(stage)) == 1
     thread_id = (await runs_of(stage))[0].thread_id
-    heard = await stage.world.deps.stores.conversations.heard(thread_id, None, datetime.now(UTC))
+    heard = await stage.world.deps.stores.conversations.unread_talk(thread_id, datetime.now(UTC))
     assert [one.text for one in heard] == ["no, wait, keep it", "yes"]
 
 

@@ -285,7 +285,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
     stored = [heard(f"event {n}", noon + timedelta(minutes=n), f"r{n}") for n in range(3)]
 
-    async def read_stored(after: datetime | None, before: datetime) -> Sequence[ChatMessage]:
+    async def read_unread(before: datetime) -> Sequence[ChatMessage]:
         return [one for one in stored if one.sent_at < before]
 
     request = ThreadInput(
@@ -300,7 +300,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     )
     address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
     limited = SurfaceRateLimited("later", retry_after_seconds=60)
-    reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_stored)
+    reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_unread)
     first = await reader.listen(address, [request])
     assert first is not None
     assert [one.text for one in first.page.messages] == ["event 0", "event 1", "event 2"]
@@ -315,7 +315,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
         ) -> ChatPage:
             return ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True)
 
-    partial = await BackgroundMessageReader({"api": Part()}, read_stored).listen(address, [request])
+    partial = await BackgroundMessageReader({"api": Part()}, read_unread).listen(address, [request])
     assert partial is not None
     assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
     assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
