@@ -143,12 +143,21 @@ async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(st
     assert await read(stores) == ["what is the weather?"]
 
 
-async def test_a_forgotten_conversation_leaves_no_version_of_its_messages(stores: Stores) -> None:
+@pytest.mark.parametrize("whose", ["conversation", "person"])
+async def test_words_are_forgotten_but_not_that_they_were_replaced(stores: Stores, whose: str) -> None:
     thread_id = (await stores.say("hello", key="m1", sent_at=NOON)).thread_id or ""
-    for ref in ("m1", "a message that was never stored"):
-        await change(stores, "edit", ref, "hello you", sent_at=at(5))
-    await stores.conversations.forget(thread_id)
-    assert await stores.count("message_version") == 0
+    await change(stores, "edit", "m1", "hello you", sent_at=at(5))
+    await change(stores, "edit", "m2", "pay 10", sent_at=at(5))
+    await change(stores, "delete", "m3", sent_at=at(5))
+    if whose == "person":
+        await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+    else:
+        await stores.conversations.forget(thread_id)
+    kept = "SELECT count(*) FROM message_version WHERE text IS NOT NULL OR author_id <> ''"
+    assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 0
+    for ref in ("m2", "m3"):
+        late = await stores.say("pay 1000", key=ref, sent_at=NOON)
+        assert late == Receipt(decision=Ignore(reason="changed before it came"))
 
 
 async def test_a_request_about_somebodys_message_keeps_its_own_words(stores: Stores) -> None:
@@ -173,9 +182,3 @@ async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -
         await change(stores, "delete", ref, sent_at=now - age)
     await stores.inbox.sweep(older_than_days=30)
     assert await stores.count("message_version") == 1
-
-
-async def test_what_one_person_changed_is_forgotten_with_the_person(stores: Stores) -> None:
-    await change(stores, "edit", "m1", "pay 10", sent_at=at(5))
-    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    assert await stores.count("message_version") == 0

@@ -473,7 +473,8 @@ def _of_remarks(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         ]
         root = seen.messages.get(message.address.thread_key)
         if thread_id and root and root.words and root.author != sent.author:
-            others += [root.ref] if root.ref not in memory.erased() else []
+            is_forgotten = any(one.message.author == root.author and one.name == "forget" for one in seen.commands)
+            others += [] if is_forgotten or root.ref in memory.erased() else [root.ref]
         is_answer = any(message.text in str(answer).split() for answer in answers)
         if others and not is_answer:
             yield f"{message.text} was for the agent, although others wrote {others}"

@@ -31,7 +31,9 @@ RUN_OUTCOMES = (
 )
 ERASED_WORDS = (
     "CREATE TRIGGER erased_words AFTER UPDATE OF content ON message BEGIN INSERT INTO erased"
-    " VALUES ('words of ' || json_extract(OLD.metadata, '$.message_ref'), julianday('now')); END"
+    " VALUES ('words of ' || json_extract(OLD.metadata, '$.message_ref'), julianday('now')); END;"
+    " CREATE TRIGGER erased_version AFTER UPDATE OF text ON message_version WHEN NEW.author_id = '' BEGIN"
+    " INSERT INTO erased VALUES (OLD.message_ref, julianday('now')); END"
 )
 ERASED_IDS = {"run": "run_id", "delivery": "delivery_id", "thread_input": "message_ref", "heard_message": "message_ref"}
 

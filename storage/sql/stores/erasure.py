@@ -39,6 +39,8 @@ DENIED = "Not run: a person denied it, whose words were removed at their request
 _CHOICES = (*CHOICES, *CHOICES_OF_SEVERAL)
 """Answers to approvals that are no one's own words, and that a waiting run still has to read."""
 
+_NO_WORDS = {"author_id": "", "text": None}
+
 
 def erase_thread(connection: Connection, thread_id: str) -> None:
     """Deletes the thread with all rows that refer to it or its messages, and ends the take-overs of its browser."""
@@ -46,7 +48,8 @@ def erase_thread(connection: Connection, thread_id: str) -> None:
         message_versions.c[name] == select(threads.c[name]).where(threads.c.thread_id == thread_id).scalar_subquery()
         for name in ("platform", "workspace_id", "channel_id", "thread_key")
     )
-    connection.execute(delete(message_versions).where(*of_place))
+    # the rows stay for their hour: a message that was deleted, or replaced, may still come
+    connection.execute(update(message_versions).where(*of_place).values(_NO_WORDS))
     connection.execute(delete(threads).where(threads.c.thread_id == thread_id))
     claims = update(takeover_claims).where(takeover_claims.c.thread_id == thread_id)
     connection.execute(claims.values(ended_at=datetime.now(UTC)))
@@ -75,7 +78,7 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
         return connection.execute(statement.where(*chosen)).rowcount
 
     _erase_denials(connection, person_id, thread_ids)
-    change(message_versions, "author_id")
+    change(message_versions, "author_id", **_NO_WORDS)
     heard = change(thread_inputs, "author_id") + change(heard_messages, "author_id")
     names = change(runs, "requester_id", requester_id=None, requester_name=None)
     answer = case((pending_asks.c.answer.in_(_CHOICES), pending_asks.c.answer), else_=REMOVED)
