@@ -309,6 +309,7 @@ _PAST_WORDS = {
     "Dragging": "Dragged",
     "Drawing": "Drew",
     "Editing": "Edited",
+    "Fetching": "Fetched",
     "Going": "Went",
     "Listing": "Listed",
     "Looking": "Looked",
@@ -326,6 +327,7 @@ _PAST_WORDS = {
     "Typing": "Typed",
     "Undoing": "Undid",
     "Uploading": "Uploaded",
+    "Using": "Used",
     "Waiting": "Waited",
     "Writing": "Wrote",
 }

@@ -399,7 +399,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
 
 
 def _title(offer: McpTool, _params: McpArguments) -> str:
-    return f"{offer.server}: {offer.tool}"
+    return f"Using {offer.tool} of {offer.server}"
 
 
 async def _run(link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext) -> ToolOutput:

@@ -140,7 +140,7 @@ def test_the_transcript_reads_well_in_a_terminal(two_demos: tuple[Ended, Ended])
     for person, answer in (("alice", "alice answered: Approve once"), ("Bob", "Bob answered:")):
         assert answer in told.replace("*", "")
         rule = "The best region of a quarter gets a bonus of 5 percent (handbook, page 4)."
-        assert f"- board: pin, with text `{rule} Asked by {person}.`" in told
+        assert f"- Using pin of board, with text `{rule} Asked by {person}.`" in told
     assert told.count("Source: `handbook.pdf`, page 4") == 4
     assert told.count("Pinned as notice") == 2
     for junk in (":white_check_mark:", "&lt;", "<@", "-# ", "\u200b", "\u200c", "\u2060"):

@@ -124,4 +124,4 @@ async def test_the_status_line_names_server_and_tool(guest_of: MakeGuest) -> Non
     guest = guest_of(stdio())
     await guest.look()
     tool = guest.toolbox.tools["mcp_fake_echo"]
-    assert tool.title(tool.params.model_validate({"text": "x"})) == "fake: echo"
+    assert tool.title(tool.params.model_validate({"text": "x"})) == "Using echo of fake"
