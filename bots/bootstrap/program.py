@@ -5,7 +5,7 @@ import asyncio
 import gc
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from yarl import URL
 
-from bots.bootstrap import background_jobs
+from bots.bootstrap.background_jobs import (
+    APPROVAL_INTERVAL_SECONDS,
+    DEDUPE_KEY_RETENTION_DAYS,
+    DELETION_INTERVAL_SECONDS,
+    EVENT_RETENTION_HOURS,
+    ORPHAN_INTERVAL_SECONDS,
+    delete_all,
+    delete_old_conversations,
+    repeat,
+    requeue_orphaned_runs,
+)
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
 from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
@@ -59,7 +69,7 @@ from core import failpoints
 from core.domain.threads import Person
 from core.model_usage import build_usage_pricer
 from core.ports import RunQueue
-from core.run.worker import Worker
+from core.run.worker import HEARTBEAT_SECONDS, Worker
 from core.tasks import cancel, spawn
 from core.web_access.guard import is_loopback
 from sandbox.limits import raise_descriptor_limit
@@ -72,7 +82,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FindLate = Callable[[Settings], Awaitable[tuple[str, ...]]]
-Jobs = dict[str, Coroutine[object, object, None]]
+Jobs = dict[str, tuple[float, Callable[[], Awaitable[object]]]]
+"""What is repeated, by name, with its interval in seconds."""
 
 QUIET_SWEEP_SECONDS = 15.0
 HTTP_API_PERSON = Person(person_id="api", name="HTTP API")
@@ -373,18 +384,23 @@ class _ProgramBuilder:
     def _jobs(self) -> Jobs:
         settings, stores = self._settings, self._stores
         sessions = build_mcp_sessions(settings, stores, self._sandboxes.provider)
-        return {
-            "delete old events": background_jobs.delete_old_events(stores.journal),
-            "delete old audit entries": background_jobs.delete_old_audit_entries(stores.audit, settings.audit_days),
-            "delete old conversations": background_jobs.delete_old_conversations(
-                stores.conversations,
-                partial(forget_thread, deps=self._reception.commands.erasure),
-                settings.retention_days,
-            ),
-            "delete old dedupe keys": background_jobs.delete_old_dedupe_keys(stores.inbox),
-            "delete dead MCP sessions": background_jobs.delete_dead_mcp_sessions(sessions),
-            "expire old approvals": background_jobs.expire_old_approvals(stores.asks, settings.approval_hours),
+        forget = partial(forget_thread, deps=self._reception.commands.erasure)
+        expire = partial(stores.asks.expire_approvals, older_than_hours=settings.approval_hours)
+        old_events = partial(stores.journal.sweep_events, older_than_hours=EVENT_RETENTION_HOURS)
+        old_keys = partial(stores.inbox.sweep, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
+        jobs: Jobs = {
+            "the expiry of approvals": (APPROVAL_INTERVAL_SECONDS, expire),
+            "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_events)),
+            "the deletion of old dedupe keys": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_keys)),
+            "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead),
         }
+        if settings.audit_days:
+            old_entries = partial(stores.audit.sweep, older_than_days=settings.audit_days)
+            jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_all, old_entries))
+        if settings.retention_days:
+            delete = partial(delete_old_conversations, stores.conversations, forget, settings.retention_days)
+            jobs["the deletion of old conversations"] = (DELETION_INTERVAL_SECONDS, delete)
+        return jobs
 
     def _jobs_without_worker(self) -> Jobs:
         """Returns the jobs for a process that has no worker, because workers do these jobs themselves.
@@ -392,14 +408,17 @@ class _ProgramBuilder:
         The process requeues orphaned runs only if functions at Modal execute runs, because they do not look for them.
         """
         claims, queue = self._stores.claims, self._stores.queue
-        jobs: Jobs = {"heartbeat": background_jobs.send_heartbeats(claims, self._worker_id)}
+        jobs: Jobs = {"the heartbeat": (HEARTBEAT_SECONDS, partial(claims.heartbeat, self._worker_id))}
         if self._settings.modal_worker_app:
-            jobs["requeue orphaned runs"] = background_jobs.requeue_orphaned_runs(claims, queue)
+            jobs["the search for orphaned runs"] = (
+                ORPHAN_INTERVAL_SECONDS,
+                partial(requeue_orphaned_runs, claims, queue),
+            )
         return jobs
 
     def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
-        for name, job in jobs.items():
-            stack.push_async_callback(cancel, spawn(job, name=name))
+        for name, (seconds, job) in jobs.items():
+            stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
 
     def _build_platforms(self) -> Platforms:
         settings, reception, platforms = self._settings, self._reception, self._platforms

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
-from bots.bootstrap.background_jobs import send_heartbeats
+from bots.bootstrap.background_jobs import repeat
 from bots.bootstrap.inbound import build_reception
 from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.stores import Stores
@@ -38,7 +38,7 @@ from core.run.deps import (
     RunMessaging,
     RunStores,
 )
-from core.run.worker import Worker
+from core.run.worker import HEARTBEAT_SECONDS, Worker
 from core.tasks import cancel, spawn
 from core.tools.catalogue import all_tools
 from core.tools.tool import ThreadLinks
@@ -107,7 +107,7 @@ class Program:
             self._worker = Worker(self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
             self._worker.start()
         else:
-            beats = send_heartbeats(self._stores.claims, self.worker_id)
+            beats = repeat("beat", HEARTBEAT_SECONDS, partial(self._stores.claims.heartbeat, self.worker_id))
             self._heartbeat = spawn(beats, name="heartbeat")
         if self._delivery is not None:
             self._delivery.start()

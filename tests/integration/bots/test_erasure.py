@@ -1,7 +1,6 @@
 """What is forgotten, on whose word, and what a person can take away: `forget`, `forget me`, `export`, retention."""
 
 import json
-from asyncio import sleep, timeout
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +12,6 @@ from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
 from core.domain.errors import SurfaceError
 from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.ports import OutgoingFile
-from core.tasks import cancel, spawn
 from storage.sql.tables import threads
 from tests.contracts.stores import ALICE, TEST
 from tests.fakes.streamed_model import text
@@ -141,16 +139,10 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
 
     assert await conversations.inactive(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
     assert await conversations.inactive(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
-    await delete_old_conversations(conversations, forget, 0)
     past = datetime.now(UTC) - timedelta(days=31)
     aged = update(threads).values(last_activity_at=past)
     await stage.world.database.write(TEST, lambda c: c.execute(aged).close())
-    job = spawn(delete_old_conversations(conversations, forget, 30), name="retention")
-    for _ in range(200):
-        if await conversations.snapshot(old) is None:
-            break
-        await sleep(0.02)
-    await cancel(job)
+    await delete_old_conversations(conversations, forget, 30)
     assert await conversations.snapshot(old) is None
     # a conversation with a run that has not ended is no old one
     assert await conversations.find(there) is not None
@@ -182,9 +174,5 @@ class ManyOld:
 @pytest.mark.parametrize("count", [1, 60])
 async def test_a_conversation_that_cannot_be_deleted_holds_up_no_other(count: int) -> None:
     store = ManyOld(*(f"bad {number}" for number in range(count)))
-    job = spawn(delete_old_conversations(store, store.forget, 30), name="retention")
-    async with timeout(30):
-        while "good" in store.left:
-            await sleep(0.001)
-    await cancel(job)
+    await delete_old_conversations(store, store.forget, 30)
     assert store.left == [*store.broken]

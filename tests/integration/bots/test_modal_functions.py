@@ -1,15 +1,17 @@
 """The functions at Modal, as this machine can run them: on a shared database, against the simulated Modal."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from bots import modal_worker
-from bots.bootstrap.background_jobs import send_heartbeats
+from bots.bootstrap.background_jobs import repeat
 from bots.bootstrap.sandboxes import build_modal_plan
 from bots.demo.scripted_model import serve_scenario
 from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
+from core.run.worker import HEARTBEAT_SECONDS
 from core.tasks import cancel, spawn
 from sandbox.modal.config import HOME_TAG
 from sandbox.modal.provider import ModalSandboxProvider
@@ -112,7 +114,9 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql
         await claims.heartbeat("other")
         lease = await claims.claim(receipt.run_id, "other")
         assert lease is not None
-        beating = spawn(send_heartbeats(claims, "other"), name="the other worker's heart")
+        beating = spawn(
+            repeat("beat", HEARTBEAT_SECONDS, partial(claims.heartbeat, "other")), name="the other worker's heart"
+        )
         async with asyncio.timeout(30):
             await modal_worker.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
         assert await claims.held("other") == (lease,)

@@ -116,9 +116,8 @@ async def test_what_modal_does_not_take_is_told_once_and_put_again(caplog: pytes
         assert "no room" in caplog.text
         assert "end some, or raise the plan's limit" in caplog.text
         minute.open.clear()
-        looking = spawn(requeue_orphaned_runs(Claims(("a", "b")), queue), name="look")
+        await requeue_orphaned_runs(Claims(("a", "b")), queue)
         await until(lambda: len(called(stage)) == 2 and not queue._spawning)
-        await cancel(looking)
     assert levels(caplog) == ["WARNING", "INFO"]
 
 

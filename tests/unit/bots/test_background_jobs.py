@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
-from bots.bootstrap.background_jobs import delete_old_audit_entries
+from bots.bootstrap.background_jobs import delete_all, repeat
 from core.domain.errors import StorageUnavailable
 from core.tasks import cancel, spawn
 
@@ -35,29 +36,19 @@ class Log:
 
 async def test_the_audit_log_is_swept_until_nothing_old_is_left() -> None:
     log = Log(old=25)
-    chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
-    try:
-        await asyncio.wait_for(log.answered.wait(), 30)
-        assert (log.old, log.asked_for) == (0, [30] * 4)
-    finally:
-        await cancel(chore)
-
-
-async def test_a_log_that_is_kept_for_ever_is_not_swept() -> None:
-    log = Log(old=25)
-    await asyncio.wait_for(delete_old_audit_entries(log, 0), 30)
-    assert log.asked_for == []
+    await delete_all(partial(log.sweep, older_than_days=30))
+    assert (log.old, log.asked_for) == (0, [30] * 4)
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable("no database"), PermissionError(13, "no")])
 async def test_an_error_ends_no_job(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
     log = Log(old=25, is_away=True, error=error)
     with caplog.at_level(logging.WARNING):
-        chore = spawn(delete_old_audit_entries(log, 30), name="sweeper")
+        chore = spawn(repeat("the sweep", 3600, partial(log.sweep, older_than_days=30)), name="sweeper")
         try:
             await asyncio.wait_for(log.answered.wait(), 30)
             await asyncio.sleep(0)
             assert not chore.done()
-            assert "old audit entries were not deleted" in caplog.text
+            assert "the sweep failed" in caplog.text
         finally:
             await cancel(chore)
