@@ -15,7 +15,7 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.delivery.markdown import markdown_to_words, scan_blocks, split_markdown, table_cells, tidy_markdown
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
-from core.domain.errors import AgentError, SurfaceError, SurfaceRefused, ToolError
+from core.domain.errors import AgentError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox
 from core.stores import REPLY_ORDINALS, Delivery, DeliveryDraft, DeliveryLease
@@ -122,12 +122,17 @@ async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
             await poster.settle(one)
 
 
-async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps) -> None:
-    """Shows the end of a run in its status message, or in a new one if that can no longer be edited."""
+async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *, may_wait: bool) -> None:
+    """Shows the end of a run in its status message, or in a new one if that can no longer be edited. If it may not
+    wait, it is not posted while answers wait for their turn."""
     run_id = poster.rendering.run.run_id
     final = RunStatus(run_id=run_id, view=await _finish_view(view, run_id, deps))
     status = await poster.plan_one(STATUS)
-    await poster.show(status, final)
+    try:
+        await poster.show(status, final, may_wait=may_wait)
+    except SurfaceRateLimited:
+        log.info("run %s ends without a status message, because others wait to be posted", run_id)
+        await poster.settle(status)
     if (shown := poster.newest(status)).state == "failed" and shown.message_ref:
         again = await poster.plan_one(replace(STATUS, ordinal=1))
         await poster.show(again, final)

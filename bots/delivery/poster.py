@@ -44,7 +44,7 @@ PROBE_ORDINAL = 1000
 """The place of the first notice in the thread that shows that the platform takes messages."""
 FAILED_MESSAGE = "I could not post a message here, because the chat platform fails at it. It is kept."
 IMPATIENT_SECONDS = 2.0
-"""How long a status and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
+"""How long an edit and a first reaction wait for their turn. Newer ones follow, and answers must not wait for them."""
 RATE_LIMIT_SECONDS_MAX = 300.0
 """The longest wait before a platform is asked again, whatever it names: some have named days."""
 SURE_SECONDS = 2.0
@@ -175,7 +175,13 @@ class Poster:
         return [one for one in newest.values() if one.state == "failed" and not one.message_ref]
 
     async def show(
-        self, delivery: Delivery, content: Content, *, is_final: bool = True, files: Sequence[AttachedFile] = ()
+        self,
+        delivery: Delivery,
+        content: Content,
+        *,
+        is_final: bool = True,
+        may_wait: bool = True,
+        files: Sequence[AttachedFile] = (),
     ) -> None:
         """Posts the message of a delivery, or edits the message if it is already posted.
 
@@ -183,8 +189,8 @@ class Poster:
         pending.
 
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
-        not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message is not
-        final and would have to wait, and LeaseLost if another process now delivers this run.
+        not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message would have
+        to wait and is not final or not `may_wait`, and LeaseLost if another process now delivers this run.
         """
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
@@ -193,7 +199,7 @@ class Poster:
             record = await self._looked_for(record)
             if record.message_ref is None:
                 if not files or not await self._show_with_files(record, content, files):
-                    await self._show_alone(record, content, is_final=is_final)
+                    await self._show_alone(record, content, is_final=is_final, may_wait=may_wait)
                 return
             if isinstance(content, AnswerPart):  # it never changes, so what was found is whole
                 await self._record(replace(record, state="delivered"))
@@ -205,7 +211,7 @@ class Poster:
             await self._send(
                 "edit",
                 lambda: self.surface.edit(self.address, message_ref, content, precondition=self._check_lease),
-                is_patient=is_final,
+                patience_seconds=PATIENT_SECONDS if is_final else IMPATIENT_SECONDS,
             )
             if is_final:
                 await self._record(replace(record, state="delivered"))
@@ -223,7 +229,7 @@ class Poster:
             precondition=self._check_lease,
         )
 
-    async def _show_alone(self, record: Delivery, content: Content, *, is_final: bool) -> None:
+    async def _show_alone(self, record: Delivery, content: Content, *, is_final: bool, may_wait: bool) -> None:
         """Posts the message, last as mere text. If the platform fails at it again and again, it must take a notice, and
         then fail at the message once more, for it to count as refused: it may fail at all messages for a time.
 
@@ -233,7 +239,7 @@ class Poster:
         is_answer = isinstance(content, AnswerPart)
         plain = self._sender(record, replace(content, is_plain=True)) if is_answer else send
         try:
-            await self._post(record, send, is_final=is_final, send_last=plain)
+            await self._post(record, send, is_final=is_final, may_wait=may_wait, send_last=plain)
         except SurfaceRefused as refused:
             if refused.code != ALWAYS_FAILS:
                 raise
@@ -297,7 +303,7 @@ class Poster:
         await self._send(
             "edit",
             lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
-            is_patient=False,
+            patience_seconds=IMPATIENT_SECONDS,
         )
 
     async def finish_stream(
@@ -381,7 +387,7 @@ class Poster:
             await self._send(
                 "react",
                 lambda: self.surface.react(self.address, message_ref, reaction, precondition=self._check_lease),
-                is_patient=is_patient,
+                patience_seconds=PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS,
             )
         except (SurfaceError, StorageUnavailable, LeaseLost) as error:
             if is_patient and isinstance(error, StorageUnavailable):
@@ -408,21 +414,25 @@ class Poster:
         send: Callable[[], Awaitable[str]],
         *,
         is_final: bool,
+        may_wait: bool = True,
         action: Action = "post",
         send_last: Callable[[], Awaitable[str]] | None = None,
         pauses_seconds: Sequence[float] = (),
     ) -> None:
         """Sends a message without duplicates: searches the thread before a retry if the outcome is unknown.
 
-        Records the message as delivered if `is_final` is true. If the platform answers the searches and does not take
-        the message, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is not final.
+        Records the message as delivered if `is_final` is true. A message that is not final takes no other message's
+        turn: like one that may not wait, it is not sent if it would have to. If the platform answers the searches and
+        does not take the message, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is
+        not final.
         """
         attempting = await self._record(replace(record, state="attempting"))
         every = pauses_seconds or (*PAUSES_SECONDS, 0.0)
         for pause in every if is_final else every[:1]:
             send = send if pause else send_last or send
             try:
-                sent = await self._send(action, send, is_patient=is_final, is_repeatable=False)
+                patience = PATIENT_SECONDS if is_final and may_wait else 0.0
+                sent = await self._send(action, send, patience_seconds=patience, is_repeatable=False)
             except SurfaceRateLimited:
                 await self._record(replace(attempting, state="pending"))  # it was not sent
                 raise
@@ -443,19 +453,19 @@ class Poster:
         action: Action,
         send: Callable[[], Awaitable[ResultT]],
         *,
-        is_patient: bool = True,
+        patience_seconds: float = PATIENT_SECONDS,
         is_repeatable: bool = True,
     ) -> ResultT:
         """Calls `send` after a lease check, and measures the call. Raises LeaseLost if another process has the run.
 
-        If `is_patient` is true, waits out rate limits without losing its place, and calls again if the outcome is
-        unknown and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after a short wait:
-        newer edits follow, and answers must not wait for them.
+        With PATIENT_SECONDS, waits out rate limits without losing its place, and calls again if the outcome is unknown
+        and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after this wait: newer
+        edits follow, and answers must not wait for them.
         """
-        unclear = 0
+        is_patient, unclear = patience_seconds == PATIENT_SECONDS, 0
         while True:
             try:
-                with waiting_at_most(PATIENT_SECONDS if is_patient else IMPATIENT_SECONDS):
+                with waiting_at_most(patience_seconds):
                     await self._check_lease()
                     with self.metrics.timed("delivery", platform=self.address.platform, action=action):
                         return await send()

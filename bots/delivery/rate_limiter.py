@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from core.domain.errors import SurfaceRateLimited
@@ -83,7 +83,8 @@ _waiting_at_most: ContextVar[float | None] = ContextVar("waiting_at_most", defau
 @contextmanager
 def waiting_at_most(seconds: float) -> Generator[None]:
     """Context manager: inside the block, calls to platforms wait at most `seconds` for their turn, if the platform's
-    client lets them wait so long. With PATIENT_SECONDS they keep their place however long the line is."""
+    client lets them wait so long. With PATIENT_SECONDS they keep their place however long the line is. With 0 they
+    give way: one call of each burst stays free for others."""
     token = _waiting_at_most.set(seconds)
     try:
         yield
@@ -131,6 +132,8 @@ class RateLimiter:
         if asked is not None:
             is_patient = asked >= PATIENT_SECONDS
             wait_seconds_max = asked if is_patient else min(asked, wait_seconds_max)
+            if not asked:  # what gives way to others leaves them a call of the burst
+                allowances = [replace(one, burst=max(1, one.burst - 1)) for one in allowances]
         began = self._clock()
         overslept = await self._pass(allowances, began + wait_seconds_max)
         took = self._clock() - began

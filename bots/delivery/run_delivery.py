@@ -57,6 +57,8 @@ LONG_POST_QUEUE = (
     " It appears in its thread when its turn comes."
 )
 STREAM_END_SECONDS_MAX = 10.0
+TURN_SECONDS = 0.5
+"""When what found all turns taken looks for one again, at the earliest."""
 RUNS_PER_INTERVAL = 5
 """Number of active runs up to which each run edits its status at full speed. With more runs, each edits less often."""
 NOTHING_SHOWN = RunEnd()
@@ -255,7 +257,7 @@ class _Show:
                 pause_seconds = await self._carry_out(step, run, poster)
                 failures[kind] = 0
             except SurfaceRateLimited as limited:
-                pause_seconds = min(limited.retry_after_seconds, next_step.RETRY_SECONDS_MAX)
+                pause_seconds = min(max(limited.retry_after_seconds, TURN_SECONDS), next_step.RETRY_SECONDS_MAX)
             except (SurfaceError, StorageUnavailable) as error:
                 log.warning("%s of run %s is tried again: %s", kind.__name__, self.run_id, error)
                 is_platform = isinstance(error, SurfaceError)
@@ -314,10 +316,16 @@ class _Show:
         planned = await deliver_outbox(run, poster, self._deps)
         await end_streams(planned, poster)
         self._change(tell_wait_at=math.inf)
-        view, is_posted = self._state.view, any(one.slot == "status" for one in planned)
+        view = self._state.view
+        status = next((one for one in planned if one.slot == "status"), None)
+        is_posted = status is not None and status.state != "pending"
         is_always = self._deps.status_after_seconds == 0
         if needs_final_status(view, is_posted=is_posted, is_always=is_always):
-            await show_final_status(view, poster, self._deps)
+            # of a run that nobody saw working, its answer says the most
+            may_wait = is_posted or is_always or view.state not in ("completed", "asking")
+            await show_final_status(view, poster, self._deps, may_wait=may_wait)
+        elif status is not None:
+            await poster.settle(status)
         is_refused = await tell_refusal(run, planned, poster)
         self._change(end=await self._read_end(run, "failed" if is_refused else view.state))
 

@@ -193,7 +193,8 @@ def _of_deliveries(memory: SqliteMemory, seen: Seen) -> Iterator[str]:
         if state != "delivered":
             yield f"the {slot} of run {run_id} is {state}"
         is_streamed = slot == "answer" and ref in streams - {None}
-        if not posted[delivery_id] and (is_streamed or (slot == "stream" and ref is None)):
+        is_left_out = slot in ("stream", "status") and ref is None  # a status gives way to answers
+        if not posted[delivery_id] and (is_streamed or is_left_out):
             continue
         if posted[delivery_id] != 1:
             yield f"the {slot} of run {run_id} was posted {posted[delivery_id]} times"

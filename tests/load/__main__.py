@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 
 from tests.load import loads
-from tests.load.crowded import crowded
+from tests.load.crowded import SLOW, crowded
 from tests.load.history import history
 from tests.load.recovery import recovery
 
@@ -21,6 +21,10 @@ BOUNDS = {
     "4-workers slack_ack_p95_ms": BURST_ACK_P95_MS_MAX,
     "steady slack_busy_answer_p50_s": 3.0,
     "steady discord_busy_answer_p50_s": 3.0,
+    "slow slack_busy_answer_p50_s": 6.0,
+    "slow slack_busy_answer_p95_s": 8.0,
+    "slow discord_busy_answer_p50_s": 6.0,
+    "slow discord_busy_answer_p95_s": 8.0,
     "load_ack_p95_ms": ACK_P95_MS_MAX,
     "events_a_second_max": loads.EVENTS_A_SECOND_MAX + 1,  # a window of a second may hold both of its ends
     "worker_kb_a_waiting_thread": 20.0,
@@ -41,6 +45,7 @@ MODES: Mapping[str, Mode] = {
     "recovery": lambda: recovery(trials=20),
     "crowded": lambda: crowded(busy=120, busy_a_second=10, quiet_every_seconds=3, seconds=60),
     "steady": lambda: crowded(busy=30, busy_a_second=1, quiet_every_seconds=5, seconds=30),
+    "slow": lambda: crowded(busy=30, busy_a_second=1, quiet_every_seconds=10, seconds=30, scenario=SLOW),
     "smoke": lambda: loads.mentions(a_second=4, seconds=3),
 }
 

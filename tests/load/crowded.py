@@ -14,14 +14,25 @@ from tests.load.places import Place
 QUIET_CHANNELS = 5
 ANSWER = "Good morning."
 GIVEN_UP_SECONDS = 600.0
+SLOW = f"""
+conversations:
+  - name: talk
+    when: {{user: {{contains: "Hello"}}}}
+    steps:
+      - calls: [{{name: search_conversation, arguments: {{query: colours}}}}]
+        delay_seconds: 2.5
+      - text: "{ANSWER}"
+        delay_seconds: 2.5
+"""
+"""A model that thinks twice, and a tool in between: what a run takes without any limits is 5 s."""
 
 
 async def crowded(
-    *, busy: int, busy_a_second: float, quiet_every_seconds: float, seconds: float
+    *, busy: int, busy_a_second: float, quiet_every_seconds: float, seconds: float, scenario: str = MENTIONS
 ) -> Mapping[str, float]:
     """On each platform `busy` mentions in one channel, and meanwhile one in the next of the quiet channels at a
     fixed interval."""
-    async with fleet(MENTIONS, workers=1, workspaces=1, channels=1 + QUIET_CHANNELS) as told:
+    async with fleet(scenario, workers=1, workspaces=1, channels=1 + QUIET_CHANNELS) as told:
         began = time.monotonic()
         said: dict[str, dict[str, float]] = {
             f"{platform}_{kind}": {} for platform in ("slack", "discord") for kind in ("busy", "quiet")
@@ -53,6 +64,7 @@ async def crowded(
         return {
             **figures,
             "slack_ack_p95_ms": percentile(acks, 95),
+            "slack_posts": sum(call.method == "chat.postMessage" for call in told.slack.calls),
             "slack_calls_refused": len(refused),
             "discord_calls_refused": len(refused_discord),
         }
@@ -84,6 +96,6 @@ def _answers(told: Fleet) -> dict[str, float]:
             found.setdefault(str(arguments.get("thread_ts")), call.at)
     for call in told.discord.calls:
         parts = call.path.split("/")
-        if call.method == "POST" and call.status < 300 and parts[-1] == "messages":
+        if call.method == "POST" and call.status < 300 and parts[-1] == "messages" and ANSWER in call.arguments:
             found.setdefault(parts[-2], call.at)
     return found

@@ -1,16 +1,18 @@
 """What people learn while a request or its answer waits for its turn, and what must not wait for what."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from bots.delivery import next_step
 from bots.delivery.content import AnswerPart, RunStatus
 from bots.delivery.next_step import LONG_QUEUE
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused
 from core.run.execute import execute
-from tests.fakes.streamed_model import text
+from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage, until
 from tests.integration.bots.delivery_stage import stage as stage
@@ -72,3 +74,26 @@ async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
     (answer,) = stage.of(AnswerPart)
     assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
     assert statuses(stage)[-1].view.state == "completed"
+
+
+@pytest.mark.parametrize(("burst", "shown"), [(3, ["completed"]), (1, [])])
+async def test_a_status_gives_way_to_answers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, burst: int, shown: list[str]
+) -> None:
+    await stage.use_status_after(60)
+    limiter = RateLimiter(MemoryRateBudget())
+    limit = RateLimit(owner="slack:1", name="post", interval_seconds=1.0, burst=burst, is_proactive=True)
+    post = stage.surface.post
+
+    async def post_in_turn(*arguments: Any, **named: Any) -> str:
+        await limiter.admit([limit], wait_seconds_max=30)
+        return await post(*arguments, **named)
+
+    monkeypatch.setattr(stage.surface, "post", post_in_turn)
+    await limiter.admit([limit], wait_seconds_max=0)  # another run's answer
+    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Done.")]
+    run_id = await stage.run()
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
+    assert [one.view.state for one in statuses(stage)[-1:]] == shown
+    assert stage.surface.reactions[-1][1] == "done"

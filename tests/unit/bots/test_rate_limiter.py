@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -69,6 +69,16 @@ async def test_a_wait_that_is_too_long_is_the_callers_to_plan() -> None:
         assert limited.value.retry_after_seconds == 10
     assert day.slept == []
     await limiter.admit([POST], wait_seconds_max=10)
+
+
+async def test_what_gives_way_leaves_others_a_call_of_the_burst() -> None:
+    limiter, limit = Day().limiter(), replace(POST, burst=3)
+    for _ in range(2):
+        with waiting_at_most(0):
+            await limiter.admit([limit], wait_seconds_max=9)
+    with waiting_at_most(0), pytest.raises(SurfaceRateLimited):
+        await limiter.admit([limit], wait_seconds_max=9)
+    await limiter.admit([limit], wait_seconds_max=0)
 
 
 async def test_who_is_refused_while_waiting_waits_for_another_turn() -> None:
