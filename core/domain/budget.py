@@ -15,8 +15,7 @@ UNPRICED_PER_MILLION_USD = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """A limit in US dollars, in tokens, or both. None means no limit. Tokens are input plus output, including cached
-    tokens."""
+    """A limit in US dollars, in tokens, or both. None means no limit. Tokens are counted as `Usage.budget_tokens`."""
 
     usd: float | None = None
     tokens: int | None = None
@@ -80,7 +79,7 @@ class Spent:
     unpriced_tokens: int = 0
 
     def plus(self, usage: Usage) -> "Spent":
-        tokens = usage.input_tokens + usage.output_tokens
+        tokens = usage.budget_tokens
         return Spent(
             cost_usd=self.cost_usd + usage.cost_usd,
             tokens=self.tokens + tokens,

@@ -352,6 +352,12 @@ class Usage:
             estimated_usd=self.estimated_usd + other.estimated_usd,
         )
 
+    @property
+    def budget_tokens(self) -> int:
+        """What counts against a limit in tokens. Input that the provider's cache holds costs about a tenth and counts
+        as a tenth: a long conversation is sent again with each turn."""
+        return self.input_tokens - self.cached_tokens * 9 // 10 + self.output_tokens
+
 
 ReplyKind = Literal["answer", "ask", "takeover", "silence"]
 

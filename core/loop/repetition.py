@@ -17,7 +17,8 @@ TURNS_REMEMBERED = 4
 longer be in the model's context."""
 
 PASSAGE_CHARACTERS_MAX = 2_000
-ENDLESS_CHARACTERS = 40_000
+ENDLESS_CHARACTERS = 160_000
+"""About 40,000 tokens. Somebody may want a long text of equal lines; hardly anybody one of this size."""
 STUCK_MESSAGE = (
     "The same steps came back again and again without anything new, so I stopped. "
     "Tell me what to do differently, or let me go on."

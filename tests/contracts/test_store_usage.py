@@ -57,7 +57,7 @@ async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: St
 
     costs = (spent.run, spent.person, spent.channel, spent.workspace)
     assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
-    assert spent.channel == Spent(cost_usd=3, tokens=24)
+    assert spent.channel == Spent(cost_usd=3, tokens=16)
 
 
 async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
@@ -67,7 +67,7 @@ async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
 
     spent = await _spending(stores, lease)
 
-    assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=24, unpriced_tokens=12)
+    assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=16, unpriced_tokens=8)
 
 
 async def test_changed_limits_hold_for_their_workspace_until_the_default_is_restored(stores: Stores) -> None:

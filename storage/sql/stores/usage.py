@@ -32,7 +32,8 @@ from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
 _BOOK = Failpoint("storage.book_usage")
 _RESERVE = Failpoint("storage.reserve_budget")
 _CHANGE_LIMIT = Failpoint("storage.change_budget_limit")
-_TOKENS = usages.c.input_tokens + usages.c.output_tokens
+_TOKENS = usages.c.input_tokens - usages.c.cached_tokens * 9 // 10 + usages.c.output_tokens
+"""`Usage.budget_tokens`."""
 _Columns = Sequence[ColumnElement[float]]
 _COUNTED: _Columns = (usages.c.cost_usd, _TOKENS, case((usages.c.cost_usd == 0, _TOKENS), else_=0))
 _COUNTED_OF_DAY: _Columns = (usage_days.c.cost_usd, usage_days.c.tokens, usage_days.c.unpriced_tokens)

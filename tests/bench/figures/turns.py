@@ -37,7 +37,9 @@ async def turn_cpu_growth() -> float:
     """How many times as much a turn costs once what opens and ends a conversation is taken off: the turns from the
     51st to the 150th, relative to the first 50. Pairs, so that both halves meet the same neighbours."""
     # a known family: in the narrow window of an unknown model the history would be summed up on the way
-    settings = {**SETTINGS, "max_turns": str(LONG_TURNS + 1), "model": "threadhand/gpt-bench"}
+    limits = dict.fromkeys(("budget_run_usd", "budget_user_day_usd", "budget_workspace_day_usd"), "1000")
+    limits |= {"max_turns": str(LONG_TURNS + 1), "budget_run_tokens": "100000000"}
+    settings = {**SETTINGS, **limits, "model": "threadhand/gpt-bench"}
     async with program(scenario(WARM_UP, TURNS, LONG_TURNS), slack=True, settings=settings) as running:
         await converse(running, WARM_UP)
         pairs = [(await converse(running, TURNS), await converse(running, LONG_TURNS)) for _ in range(PAIRS)]

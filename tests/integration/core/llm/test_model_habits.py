@@ -189,8 +189,8 @@ async def test_a_model_that_said_nothing_is_told_so(world: World) -> None:
 async def test_an_answer_that_repeats_itself_without_end_is_asked_for_again(
     world: World, passage: str, is_whole: bool
 ) -> None:
-    endless = passage * (120_000 // len(passage))
-    pieces = [endless] if is_whole else [endless[at : at + 700] for at in range(0, 120_000, 700)]
+    endless = passage * (400_000 // len(passage))
+    pieces = [endless] if is_whole else [endless[at : at + 700] for at in range(0, 400_000, 700)]
     said: list[Json] = [{"content": one} for one in ("I begin.\n", *pieces)]
     played = await play(world, (said, "length"), [DONE])
     assert played.text == "Done."
@@ -198,7 +198,7 @@ async def test_an_answer_that_repeats_itself_without_end_is_asked_for_again(
 
 
 async def test_a_model_that_only_repeats_itself_ends_the_run_with_a_sentence(world: World) -> None:
-    played = await play(world, *([[{"content": "Again.\n" * 20_000}]] * 3))
+    played = await play(world, *([[{"content": "Again.\n" * 60_000}]] * 3))
     assert isinstance(played.end, RunFailed)
     assert "repeated itself" in played.end.public_message
 
