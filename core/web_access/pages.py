@@ -1,9 +1,7 @@
 """Reads web pages, with Firecrawl if its key is configured, else directly."""
 
-import asyncio
 import logging
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -14,7 +12,7 @@ from yarl import URL
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import JsonObject
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parser_process import ChildFailed, parse_document, run_in_child
+from core.knowledge.parsing.parser_process import parse_document, run_in_child
 from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.download import Download, DownloadLimits, download
 from core.web_access.guard import AddressGuard, RefusedAddress, web_url
@@ -145,21 +143,18 @@ async def _page(fetched: Download, limits: ParseLimits) -> Page:
             bytes_max=4 * limits.text_characters_max,
         )
         read = _Read.model_validate_json(output)
-    except (ChildFailed, ValidationError) as error:
+    except (DocumentError, ValidationError) as error:
         log.warning("a page cannot be read: %s", error)
-        reason = error if isinstance(error, ChildFailed) else ChildFailed("broken")
-        raise ToolError(f"{fetched.url} cannot be read: {reason}. Use another source, or the browser.") from error
+        reason = "" if isinstance(error, ValidationError) else f" {error}"
+        raise ToolError(f"{fetched.url} cannot be read.{reason} Use another source, or the browser.") from error
     return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
 
 
 async def _document(fetched: Download, limits: ParseLimits) -> Page:
     name = PurePosixPath(URL(fetched.url).path).name
-    with tempfile.TemporaryFile() as file:
-        await asyncio.to_thread(file.write, fetched.content)
-        file.seek(0)
-        try:
-            document = await parse_document(file, name=name, limits=limits)
-        except DocumentError as error:
-            raise ToolError(f"{fetched.url}: {error}") from error
+    try:
+        document = await parse_document(fetched.content, name=name, limits=limits)
+    except DocumentError as error:
+        raise ToolError(f"{fetched.url}: {error}") from error
     text = "\n\n".join(page.text for page in document.pages)
     return Page(url=fetched.url, title=document.title or name, text=text)

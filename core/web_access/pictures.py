@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from core.domain.errors import ToolError
+from core.domain.errors import DocumentError, ToolError
 from core.knowledge.document import ParseLimits
-from core.knowledge.parsing.parser_process import ChildFailed, run_in_child
+from core.knowledge.parsing.parser_process import run_in_child
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ async def prepare_for_model(content: bytes, *, name: str, bytes_max: int = IMAGE
         )
         line, _, made = output.partition(b"\n")
         head = _Head.model_validate_json(line)
-    except (ChildFailed, ValidationError) as error:
+    except (DocumentError, ValidationError) as error:
         log.warning("a picture cannot be looked at: %s", error)
         raise ToolError(f"{name} {_SENTENCES['broken']}.") from error
     if head.error or not made:

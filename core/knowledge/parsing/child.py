@@ -1,7 +1,7 @@
 """The child process that parses one document: `python -m core.knowledge.parsing.child ARGUMENTS LIMITS`.
 
 Both are JSON: `name` and `wanted_page`, and the parse limits. Reads the file from stdin. Writes JSON lines to stdout:
-a head, the pages and an end marker, or one error."""
+the pages and then the title and kind, or the reason why the file cannot be read."""
 
 import importlib
 import json
@@ -192,11 +192,10 @@ def write_line(value: dict[str, object]) -> None:
 
 def write_document(content: bytes, limits: ParseLimits, *, name: str, wanted_page: int = 1) -> None:
     document = read_document(content, name, limits, wanted_page)
-    write_line({"title": document.title, "kind": document.kind})
     for page in document.pages:
         for part in split_long_page(page):
             write_line(asdict(part))
-    write_line({"end": True})
+    write_line({"title": document.title, "kind": document.kind})
 
 
 def split_long_page(page: Page) -> Iterator[Page]:

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import logging
 import os
 import signal
 import sys
@@ -13,9 +12,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 import core
 from core.domain.errors import DocumentError
@@ -25,6 +24,13 @@ from core.tasks import spawn
 
 _ROOT = Path(core.__file__).parents[1]
 _PIECE_BYTES = 1 << 16
+_PARSE = Failpoint("knowledge.parse")
+_BYTES_PER_CHARACTER = 4
+_TITLE_CHARACTERS_MAX = 300
+_PAGE = TypeAdapter(Page)
+_DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
+_SIGNALS: dict[int, str] = {signal.SIGXCPU: "time", signal.SIGKILL: "memory"}
+"""Which limit a process exceeded that the system killed by a signal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,41 +54,18 @@ def confine_children(confine: Confine | None) -> None:
     _confine = confine
 
 
-_FAILURES = {
-    "time": "it takes too long",
-    "output": "it unpacks to too much",
-    "broken": "it is broken, or takes more than it may",
-}
-
-
-class ChildFailed(Exception):
-    """Raised if the child process failed or exceeded its limits; the message briefly says why."""
-
-    def __init__(self, reason: Literal["time", "output", "broken"]) -> None:
-        super().__init__(_FAILURES[reason])
-        self.reason = reason
-
-
 async def run_in_child(
-    module: str, arguments: dict[str, object], content: bytes, limits: ParseLimits, *, bytes_max: int
+    module: str, arguments: dict[str, object], file: bytes | IO[bytes], limits: ParseLimits, *, bytes_max: int
 ) -> bytes:
-    """Runs the module on the content and returns its output. Raises ChildFailed."""
-    with tempfile.TemporaryFile() as file:
-        await asyncio.to_thread(file.write, content)
-        file.seek(0)
-        output, code = await _run_child(module, arguments, file, limits, bytes_max)
-    if code != 0:
-        raise ChildFailed("broken")
-    return output
-
-
-async def _run_child(
-    module: str, arguments: dict[str, object], file: IO[bytes], limits: ParseLimits, bytes_max: int
-) -> tuple[bytes, int]:
     """Runs `python -m module ARGUMENTS LIMITS` with the file on stdin and an empty environment, in a jail if there is
-    one (`confine_children`). Returns its output and exit code.
+    one (`confine_children`). Returns its output. The module sets its own limits on memory and CPU time.
 
-    Raises ChildFailed if it runs too long or writes too much. The module sets its own limits on memory and CPU time."""
+    Raises DocumentError if the module fails, runs too long or writes too much."""
+    if isinstance(file, bytes):
+        with tempfile.TemporaryFile() as spooled:
+            await asyncio.to_thread(spooled.write, file)
+            spooled.seek(0)
+            return await run_in_child(module, arguments, spooled, limits, bytes_max=bytes_max)
     command = [sys.executable, "-m", module, json.dumps(arguments), json.dumps(asdict(limits))]
     starting = spawn(_start(command, file), name="start a parser")
     try:
@@ -94,13 +77,16 @@ async def _run_child(
     try:
         async with asyncio.timeout(limits.wall_seconds_max):
             output, code = await _output(process, bytes_max), await process.wait()
-            return (output, 128 - code if code > 128 else code)  # bubblewrap reports signals as shells do
     except TimeoutError as error:
-        raise ChildFailed("time") from error
+        raise _error("time") from error
     finally:
         if process.returncode is None:
             _kill(process)
             await process.wait()
+    if code:
+        signal_number = code - 128 if code > 128 else -code  # bubblewrap reports signals as shells do
+        raise _error(_SIGNALS.get(signal_number, "broken"), f"exit code {code}")
+    return output
 
 
 async def _start(command: list[str], stdin: IO[bytes]) -> Process:
@@ -138,17 +124,9 @@ async def _output(process: Process, bytes_max: int) -> bytes:
     while piece := await process.stdout.read(_PIECE_BYTES):
         output += piece
         if len(output) > bytes_max:
-            raise ChildFailed("output")
+            raise _error("text", f"{bytes_max // _BYTES_PER_CHARACTER}")
     return bytes(output)
 
-
-log = logging.getLogger(__name__)
-
-_PARSE = Failpoint("knowledge.parse")
-_BYTES_PER_CHARACTER = 4
-_TITLE_CHARACTERS_MAX = 300
-_PAGE = TypeAdapter(Page)
-_DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
 
 _SENTENCES = {
     "broken": "The file is damaged, or is not what its name says; it cannot be read.",
@@ -204,52 +182,35 @@ async def spool_to_file(
 
 
 async def parse_document(
-    file: IO[bytes], *, name: str, limits: ParseLimits | None = None, wanted_page: int = 1
+    file: bytes | IO[bytes], *, name: str, limits: ParseLimits | None = None, wanted_page: int = 1
 ) -> Document:
-    """Parses an open file from its current position. `name` only distinguishes text formats. An archive is read as the
-    list of its files, and the file that is its `wanted_page`.
+    """Parses a file, an open one from its current position. `name` only distinguishes text formats. An archive is read
+    as the list of its files, and the file that is its `wanted_page`.
 
     Raises DocumentError with a message for people. The child process has ended by the time the call returns or raises.
     """
     limits = limits or ParseLimits()
+    arguments: dict[str, object] = {"name": name[-200:], "wanted_page": wanted_page}
+    bytes_max = limits.text_characters_max * _BYTES_PER_CHARACTER
     with _PARSE:
-        try:
-            arguments: dict[str, object] = {"name": name[-200:], "wanted_page": wanted_page}
-            bytes_max = limits.text_characters_max * _BYTES_PER_CHARACTER
-            output, code = await _run_child("core.knowledge.parsing.child", arguments, file, limits, bytes_max)
-        except ChildFailed as error:
-            reason = "time" if error.reason == "time" else "text"
-            raise _error(reason, str(limits.text_characters_max)) from error
-    return await asyncio.to_thread(read_output, output, code)
+        output = await run_in_child("core.knowledge.parsing.child", arguments, file, limits, bytes_max=bytes_max)
+    return await asyncio.to_thread(read_output, output)
 
 
-def read_output(output: bytes, code: int) -> Document:
-    """Returns the document in the child's output, which is untrusted, so each line is validated.
+def read_output(output: bytes) -> Document:
+    """Returns the document in the child's output, which is untrusted, so each line is validated. Raises DocumentError.
 
-    Raises DocumentError, also if the end marker is missing."""
-    lines = output.split(b"\n")
+    The last line has the title and kind, or the reason why the file cannot be read."""
     try:
-        head: dict[str, object] = json.loads(lines[0])
-        if reason := head.get("error"):
-            raise _error(str(reason), str(head.get("fact", "")))
-        if len(lines) < 3 or json.loads(lines[-2]) != {"end": True}:
-            raise _cut_off(code)
-        pages = tuple(_PAGE.validate_json(line) for line in lines[1:-2])
-        title = " ".join(str(head.get("title", "")).split())[:_TITLE_CHARACTERS_MAX]
-        return _DOCUMENT.validate_python({"title": title, "kind": head.get("kind"), "pages": pages})
-    except (ValidationError, ValueError, RecursionError, AttributeError) as error:
-        raise _cut_off(code) from error
-
-
-def _cut_off(code: int) -> DocumentError:
-    """Returns the error for output without the end marker: the child hit a system limit, or a library crashed."""
-    match -code:
-        case signal.SIGXCPU:
-            return _error("time")
-        case signal.SIGKILL:
-            return _error("memory")
-        case _:
-            return _error("broken", f"exit code {code}")
+        *lines, last = output.splitlines()
+        result: dict[str, object] = json.loads(last)
+        if reason := result.get("error"):
+            raise _error(str(reason), str(result.get("fact", "")))
+        title = " ".join(str(result["title"]).split())[:_TITLE_CHARACTERS_MAX]
+        pages = tuple(map(_PAGE.validate_json, lines))
+        return _DOCUMENT.validate_python({"title": title, "kind": result["kind"], "pages": pages})
+    except (ValueError, KeyError, RecursionError, AttributeError) as error:
+        raise _error("broken", type(error).__name__) from error
 
 
 def _error(reason: str, fact: str = "") -> DocumentError:

@@ -15,7 +15,7 @@ from core.context.tokens import count_text, first_tokens
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
 from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits
-from core.knowledge.parsing.parser_process import ChildFailed, parse_document, run_in_child, spool_to_file
+from core.knowledge.parsing.parser_process import parse_document, run_in_child, spool_to_file
 from core.ports import Files, file_version
 from core.tools.pictures import image_context_message
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -117,7 +117,7 @@ async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, t
         *found, end = [json.loads(line) for line in output.splitlines()]
         pages, last = {int(one["page"]): one["picture"] for one in found}, int(end["pages"])
         pictures = {page: base64.b64decode(picture) for page, picture in pages.items()}
-    except (ChildFailed, ValueError, TypeError, KeyError, binascii.Error) as error:
+    except (DocumentError, ValueError, TypeError, KeyError, binascii.Error) as error:
         raise ToolError(f"{path}: The pictures of its pages cannot be read.") from error
     if not text and params.page > last:
         raise ToolError(f"{path} has {last} pages.")

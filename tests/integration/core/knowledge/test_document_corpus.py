@@ -39,7 +39,7 @@ def outputs(kind: str) -> dict[str, bytes]:
 
 
 def read_document(name: str) -> Document:
-    return read_output(outputs(Path(name).suffix)[name], 0)
+    return read_output(outputs(Path(name).suffix)[name])
 
 
 def shown_text(document: Document) -> str:
