@@ -18,6 +18,9 @@ _CELL_CHARACTERS_MAX = 1_000_000
 _SAMPLE_CHARACTERS = 20_000
 _SAMPLE_ROWS = 200
 _TITLE_ROWS_MAX = 20
+_NOTE_CHARACTERS = 200
+_ROW_CHARACTERS, _CELL_CHARACTERS = 2, 3
+"""How many characters a table adds to each row and each cell."""
 
 
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
@@ -26,36 +29,23 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
     Of a file that is too large, reads the first rows and says so."""
     csv.field_size_limit(_CELL_CHARACTERS_MAX)
     encoding, mark = detect_encoding(content)
-    sample = _open_text(content, encoding, mark).read(_SAMPLE_CHARACTERS)
-    written = _DELIMITER_LINE.match(sample)
+    text = io.TextIOWrapper(io.BytesIO(content[len(mark) :]), encoding, "replace", newline="")
+    sample = text.read(_SAMPLE_CHARACTERS)
+    text.seek(0)
+    if written := _DELIMITER_LINE.match(sample):
+        text.readline()
     candidates = written[1] if written else "\t" if kind == "tsv" else _DELIMITERS
     counts = {candidate: _count_rows(sample, candidate) for candidate in candidates}
     delimiter = max(counts, key=counts.__getitem__) if len(counts) == 1 or any(counts.values()) else ","
-    text = _open_text(content, encoding, mark)
-    if written:
-        text.readline()
-    is_cut = len(content) >= limits.file_bytes_max
-    try:
-        rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter, skipinitialspace=True), limits)
-    except csv.Error as error:
-        raise Unreadable("broken") from error
-    if is_cut and is_whole:
-        rows.pop()
+    rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter, skipinitialspace=True), limits)
+    if is_whole and len(content) >= limits.file_bytes_max:
+        rows, is_whole = rows[:-1], False  # the last may have lost its end
     # the lines above the header have one cell each, however many empty ones a spreadsheet program adds
     header = next((at for at, row in enumerate(rows[:_TITLE_ROWS_MAX]) if sum(map(bool, row)) > 1), 0)
     titles = "\n".join(cell for row in rows[:header] for cell in row if cell)
-    pages = [Page(None, "Above the table", titles)] if titles else []
-    pages.append(Page(None, "", render_table(rows[header:])))
-    if is_cut or not is_whole:
-        note = f"[Only the first {len(rows):,} rows are read; the file goes on. A program can go through all of it.]"
-        pages.insert(0, Page(None, "Left out", note))
-    return Document(title="", kind=kind, pages=tuple(pages))
-
-
-def _open_text(content: bytes, encoding: str, mark: bytes) -> io.TextIOWrapper:
-    file = io.BytesIO(content)
-    file.seek(len(mark))
-    return io.TextIOWrapper(file, encoding, "replace", newline="")
+    note = f"[Only the first {len(rows):,} rows are read; the file goes on. A program can go through all of it.]"
+    pages = [Page(None, "Left out", note)] * (not is_whole) + [Page(None, "Above the table", titles)] * bool(titles)
+    return Document(title="", kind=kind, pages=(*pages, Page(None, "", render_table(rows[header:]))))
 
 
 def _count_rows(sample: str, delimiter: str) -> int:
@@ -65,24 +55,22 @@ def _count_rows(sample: str, delimiter: str) -> int:
     return max(widths.values(), default=0)
 
 
-_CELL_CHARACTERS = 3
-"""How many characters a table adds to each cell, and below each column's header."""
-_HEADER_CHARACTERS = 6
-_NOTE_CHARACTERS = 200
-
-
 def _take_rows(rows: Iterable[list[str]], limits: ParseLimits) -> tuple[list[list[str]], bool]:
-    """Returns the rows that fit into the limits as a table, in which all rows are equally wide, and whether these are
-    all. Raises Unreadable if not even the first row fits."""
-    kept, width, characters = list[list[str]](), 0, 0
-    for row in rows:
-        width = max(width, len(row))
-        characters += sum(map(len, row)) + row.count("|")
-        cells = width * (len(kept) + 2)
-        marks = cells * _CELL_CHARACTERS + width * _HEADER_CHARACTERS + 2 * len(kept)
-        if cells > limits.cells_max or characters + marks > limits.text_characters_max - _NOTE_CHARACTERS:
-            if not kept:
-                raise Unreadable("cells", str(limits.cells_max))
-            return kept, False
-        kept.append(row)
-    return kept, True
+    """Returns the rows that fit into the limits as a table in which all rows are equally wide, and whether
+    these are all. Raises Unreadable if not even the first row fits."""
+    taken, width, characters = list[list[str]](), 0, _NOTE_CHARACTERS
+    try:
+        for row in rows:
+            width = max(width, len(row))
+            characters += sum(len(cell) + cell.count("|") for cell in row) + _ROW_CHARACTERS
+            cells = width * (len(taken) + 3)  # with this row and the line below the header, whose cells are longer
+            if cells > limits.cells_max or characters + cells * _CELL_CHARACTERS > limits.text_characters_max:
+                break
+            taken.append(row)
+        else:
+            return taken, True
+    except csv.Error as error:
+        raise Unreadable("broken") from error
+    if not taken:
+        raise Unreadable("cells", str(limits.cells_max))
+    return taken, False
