@@ -4,14 +4,14 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin
 
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, ParseLimits, Unreadable
 from core.knowledge.parsing.encodings import decode_text
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 from core.knowledge.parsing.model import (
     Block,
     Cell,
@@ -22,7 +22,6 @@ from core.knowledge.parsing.model import (
     render_runs,
     render_table,
     repeat_merged_cells,
-    spell_number,
 )
 
 _ETREE: Any = untyped
@@ -67,6 +66,7 @@ _NUMBER = re.compile("-?[0-9]{1,6}")
 _SPACE = re.compile(r"\s+")
 _LISTS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _COLUMNS_MAX = 1_000
+_Default = TypeVar("_Default")
 
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
@@ -112,20 +112,12 @@ def page_title(tree: Any) -> str:
     return " ".join("".join(title.itertext()).split()) if title is not None else ""
 
 
-@dataclass(slots=True)
-class _List:
-    """A list whose end has not been read yet. `kind` is empty for a list without numbers."""
-
-    kind: str
-    next_number: int
-
-
 class _Context(NamedTuple):
     """What the elements around a text say about it."""
 
     marks: frozenset[Mark] = frozenset()
     link: str = ""
-    lists: tuple[_List, ...] = ()
+    lists: tuple[ListNumbers, ...] = ()
     is_preformatted: bool = False
 
 
@@ -202,23 +194,16 @@ class HtmlReader:
         else:
             self._runs.append(Run(" "))
         if tag in ("ul", "ol"):
-            kind = element.get("type", "1") if tag == "ol" else ""
-            opened = _List(kind, _whole_number(element.get("start"), 1))
+            kind = _LISTS.get(element.get("type", ""), "decimal") if tag == "ol" else "bullet"
+            opened = ListNumbers({0: ListLevel(kind, "%1.", _whole_number(element.get("start"), 1))})
             self._context = self._context._replace(lists=(*self._context.lists, opened))
         elif tag == "li":
-            self._marker = self._item_marker(element)
+            lists = self._context.lists or (ListNumbers({}),)
+            self._marker = lists[-1].next_marker(0, _whole_number(element.get("value"), None))
             if self._table is not None:
                 self._runs.append(Run(f"{self._marker} "))
         elif tag == "pre":
             self._context = self._context._replace(is_preformatted=True)
-
-    def _item_marker(self, element: Any) -> str:
-        if not self._context.lists or not self._context.lists[-1].kind:
-            return "-"
-        around = self._context.lists[-1]
-        number = _whole_number(element.get("value"), around.next_number)
-        around.next_number = number + 1
-        return f"{spell_number(number, _LISTS.get(around.kind, ''))}."
 
     def _end(self, element: Any, context: _Context, start: int) -> None:
         """Ends an element. `context` is that of the text after it, `start` the number of runs before it."""
@@ -331,5 +316,5 @@ def _void_text(element: Any, tag: str) -> str:
             return ""
 
 
-def _whole_number(written: str | None, default: int) -> int:
+def _whole_number(written: str | None, default: _Default) -> int | _Default:
     return int(written) if written and _NUMBER.fullmatch(written.strip()) else default

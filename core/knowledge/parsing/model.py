@@ -185,20 +185,3 @@ def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
     verb = "is" if sum(counts.values()) == 1 else "are"
     listed = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])
     return (Page(None, "Left out", f"[{listed} of this file {verb} not shown]"),) if named else ()
-
-
-_ROMAN_LETTERS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
-_ROMAN_VALUES = (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1)
-_SPELLED_MAX = 4_000
-
-
-def spell_number(number: int, kind: str) -> str:
-    """Returns a list item's number as its kind (such as lowerRoman) writes it."""
-    spelled = str(number)
-    if kind.endswith("Letter") and 0 < number < _SPELLED_MAX:
-        spelled = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)
-    elif kind.endswith("Roman") and 0 < number < _SPELLED_MAX:
-        spelled = ""
-        for letters, value in zip(_ROMAN_LETTERS, _ROMAN_VALUES, strict=True):
-            spelled, number = spelled + letters * (number // value), number % value
-    return spelled.upper() if kind.startswith("upper") else "" if kind == "none" else spelled

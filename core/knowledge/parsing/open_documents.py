@@ -1,10 +1,12 @@
 """Reads OpenDocument files: texts (odt), spreadsheets (ods) and presentations (odp), and templates of each."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 from core.knowledge.parsing.model import (
     Block,
     Cell,
@@ -18,7 +20,6 @@ from core.knowledge.parsing.model import (
     render_table,
     repeat_merged_cells,
     slide_page,
-    spell_number,
 )
 from core.knowledge.parsing.office import Package, attribute, local_name
 from core.knowledge.parsing.sheets import Sheet, add_row, sheet_page
@@ -50,8 +51,7 @@ class _Reader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits = package, limits
         self._styles = dict[str, dict[str, str]]()
-        self._lists = dict[str, dict[str, Any]]()
-        self._counts = dict[str, dict[int, int]]()
+        self._lists = defaultdict[str, ListNumbers](lambda: ListNumbers({}))
         self.content = package.root("content.xml", is_needed=True)
         self._masters = package.root("styles.xml")
         for root in (self._masters, self.content):
@@ -60,7 +60,7 @@ class _Reader:
                 self._styles[attribute(style, "name")] = properties
             for style in root.iter("list-style", "outline-style"):
                 name = attribute(style, "name") if style.tag == "list-style" else _OUTLINE
-                self._lists[name] = {attribute(level, "level"): level for level in style}
+                self._lists[name] = ListNumbers(_read_levels(style))
 
     def _style(self, element: Any) -> dict[str, str]:
         """Returns the properties of an element's style, of which those nearest to the element count."""
@@ -110,7 +110,7 @@ class _Reader:
                 case "list":
                     named = attribute(element, "style-name") or style
                     if not depth and not any(local_name(key).startswith("continue-") for key in element.attrib):
-                        self._counts.pop(named, None)
+                        self._lists[named].counts.clear()
                     yield from self._blocks(element, depth + 1, named)
                 case "list-item":
                     yield from self._item(element, depth, style)
@@ -131,7 +131,7 @@ class _Reader:
     def _paragraph(self, element: Any, *, is_item: bool) -> Iterator[Block]:
         line, level = self.line(element), _count(element, "outline-level") if element.tag == "h" else 0
         is_numbered = level and line and not is_item and attribute(element, "is-list-header") != "true"
-        marker = self._number(_OUTLINE, level).removeprefix("-") if is_numbered else ""
+        marker = self._lists[_OUTLINE].next_marker(level - 1).removeprefix("-") if is_numbered else ""
         yield Block(line, "heading" if level else "paragraph", level, marker)
         for box in element.iter("text-box", "object"):
             if next(box.iterancestors("p", "h"), None) is element:
@@ -141,29 +141,14 @@ class _Reader:
         """Yields the blocks of a list item. An item that begins with a list is only there for its depth."""
         blocks = self._blocks(element, depth, style)
         if len(element) and element[0].tag in ("p", "h"):
-            marker, first = self._number(style, depth, attribute(element, "start-value")), next(blocks)
+            start = attribute(element, "start-value")
+            marker = self._lists[style].next_marker(depth - 1, int(start) if start else None)
+            first = next(blocks)
             is_heading = first.kind == "heading"
             yield Block(
                 first.text, "heading" if is_heading else "item", first.level if is_heading else depth - 1, marker
             )
         yield from blocks
-
-    def _number(self, style: str, depth: int, start: str = "") -> str:
-        """Counts the next item of a list, or heading, and returns its number as the style spells it, or a hyphen."""
-        levels, counts = self._lists.get(style, {}), self._counts.setdefault(style, {})
-        level = levels.get(str(depth))
-        first = _count(level, "start-value") if level is not None else 1
-        for deeper in [at for at in counts if at > depth]:
-            del counts[deeper]
-        counts[depth] = int(start or counts.get(depth, first - 1) + 1)
-        if level is None or level.tag not in ("list-level-style-number", "outline-level-style"):
-            return "-"
-        shown = [
-            at for at in range(max(depth - _count(level, "display-levels"), 0) + 1, depth + 1) if str(at) in levels
-        ]
-        kinds = ((attribute(levels[str(at)], "num-format"), counts.get(at, 1)) for at in shown)
-        spelled = ".".join(filter(None, (spell_number(number, _NUMBERS.get(kind, kind)) for kind, number in kinds)))
-        return attribute(level, "num-prefix") + spelled + attribute(level, "num-suffix") if spelled else ""
 
     def _object(self, element: Any) -> Block:
         """Returns the figures of a chart."""
@@ -240,6 +225,23 @@ class _Reader:
             if rows > 1 or columns > 1:
                 sheet.merged.append((number, number + rows - 1, at, at + columns - 1))
             at += count
+
+
+def _read_levels(style: Any) -> dict[int, ListLevel]:
+    """Returns how a list style numbers the items of each depth."""
+    levels = dict[int, ListLevel]()
+    for level in style:
+        depth, kind = _count(level, "level"), attribute(level, "num-format")
+        outer = range(max(depth - _count(level, "display-levels"), 0) + 1, depth)
+        shown = [f"%{at}" for at in outer if levels.get(at - 1, ListLevel("none", "")).kind != "none"]
+        pattern = ".".join((*shown, f"%{depth}") if kind else shown)
+        is_numbered = level.tag in ("list-level-style-number", "outline-level-style")
+        levels[depth - 1] = ListLevel(
+            _NUMBERS.get(kind, kind) if is_numbered else "bullet",
+            attribute(level, "num-prefix") + pattern + attribute(level, "num-suffix") if pattern else "",
+            _count(level, "start-value"),
+        )
+    return levels
 
 
 def _count(element: Any, name: str) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.knowledge.document import Document, ParseLimits
+from core.knowledge.parsing.lists import ListLevel, ListNumbers
 from core.knowledge.parsing.model import (
     REPEATED_CHARACTERS_MAX,
     Block,
@@ -17,7 +18,6 @@ from core.knowledge.parsing.model import (
     render_block,
     render_table,
     repeat_merged_cells,
-    spell_number,
 )
 from core.knowledge.parsing.office import DELETED, OfficeText, Package, attribute, marks_of, value_of
 
@@ -40,7 +40,7 @@ class _WordReader:
         self._package, self._limits, self._part = package, limits, package.main_part()
         parts = {relation.kind: relation.target for relation in package.relations(self._part).values()}
         self._styles = _read_styles(package.root(parts.get("styles", "")))
-        self._numbering = _Numbering(package.root(parts.get("numbering", "")))
+        self._lists = dict(_read_lists(package.root(parts.get("numbering", ""))))
         self._marks = {name: style.marks for name, style in self._styles.items()}
         self._notes = dict[str, str]()
         for kind in ("footnotes", "endnotes", "comments"):
@@ -95,8 +95,9 @@ class _WordReader:
         if properties is None or (element.get(DELETED) and not line):
             return Block(line)
         number = value_of(properties, "numPr/numId") or style.number
-        depth = int(value_of(properties, "numPr/ilvl") or style.depth or self._numbering.depth(number, name))
-        marker = self._numbering.marker(number, depth) if number not in ("", "0") else ""
+        numbers, depths = self._lists.get(number, (ListNumbers({}), {}))
+        depth = int(value_of(properties, "numPr/ilvl") or style.depth or depths.get(name, 0))
+        marker = numbers.next_marker(depth) if number not in ("", "0") else ""
         if not line:  # but it is counted
             return Block("")
         if level := style.level or _outline_level(element):
@@ -156,56 +157,29 @@ def _outline_level(element: Any) -> int:
     return level if level <= 9 else 0
 
 
-class _Numbering:
-    """Counts the items of lists, as their definitions say."""
-
-    def __init__(self, root: Any) -> None:
-        kinds = {attribute(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
-        linked = {value_of(kind, "styleLink"): kind for kind in kinds.values()}
-        linked.pop("", None)
-        self._levels = dict[str, dict[str, Any]]()
-        self._kinds = dict[str, str]()
-        self._starts = dict[str, dict[int, int]]()
-        self._counts = dict[str, dict[int, int]]()
-        for number in root.iter("num"):
-            name, kind = attribute(number, "numId"), kinds.get(value_of(number, "abstractNumId"))
-            if kind is None:
-                continue
-            kind = linked.get(value_of(kind, "numStyleLink"), kind)
-            overrides = [*number.iterchildren("lvlOverride")]
-            levels = (level for held in (kind, *overrides) for level in held.iterchildren("lvl"))
-            self._levels[name] = {attribute(level, "ilvl"): level for level in levels}
-            self._kinds[name] = attribute(kind, "abstractNumId")
-            starts = {int(attribute(held, "ilvl") or 0): value_of(held, "startOverride") for held in overrides}
-            self._starts[name] = {depth: int(start) for depth, start in starts.items() if start}
-
-    def depth(self, number: str, style: str) -> int:
-        """Returns which level of a list has the paragraphs of a style; 0 if none is tied to it."""
-        levels = self._levels.get(number, {})
-        return next((int(at) for at, level in levels.items() if style and value_of(level, "pStyle") == style), 0)
-
-    def marker(self, number: str, depth: int) -> str:
-        """Counts the next item of a list and returns its number as the file spells it, or a hyphen."""
-        levels = self._levels.get(number, {})
-        if (level := levels.get(str(depth))) is None:
-            return "-"
-        counts = self._counts.setdefault(self._kinds[number], {})
-        for at, start in self._starts.pop(number, {}).items():
-            counts[at] = start - 1
-        counts[depth] = counts.get(depth, _start(level) - 1) + 1
-        for deeper in [at for at in counts if at > depth and value_of(levels.get(str(at), level), "lvlRestart") != "0"]:
-            del counts[deeper]
-        if value_of(level, "numFmt") == "bullet":
-            return "-"
-
-        def spell(place: re.Match[str]) -> str:
-            at = int(place[1]) - 1
-            named = levels.get(str(at), level)
-            count = counts.setdefault(at, _start(named))
-            return spell_number(count, "decimal" if level.find("isLgl") is not None else value_of(named, "numFmt"))
-
-        return re.sub("%([1-9])", spell, value_of(level, "lvlText")).strip()
+def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, int]]]]:
+    """Yields each list by its name: its numbers, and the depths of the paragraphs of certain styles."""
+    kinds = {attribute(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
+    linked = {link: kind for kind in kinds.values() if (link := value_of(kind, "styleLink"))}
+    counts = {kind: dict[int, int]() for kind in kinds.values()}
+    for number in root.iter("num"):
+        if (kind := kinds.get(value_of(number, "abstractNumId"))) is None:
+            continue
+        kind = linked.get(value_of(kind, "numStyleLink"), kind)
+        overrides = {_depth(held): held for held in number.iterchildren("lvlOverride")}
+        elements = {_depth(level): level for held in (kind, *overrides.values()) for level in held.iterchildren("lvl")}
+        levels = {depth: _read_level(level) for depth, level in elements.items()}
+        starts = {depth: int(value_of(held, "startOverride") or -1) for depth, held in overrides.items()}
+        numbers = ListNumbers(levels, counts[kind], {depth: start for depth, start in starts.items() if start >= 0})
+        depths = {value_of(level, "pStyle"): depth for depth, level in reversed(elements.items())}
+        yield attribute(number, "numId"), (numbers, depths)
 
 
-def _start(level: Any) -> int:
-    return int(value_of(level, "start") or 0)
+def _depth(element: Any) -> int:
+    return int(attribute(element, "ilvl") or 0)
+
+
+def _read_level(level: Any) -> ListLevel:
+    kind, pattern, start = (value_of(level, name) for name in ("numFmt", "lvlText", "start"))
+    has_decimals, restarts = level.find("isLgl") is not None, value_of(level, "lvlRestart") != "0"
+    return ListLevel(kind, pattern, int(start or 0), has_decimals, restarts)
