@@ -36,6 +36,7 @@ def limit_this_process(limits: ParseLimits) -> None:
         # macOS refuses RLIMIT_AS; an existing lower hard limit is enough
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, value)
+    sys.setrecursionlimit(_DEPTH_MAX)
     sys.addaudithook(_shut_off)
 
 
@@ -93,6 +94,7 @@ _STREAMS: dict[str, DocumentKind | None] = {
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """First records of Excel files that are older than OLE containers."""
 _NICENESS = 5
+_DEPTH_MAX = 5_000  # libxml2 reads pages of 2,048 elements in each other
 _SLICE_CHARACTERS = 50_000
 _HEADER_CHARACTERS_MAX = 5_000
 _SLICE_ENDS = ("\n\n", "\n", " ", "。")

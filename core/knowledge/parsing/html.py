@@ -63,7 +63,6 @@ _FIELDS = ("text", "email", "tel", "url", "number", "date", "time", "search", ""
 _ADDRESS = re.compile(r"(?i)(?:https?:|mailto:|tel:|(?![a-z][a-z0-9+.-]*+:))\S")
 _ADDRESS_CHARACTERS_MAX = 2_000
 _NUMBER = re.compile("-?[0-9]{1,6}")
-_SPACE = re.compile(r"\s+")
 _LISTS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _COLUMNS_MAX = 1_000
 _Default = TypeVar("_Default")
@@ -122,8 +121,7 @@ class _Context(NamedTuple):
 
 
 class HtmlReader:
-    """Turns elements into blocks in one walk without recursion. `base` is the page's address, `left_out` counts what is
-    not shown."""
+    """Turns elements into blocks. `base` is the page's address, `left_out` counts what is not shown."""
 
     def __init__(self, limits: ParseLimits, base: str = "") -> None:
         self.left_out = Counter[str]()
@@ -133,62 +131,67 @@ class HtmlReader:
         self._runs: list[Run] = []
         self._context = _Context()
         self._marker = ""
-        self._layout_tables = frozenset[Any]()
-        self._table: Any = None
-        self._rows: list[list[Cell]] = []
+        self._rows: list[list[Cell]] | None = None
+        """The rows of the table that is being read."""
 
     def read(self, root: Any, is_skipped: Callable[[Any], bool] = lambda element: False) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
-        self._layout_tables = _find_layout_tables(root)
-        opened: list[tuple[_Context, int]] = []
-        walker = _ETREE.iterwalk(root, events=("start", "end"))
-        skipped: Any = None
-        for event, element in walker:
-            if event == "start":
-                if element.tag in _UNSEEN or self._is_hidden(element) or is_skipped(element):
-                    skipped = element
-                    walker.skip_subtree()
-                    continue
-                opened.append((self._context, len(self._runs)))
-                self._start(element, element.tag)
-                self._add_text(element.text)
-                continue
-            if element is not skipped:
-                self._end(element, *opened.pop())
-            skipped = None
-            if element is not root:
-                self._add_text(element.tail)
+        self._is_skipped = is_skipped
+        # looked up in these, because asking each element for its attributes takes longer than reading it
+        self._styled = {*root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
+        self._opened_by_buttons = {*root.xpath("//@aria-controls")}
+        self._signs = {
+            part: ("", *_MATH[whole.tag])[min(at, len(_MATH[whole.tag]))]
+            for whole in root.iter(*_MATH)
+            for at, part in enumerate(whole)
+        }
+        self._walk(root)
         self._end_block()
         return self._blocks
 
+    def _walk(self, element: Any) -> None:
+        tag, context, start = element.tag, self._context, len(self._runs)
+        if tag in _UNSEEN or (element in self._styled and self._is_hidden(element)) or self._is_skipped(element):
+            return
+        if tag in _MARKS or (element in self._styled and _STRUCK_STYLE.search(element.get("style", ""))):
+            self._context = context._replace(marks=context.marks | {_MARKS.get(tag, "struck")})
+        if tag in _BLOCKS:
+            self._start_block(element, tag)
+        elif tag == "a":
+            self._context = context._replace(link=self._address(element.get("href", "")))
+        elif tag in _WITHOUT_TEXT:
+            words = _WITHOUT_TEXT[tag](element)
+            self._runs.append(Run(words, frozenset(), context.link))
+            self.left_out["picture"] += tag == "img" and not words
+        if text := element.text:
+            self._add_text(text)
+        for child in element:
+            self._walk(child)
+            if text := child.tail:
+                self._add_text(text)
+        if tag in _BLOCKS:
+            self._end_block_element(element, tag)
+        self._context = context
+        if tag in _QUOTED or element in self._signs:
+            self._add_signs(element, start)
+
     def _is_hidden(self, element: Any) -> bool:
-        style = element.get("style")
         if element.get("aria-hidden") == "true" and (before := element.getprevious()) is not None:
             return next(before.iter("math"), None) is not None  # the same formula, drawn
-        if element.get("hidden") is None and not (style and _HIDDEN_STYLE.search(style)):
+        if element.get("hidden") is None and not _HIDDEN_STYLE.search(element.get("style", "")):
             return False
         if any(text.strip() for text in element.itertext()):
             self.left_out["hidden element"] += 1
         return True
 
-    def _start(self, element: Any, tag: str) -> None:
-        context = self._context
-        if tag in _MARKS or _STRUCK_STYLE.search(element.get("style", "")):
-            self._context = context._replace(marks=context.marks | {_MARKS.get(tag, "struck")})
-        if tag == "a":
-            self._context = self._context._replace(link=self._address(element.get("href", "")))
-        elif tag in _BLOCKS:
-            self._start_block(element, tag)
-        elif words := _void_text(element, tag):
-            self._runs.append(Run(words, frozenset(), context.link))
-        elif tag == "img":
-            self.left_out["picture"] += 1
-
     def _start_block(self, element: Any, tag: str) -> None:
-        if self._table is None:
+        if self._rows is None:
             self._end_block()
-            if tag == "table" and element not in self._layout_tables:
-                self._table, self._rows = element, []
+            is_layout = (
+                element.get("role") == "presentation" or next(element.iterdescendants("table"), None) is not None
+            )
+            if tag == "table" and not is_layout:
+                self._rows = []
         elif tag == "tr":
             self._rows.append([])
         else:
@@ -200,56 +203,43 @@ class HtmlReader:
         elif tag == "li":
             lists = self._context.lists or (ListNumbers({}),)
             self._marker = lists[-1].next_marker(0, _whole_number(element.get("value"), None))
-            if self._table is not None:
+            if self._rows is not None:
                 self._runs.append(Run(f"{self._marker} "))
         elif tag == "pre":
             self._context = self._context._replace(is_preformatted=True)
 
-    def _end(self, element: Any, context: _Context, start: int) -> None:
-        """Ends an element. `context` is that of the text after it, `start` the number of runs before it."""
-        if element.tag in _BLOCKS:
-            self._end_block_element(element, element.tag)
-        self._context = context
-        self._add_signs(element, start)
-
     def _add_signs(self, element: Any, start: int) -> None:
-        """Puts the signs of a quotation, or of an element of a formula, around its text."""
-        parent = element.getparent()
-        signs = _MATH.get(parent.tag if parent is not None else "")
+        """Puts the signs of a quotation, or of an element of a formula, around its text, which begins at a run."""
         before, after = _QUOTED.get(element.tag, ("", ""))
-        if signs is None and not after:
-            return
         text = f"{before}{''.join(run.text for run in self._runs[start:])}{after}"
-        if signs is not None:
+        if element in self._signs:
             text = " ".join(text.split())
-            text = text if len(text) == 1 or text.isalnum() else f"({text})"
-            if (previous := element.getprevious()) is not None:
-                text = signs[0 if previous.getprevious() is None else -1] + text
+            text = self._signs[element] + (text if len(text) == 1 or text.isalnum() else f"({text})")
         self._runs[start:] = [Run(text, self._context.marks, self._context.link)]
 
     def _end_block_element(self, element: Any, tag: str) -> None:
-        if element is self._table:
-            self._table = None
-            self._blocks.append(Block(render_table(repeat_merged_cells(self._rows), self._limits), "table"))
-        elif self._table is None:
+        if self._rows is None:
             self._end_block(tag)
+        elif tag == "table":
+            self._blocks.append(Block(render_table(repeat_merged_cells(self._rows), self._limits), "table"))
+            self._rows = None
         elif tag in ("td", "th"):
-            columns, rows = (_whole_number(element.get(f"{what}span"), 1) for what in ("col", "row"))
             self._rows = self._rows or [[]]
+            columns, rows = _whole_number(element.get("colspan"), 1), _whole_number(element.get("rowspan"), 1)
             self._rows[-1].append(Cell(self._take_text(), columns, rows))
         elif tag == "caption":
             self._blocks.append(Block(self._take_text()))
         if tag == "li":
             self._marker = ""
 
-    def _add_text(self, text: str | None) -> None:
-        if text and self._context.is_preformatted and self._table is None:
+    def _add_text(self, text: str) -> None:
+        if self._context.is_preformatted and self._rows is None:
             self._runs.append(Run(text))
-        elif text:
-            self._runs.append(Run(_SPACE.sub(" ", text), self._context.marks, self._context.link))
+        elif self._runs or not text.isspace():
+            self._runs.append(Run(text.replace("\n", " "), self._context.marks, self._context.link))
 
     def _take_text(self) -> str:
-        lines = (" ".join(line.split()) for line in render_runs(self._runs).split("\n"))
+        lines = [" ".join(line.split()) for line in render_runs(self._runs).split("\n")]
         self._runs.clear()
         return "\n".join(filter(None, lines))
 
@@ -284,36 +274,26 @@ class HtmlReader:
         return ""
 
 
-def _find_layout_tables(root: Any) -> frozenset[Any]:
-    """Returns the tables that only place other tables on the page."""
-    layout, opened = set[Any](), list[Any]()
-    for event, table in _ETREE.iterwalk(root, events=("start", "end"), tag="table"):
-        if event == "end":
-            opened.pop()
-            continue
-        if opened or table.get("role") == "presentation":
-            layout.add(opened[-1] if opened else table)
-        opened.append(table)
-    return frozenset(layout)
+def _input_text(element: Any) -> str:
+    kind = element.get("type", "").lower()
+    if kind in _BOXES:
+        return "☒ " if "checked" in element.attrib else "☐ "
+    return f" {element.get('value', '')} " if kind in _FIELDS else ""
 
 
-def _void_text(element: Any, tag: str) -> str:
-    """Returns what an element without content shows."""
-    match tag:
-        case "br":
-            return "\n"
-        case "img" if alternative := " ".join(element.get("alt", "").split()):
-            return f" [picture: {alternative}] "
-        case "time" if not element.text and not len(element):
-            return element.get("datetime", "")
-        case "option":
-            return " ☒ " if "selected" in element.attrib else " ☐ "
-        case "input" if element.get("type", "").lower() in _BOXES:
-            return "☒ " if "checked" in element.attrib else "☐ "
-        case "input" if element.get("type", "").lower() in _FIELDS:
-            return f" {element.get('value', '')} "
-        case _:
-            return ""
+def _picture_text(element: Any) -> str:
+    alternative = " ".join(element.get("alt", "").split())
+    return f" [picture: {alternative}] " if alternative else ""
+
+
+_WITHOUT_TEXT: dict[str, Callable[[Any], str]] = {
+    "br": lambda element: "\n",
+    "img": _picture_text,
+    "time": lambda element: "" if element.text or len(element) else element.get("datetime", ""),
+    "option": lambda element: " ☒ " if "selected" in element.attrib else " ☐ ",
+    "input": _input_text,
+}
+"""What elements show that is not their text."""
 
 
 def _whole_number(written: str | None, default: _Default) -> int | _Default:

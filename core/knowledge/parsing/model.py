@@ -1,9 +1,9 @@
 """What every reader builds a document of (blocks, tables, runs with marks), and how it becomes pages of Markdown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from operator import attrgetter
+from typing import Literal, NamedTuple
 
 from core.knowledge.document import Page, ParseLimits
 
@@ -14,8 +14,7 @@ _HEADING_LEVEL_MAX = 6
 _DEPTH_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A piece of a line. `link` is the address that it leads to."""
 
     text: str
@@ -23,8 +22,7 @@ class Run:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A paragraph, heading, list item, code or table. `text` is Markdown except in code.
 
     `level` is 1 to 6 for a heading, and the depth of an item from 0. `marker` is the number or bullet of either."""
@@ -35,8 +33,7 @@ class Block:
     marker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """A cell of a table. `columns` and `rows` are how many places it covers."""
 
     text: str
@@ -57,14 +54,12 @@ def note(kind: str, text: str, author: str = "") -> Block:
 def render_runs(runs: Iterable[Run]) -> str:
     """Renders a line as Markdown. Neighbours with the same marks and link become one."""
     rendered = list[str]()
-    for (link, marks), group in groupby(runs, key=lambda run: (run.link, run.marks)):
-        whole = "".join(run.text for run in group)
-        text = whole.strip()
-        if (marks or link) and text:
-            before, after = whole[: len(whole) - len(whole.lstrip())], whole[len(whole.rstrip()) :]
-            rendered += [before, _mark(text, marks, link), after]
-        else:
-            rendered.append(whole)
+    for (marks, link), group in groupby(runs, key=attrgetter("marks", "link")):
+        whole = "".join([run.text for run in group])
+        if (marks or link) and (text := whole.strip()):
+            before, _, after = whole.partition(text)
+            whole = f"{before}{_mark(text, marks, link)}{after}"
+        rendered.append(whole)
     return "".join(rendered)
 
 
