@@ -139,7 +139,7 @@ class HtmlReader:
         self._is_skipped = is_skipped
         # looked up in these, because asking each element for its attributes takes longer than reading it
         self._styled = {*root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
-        self._opened_by_buttons = {*root.xpath("//@aria-controls")}
+        self._opened_by_buttons = {*" ".join(root.xpath("//@aria-controls")).split()}
         self._signs = {
             part: ("", *_MATH[whole.tag])[min(at, len(_MATH[whole.tag]))]
             for whole in root.iter(*_MATH)
@@ -176,9 +176,11 @@ class HtmlReader:
             self._add_signs(element, start)
 
     def _is_hidden(self, element: Any) -> bool:
-        if element.get("aria-hidden") == "true" and (before := element.getprevious()) is not None:
-            return next(before.iter("math"), None) is not None  # the same formula, drawn
-        if element.get("hidden") is None and not _HIDDEN_STYLE.search(element.get("style", "")):
+        before = element.getprevious() if element.get("aria-hidden") == "true" else None
+        if before is not None and next(before.iter("math"), None) is not None:
+            return True  # the same formula, drawn
+        is_openable = element.get("hidden") == "until-found" or element.get("id") in self._opened_by_buttons
+        if is_openable or (element.get("hidden") is None and not _HIDDEN_STYLE.search(element.get("style", ""))):
             return False
         if any(text.strip() for text in element.itertext()):
             self.left_out["hidden element"] += 1
