@@ -4,15 +4,18 @@ Both are JSON: `name` and `wanted_page`, and the parse limits. Reads the file fr
 the pages and then the title and kind, or the reason why the file cannot be read."""
 
 import importlib
+import io
 import json
 import os
 import re
 import resource
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
+from typing import cast
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Reason, Unreadable
 
@@ -68,7 +71,7 @@ _READERS: dict[str, tuple[str, ...]] = {
 """Module and function by kind, so that each library is imported only for the kind that needs it. A third element is
 passed to the function."""
 
-_TEXT_ENDINGS: dict[DocumentKind, tuple[str, ...]] = {
+_TEXT_ENDINGS = {
     "csv": (".csv", ".xls"),
     "tsv": (".tsv",),
     "html": (".htm", ".html", ".xhtml"),
@@ -82,15 +85,37 @@ _PAGE = re.compile(
     re.IGNORECASE,
 )
 _MAIL = re.compile(rb"[A-Za-z-]++: (?:.*+\n){1,20}?mime-version:", re.IGNORECASE)
-_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-_STREAMS: dict[str, DocumentKind | None] = {
-    "EncryptedPackage": None,
+_STARTS = {
+    b"{\\rtf": "rtf",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "ole",
+    b"PK\x03\x04": "zip",
+    b"%PDF-": "pdf",
+    b"\x78\x9f\x3e\x22": "winmail",
+}
+_OLE_STREAMS = {
+    "EncryptedPackage": "protected",
     "WordDocument": "doc",
     "PowerPoint Document": "ppt",
     "Workbook": "xls",
     "Book": "xls",
+    "__properties_version1.0": "outlook",
 }
-"""The kind by the name of a stream in an OLE container; None is a new file with a password."""
+"""The kind by the name of a stream in an OLE container, which old Office files and new ones with a password are."""
+_ZIP_PARTS = {
+    "xl/workbook.bin": "binary_workbook",
+    "index/document.iwa": "apple",
+    "index.apxl": "apple",
+    "word/": "docx",
+    "ppt/": "pptx",
+    "xl/": "xlsx",
+}
+_MIME_TYPES = {
+    b"application/epub+zip": "epub",
+    b"application/vnd.oasis.opendocument.text": "odt",
+    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
+    b"application/vnd.oasis.opendocument.presentation": "odp",
+}
+_MIME_BYTES = 100
 _BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """First records of Excel files that are older than OLE containers."""
 _NICENESS = 5
@@ -105,42 +130,39 @@ _XML_NO_MEMORY = 2
 def detect_kind(content: bytes, name: str) -> DocumentKind:
     """Returns the document's kind, by its content. `name` only decides between text formats. Raises Unreadable."""
     ending = PurePosixPath(name).suffix.lower()
-    if content.startswith(b"PK\x03\x04"):
-        kind: DocumentKind = importlib.import_module("core.knowledge.parsing.office").package_kind(content)
-        if kind == "zip" and _BINARY.fullmatch(ending):
-            raise Unreadable("broken")
-        return kind
-    if b"%PDF-" in content[:1024] and (
-        # a text may mention what a PDF begins with
-        content.startswith(b"%PDF-") or ending == ".pdf" or b"startxref" in content[-2048:]
-    ):
-        return "pdf"
-    if content.startswith(b"{\\rtf"):
-        return "rtf"
-    if content.startswith(_OLE):
-        return _old_office(content, ending)
-    if ending == ".xls" and content.startswith(_BARE_EXCEL):
-        return "xls"
-    named: DocumentKind = "txt"
-    for kind, endings in _TEXT_ENDINGS.items():
-        named = kind if ending in endings else named
-    if named != "md" and _PAGE.match(content[:256]):
-        return "html"
-    if _MAIL.match(content[:4096]):
-        return "eml"
-    if _BINARY.fullmatch(ending):
-        raise Unreadable("broken")
-    return named
+    kind = next((kind for start, kind in _STARTS.items() if content.startswith(start)), "")
+    if kind == "zip":
+        kind = _find_zip_kind(content)
+    elif kind == "ole":
+        kinds = (kind for stream, kind in _OLE_STREAMS.items() if stream.encode("utf-16-le") in content)
+        kind = next(kinds, "unsupported")
+    elif ending == ".xls" and content.startswith(_BARE_EXCEL):
+        kind = "xls"
+    elif b"%PDF-" in content[:1024] and (ending == ".pdf" or b"startxref" in content[-2048:]):
+        kind = "pdf"  # a text may mention what a PDF begins with
+    elif not kind:
+        kind = next((kind for kind, endings in _TEXT_ENDINGS.items() if ending in endings), "txt")
+        if kind != "md" and _PAGE.match(content[:256]):
+            kind = "html"
+        elif _MAIL.match(content[:4096]):
+            kind = "eml"
+    if kind in ("zip", "unsupported", "txt") and _BINARY.fullmatch(ending):
+        kind = "broken"
+    if kind not in _READERS:
+        raise Unreadable(cast(Reason, kind))
+    return cast(DocumentKind, kind)
 
 
-def _old_office(content: bytes, ending: str) -> DocumentKind:
-    """Returns the kind of an OLE container, which old files and password-protected new files both use."""
-    for stream, kind in _STREAMS.items():
-        if stream.encode("utf-16-le") in content:
-            if kind is None:
-                raise Unreadable("protected")
-            return kind
-    raise Unreadable("broken" if _BINARY.fullmatch(ending) else "unsupported")
+def _find_zip_kind(content: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as package:
+            names = [name.replace("\\", "/").lower() for name in package.namelist()]
+            with package.open("mimetype") if "mimetype" in names else io.BytesIO() as opened:
+                named = _MIME_TYPES.get(opened.read(_MIME_BYTES).strip().removesuffix(b"-template"), "zip")
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, KeyError, RuntimeError):
+        return "broken"
+    kinds = (kind for start, kind in _ZIP_PARTS.items() if any(name.startswith(start) for name in names))
+    return next(kinds, named)
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: int = 1) -> Document:

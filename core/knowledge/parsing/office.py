@@ -22,7 +22,6 @@ _DECLARATIONS = tuple(
 )
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
-_MIME_BYTES = 100
 _XML_NO_MEMORY = 2
 """libxml2's error code XML_ERR_NO_MEMORY."""
 DAMAGE = (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
@@ -39,32 +38,6 @@ class Relation:
 
     kind: str
     target: str
-
-
-_KINDS: tuple[tuple[str, DocumentKind], ...] = (("word/", "docx"), ("ppt/", "pptx"), ("xl/", "xlsx"))
-_MIME_TYPES: dict[bytes, DocumentKind] = {
-    b"application/epub+zip": "epub",
-    b"application/vnd.oasis.opendocument.text": "odt",
-    b"application/vnd.oasis.opendocument.spreadsheet": "ods",
-    b"application/vnd.oasis.opendocument.presentation": "odp",
-}
-
-
-def package_kind(content: bytes) -> DocumentKind:
-    """Returns the kind of document that a zip archive is. Raises Unreadable."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as package:
-            names = [name.replace("\\", "/").lower() for name in package.namelist()]
-            with package.open("mimetype") if "mimetype" in names else io.BytesIO() as opened:
-                kind = _MIME_TYPES.get(opened.read(_MIME_BYTES).strip().removesuffix(b"-template"))
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError, KeyError, RuntimeError) as error:
-        raise Unreadable("broken") from error
-    if "xl/workbook.bin" in names:
-        raise Unreadable("binary_workbook")
-    for start, office_kind in _KINDS:
-        if any(name.startswith(start) for name in names):
-            return office_kind
-    return kind or "zip"
 
 
 class Package:

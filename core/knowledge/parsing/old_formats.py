@@ -18,12 +18,12 @@ _SIGNS = {
     b"deleted": rb"\strike ",
     b"deleted0": rb"\strike0 ",
 }
-"""What is written for raised, lowered, hidden and deleted rich text, which the library reads as other text."""
+"""What is written for superscripts, subscripts, hidden and deleted text, which the library reads as other text."""
 _UNREAD = re.compile(rb"\\(annotation|header|footer|fftype2)[lrf]?(?![a-z0-9])")
 _UNREAD_NAMES = {b"annotation": "comment", b"header": "header", b"footer": "footer", b"fftype2": "form choice"}
 _NOTE = (
-    "[In this old kind of file, raised, hidden and deleted text cannot be told from other text. Comments and text boxes"
-    " are not shown.]"
+    "[In this old kind of file, superscripts and hidden or deleted text look like all other text: 10^6 is shown as 106."
+    " Comments and text boxes are not shown.]"
 )
 
 

@@ -137,6 +137,9 @@ _SENTENCES = {
     "unsupported": "Files of this kind cannot be read. PDF, Word, PowerPoint, Excel, OpenDocument, RTF, EPUB, CSV,"
     " HTML, e-mail, zip, Markdown and text can.",
     "binary_workbook": "Binary Excel files (xlsb) cannot be read. Save it as xlsx or PDF and send it again.",
+    "apple": "Files of Pages, Numbers and Keynote cannot be read. Export it as PDF and send it again.",
+    "outlook": "Messages of Outlook (msg) cannot be read. Save it as eml, HTML or PDF and send it again.",
+    "winmail": "Only Outlook can open a winmail.dat. Ask its sender to send the message as HTML or plain text.",
     "pages": "The file has {fact} pages; that is too many. Send the part that matters.",
     "cells": "The tables have more than {fact} cells; that is too many. Send the part that matters.",
     "unpacked": "The file unpacks to far more than a document holds. Send the part that matters, unpacked.",
