@@ -259,7 +259,9 @@ class HtmlReader:
         if not text:
             return
         if tag in _HEADINGS:
-            self._blocks.append(Block(text, "heading", level=_HEADINGS[tag]))
+            number = self._marker.removeprefix("-")
+            self._blocks.append(Block(text, "heading", _HEADINGS[tag], number))
+            self._marker = self._marker.removesuffix(number)
         elif self._marker or self._context.lists:
             # the further paragraphs of an item stand below the text of the first
             level = max(len(self._context.lists) - 1, 0) + (not self._marker)
