@@ -23,6 +23,8 @@ _OCR_LANGUAGES_MAX = 3
 _TESSDATA = ("usr/share/tesseract-ocr/*/tessdata", "usr/share/tessdata", "usr/local/share/tessdata")
 _RECOGNISED = "[text recognised in the picture, which may have mistakes:]"
 _ESCAPED = re.compile(r"\\([^\w\s])")
+_EMBEDDED = re.compile(rb"/Type\s{0,9}/EmbeddedFile\b")
+_XFA_FORMS = (2, 3)  # PDFium's FORMTYPE_XFA_FULL and FORMTYPE_XFA_FOREGROUND
 _SIDE_PIXELS = 1920
 _POINTS_PER_INCH = 72
 _PREVIEW_DPI = 20
@@ -41,9 +43,11 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
 
     A page that cannot be read says so if any other page can. Text in scanned pages is recognised for a limited time
     if Tesseract's data is installed."""
-    pages, characters, left_out = list[Page](), 0, Counter[str]()
+    pages, characters = list[Page](), 0
+    left_out = Counter({"embedded file": len(_EMBEDDED.findall(content))})
     for result in _parse_batches(content, limits, **_EVERYTHING):
         _turn_pages(content, result.pages)
+        left_out["XFA form"] = int(result.form_type in _XFA_FORMS)
         for page in result.pages:
             text = _page_text(page) or page.text.strip()
             # a page without text is a picture, is blank, or cannot be drawn
