@@ -23,7 +23,7 @@ from core.knowledge.parsing.model import (
     render_runs,
     render_table,
 )
-from core.knowledge.parsing.number_formats import built_in_format, format_number, format_stored_number
+from core.knowledge.parsing.number_formats import BUILT_IN, format_number, format_stored_number
 from core.knowledge.parsing.office import (
     DAMAGE,
     OfficeText,
@@ -141,7 +141,7 @@ class _WorkbookReader:
         self._formats = list[tuple[str, bool]]()
         for style in styles.iterfind("cellXfs/xf"):
             number, font = style.get("numFmtId", "0"), int(style.get("fontId", "0"))
-            code = codes.get(number) or built_in_format(int(number))
+            code = codes.get(number) or BUILT_IN.get(int(number), "")
             self._formats.append((code, struck[font] if font < len(struck) else False))
 
     def sheets(self) -> Iterator[Sheet]:
