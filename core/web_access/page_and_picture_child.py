@@ -31,7 +31,7 @@ def extract_page(content: bytes, *, url: str, charset: str, limits: ParseLimits)
     except Unreadable:
         return "", ""
     root, boilerplate = find_main_part(tree)
-    return page_title(tree), render_blocks(HtmlReader(limits, url).read(root, boilerplate.__contains__))
+    return page_title(tree), render_blocks(HtmlReader(limits, url).read(root, boilerplate))
 
 
 def fit_picture(content: bytes, *, side_max: int, bytes_max: int) -> tuple[bytes, str, tuple[int, int]]:

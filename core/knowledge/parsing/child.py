@@ -20,8 +20,7 @@ from typing import cast
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Reason, Unreadable
 
 _PROCESS_STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
-_NETWORK_USES = ("socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo")
-_SHUT_OFF = frozenset(_PROCESS_STARTS + _NETWORK_USES)
+_SHUT_OFF = (*_PROCESS_STARTS, "socket.connect", "socket.bind", "socket.sendto", "socket.getaddrinfo")
 
 
 def limit_this_process(limits: ParseLimits) -> None:
@@ -44,12 +43,9 @@ def limit_this_process(limits: ParseLimits) -> None:
 
 
 def _shut_off(event: str, arguments: tuple[object, ...]) -> None:
-    if event in _SHUT_OFF or (event == "open" and _writes(arguments[2])):
+    flags = arguments[2] if event == "open" else 0
+    if event in _SHUT_OFF or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)):
         raise PermissionError(f"{event} is shut off here")
-
-
-def _writes(flags: object) -> bool:
-    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
 _READERS: dict[str, tuple[str, ...]] = {
@@ -85,7 +81,7 @@ _PAGE = re.compile(
     re.IGNORECASE,
 )
 _MAIL = re.compile(rb"[A-Za-z-]++: (?:.*+\n){1,20}?mime-version:", re.IGNORECASE)
-_STARTS = {
+STARTS = {
     b"{\\rtf": "rtf",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "ole",
     b"PK\x03\x04": "zip",
@@ -116,27 +112,27 @@ _MIME_TYPES = {
     b"application/vnd.oasis.opendocument.presentation": "odp",
 }
 _MIME_BYTES = 100
-_BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
+BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
 """First records of Excel files that are older than OLE containers."""
 _NICENESS = 5
 _DEPTH_MAX = 5_000  # libxml2 reads pages of 2,048 elements in each other
 _SLICE_CHARACTERS = 50_000
 _HEADER_CHARACTERS_MAX = 5_000
 _SLICE_ENDS = ("\n\n", "\n", " ", "。")
-_XML_NO_MEMORY = 2
+XML_NO_MEMORY = 2
 """libxml2's error code XML_ERR_NO_MEMORY."""
 
 
 def detect_kind(content: bytes, name: str) -> DocumentKind:
     """Returns the document's kind, by its content. `name` only decides between text formats. Raises Unreadable."""
     ending = PurePosixPath(name).suffix.lower()
-    kind = next((kind for start, kind in _STARTS.items() if content.startswith(start)), "")
+    kind = next((kind for start, kind in STARTS.items() if content.startswith(start)), "")
     if kind == "zip":
         kind = _find_zip_kind(content)
     elif kind == "ole":
         kinds = (kind for stream, kind in _OLE_STREAMS.items() if stream.encode("utf-16-le") in content)
         kind = next(kinds, "unsupported")
-    elif ending == ".xls" and content.startswith(_BARE_EXCEL):
+    elif ending == ".xls" and content.startswith(BARE_EXCEL):
         kind = "xls"
     elif b"%PDF-" in content[:1024] and (ending == ".pdf" or b"startxref" in content[-2048:]):
         kind = "pdf"  # a text may mention what a PDF begins with
@@ -183,7 +179,7 @@ def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: i
 
 
 def _reason_of(error: Exception) -> Reason:
-    has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == _XML_NO_MEMORY
+    has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == XML_NO_MEMORY
     if isinstance(error, MemoryError) or has_no_memory:
         return "memory"
     return "nested" if isinstance(error, RecursionError) or "depth" in str(error) else "broken"

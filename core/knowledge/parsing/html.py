@@ -134,11 +134,11 @@ class HtmlReader:
         self._rows: list[list[Cell]] | None = None
         """The rows of the table that is being read."""
 
-    def read(self, root: Any, is_skipped: Callable[[Any], bool] = lambda element: False) -> list[Block]:
+    def read(self, root: Any, skipped: frozenset[Any] = frozenset()) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
-        self._is_skipped = is_skipped
+        self._skipped = skipped
         # looked up in these, because asking each element for its attributes takes longer than reading it
-        self._styled = {*root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
+        self._special = {*skipped, *root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
         self._opened_by_buttons = {*" ".join(root.xpath("//@aria-controls")).split()}
         self._signs = {
             part: ("", *_MATH[whole.tag])[min(at, len(_MATH[whole.tag]))]
@@ -151,9 +151,9 @@ class HtmlReader:
 
     def _walk(self, element: Any) -> None:
         tag, context, start = element.tag, self._context, len(self._runs)
-        if tag in _UNSEEN or (element in self._styled and self._is_hidden(element)) or self._is_skipped(element):
+        if tag in _UNSEEN or (element in self._special and self._is_hidden(element)):
             return
-        if tag in _MARKS or (element in self._styled and _STRUCK_STYLE.search(element.get("style", ""))):
+        if tag in _MARKS or (element in self._special and _STRUCK_STYLE.search(element.get("style", ""))):
             self._context = context._replace(marks=context.marks | {_MARKS.get(tag, "struck")})
         if tag in _BLOCKS:
             self._start_block(element, tag)
@@ -177,8 +177,9 @@ class HtmlReader:
 
     def _is_hidden(self, element: Any) -> bool:
         before = element.getprevious() if element.get("aria-hidden") == "true" else None
-        if before is not None and next(before.iter("math"), None) is not None:
-            return True  # the same formula, drawn
+        is_drawn_twice = before is not None and next(before.iter("math"), None) is not None
+        if is_drawn_twice or element in self._skipped:
+            return True
         is_openable = element.get("hidden") == "until-found" or element.get("id") in self._opened_by_buttons
         if is_openable or (element.get("hidden") is None and not _HIDDEN_STYLE.search(element.get("style", ""))):
             return False
@@ -196,7 +197,7 @@ class HtmlReader:
                 self._rows = []
         elif tag == "tr":
             self._rows.append([])
-        else:
+        elif self._runs:
             self._runs.append(Run(" "))
         if tag in ("ul", "ol"):
             kind = _LISTS.get(element.get("type", ""), "decimal") if tag == "ol" else "bullet"
@@ -241,8 +242,10 @@ class HtmlReader:
             self._runs.append(Run(text.replace("\n", " "), self._context.marks, self._context.link))
 
     def _take_text(self) -> str:
-        lines = [" ".join(line.split()) for line in render_runs(self._runs).split("\n")]
-        self._runs.clear()
+        runs, self._runs = self._runs, []
+        is_plain = len(runs) == 1 and not runs[0].marks and not runs[0].link
+        text = runs[0].text if is_plain else render_runs(runs)
+        lines = [" ".join(line.split()) for line in text.split("\n")]
         return "\n".join(filter(None, lines))
 
     def _end_block(self, tag: str = "") -> None:

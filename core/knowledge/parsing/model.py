@@ -123,12 +123,15 @@ def slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: b
     return Page(number, title, render_blocks((*head, *blocks)))
 
 
-def repeat_merged_cells(rows: Iterable[Iterable[Cell]]) -> Iterator[list[str]]:
+def repeat_merged_cells(rows: Iterable[Sequence[Cell]]) -> Iterator[list[str]]:
     """Yields the rows of a table with the text of a merged cell in each place that it covers, so that no row depends on
     another. The only cell of a row, such as a title above the table, and long texts appear once."""
     above: dict[int, tuple[Cell, int]] = {}
     """By column, the cell that reaches down into it, and how many more rows it covers."""
     for row in rows:
+        if not above and all(cell.columns == cell.rows == 1 for cell in row):
+            yield [cell.text for cell in row]
+            continue
         placed, starts, column = dict[int, tuple[Cell, int]](), set[int](), 0
         for cell in row:
             while column in above:

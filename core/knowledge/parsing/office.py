@@ -13,6 +13,7 @@ from typing import Any
 import lxml.etree as untyped
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
+from core.knowledge.parsing.child import XML_NO_MEMORY
 from core.knowledge.parsing.model import Mark, Run, change_marks, name_left_out, render_runs, render_table
 from core.knowledge.parsing.number_formats import format_stored_number
 
@@ -22,8 +23,6 @@ _DECLARATIONS = tuple(
 )
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
-_XML_NO_MEMORY = 2
-"""libxml2's error code XML_ERR_NO_MEMORY."""
 DAMAGE = (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
 """What is raised for a part that cannot be unpacked or parsed."""
 _ADDRESS_CHARACTERS_MAX = 2_000
@@ -96,7 +95,7 @@ class Package:
 
     def count_damage(self, error: Exception) -> None:
         """Counts a part that cannot be read as left out. Raises the error if it is for lack of memory."""
-        if getattr(error, "code", 0) == _XML_NO_MEMORY:
+        if getattr(error, "code", 0) == XML_NO_MEMORY:
             raise error
         self.left_out["damaged part"] += 1
 

@@ -230,24 +230,20 @@ class _WorkbookReader:
     def _read_notes(self, sheet: Sheet, part: str) -> None:
         """Adds the comments, text boxes and charts of a sheet."""
         for relation in self._package.relations(part).values():
-            if relation.kind not in ("comments", "threadedComment", "drawing"):
-                continue
-            root = self._package.root(relation.target)
             if relation.kind == "drawing":
-                text = OfficeText(self._package, relation.target)
+                root, text = self._package.root(relation.target), OfficeText(self._package, relation.target)
                 for body in root.iter("txBody"):
                     sheet.blocks.append(note("text box", "\n".join(map(text.line, body.iter("p")))))
                 self._package.left_out["chart"] += sum(1 for _ in root.iter("chart"))
                 self._package.left_out["picture"] += sum(1 for _ in root.iter("pic"))
-                continue
-            authors = [author.text or "" for author in root.iter("author")]
-            for comment in root.iter("comment", "threadedComment"):
-                words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()
-                if words and not words.startswith(_THREADED):
-                    known = int(comment.get("authorId", "-1"))
-                    person = self._people.get(comment.get("personId", ""), "")
-                    author = authors[known] if 0 <= known < len(authors) else person
-                    sheet.blocks.append(note(f"comment on {comment.get('ref', '')}", words, author))
+            elif relation.kind in ("comments", "threadedComment"):
+                root = self._package.root(relation.target)
+                authors = self._people | {str(at): one.text or "" for at, one in enumerate(root.iter("author"))}
+                for comment in root.iter("comment", "threadedComment"):
+                    words = "".join(text.text or "" for text in comment.iter("t", "text")).strip()
+                    if not words.startswith(_THREADED):
+                        author = authors.get(comment.get("authorId") or comment.get("personId", ""), "")
+                        sheet.blocks.append(note(f"comment on {comment.get('ref', '')}", words, author))
 
 
 def _rich_text(item: Any) -> str:

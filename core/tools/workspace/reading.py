@@ -15,6 +15,7 @@ from core.context.tokens import count_text, first_tokens
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
 from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits
+from core.knowledge.parsing.child import BARE_EXCEL, STARTS
 from core.knowledge.parsing.parser_process import parse_document, run_in_child, spool_to_file
 from core.ports import Files, file_version
 from core.tools.pictures import image_context_message
@@ -38,8 +39,7 @@ _MAILS = (".eml", ".mht", ".mhtml")
 _PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 _HEIC = (b"ftyphei", b"ftypmif1")
 """What follows the first four bytes of photos of newer telephones."""
-_CONTAINERS = (b"%PDF-", b"{\\rtf", b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"\t\0", b"\t\2", b"\t\4", b"\t\b")
-"""How documents begin. The last four are Excel files that are older than containers."""
+_CONTAINERS = (*STARTS, *BARE_EXCEL)
 
 
 class ReadParams(FilePathParams):
