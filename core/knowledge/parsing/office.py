@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import lxml.etree as untyped
 
@@ -31,8 +31,7 @@ DELETED = "deleted"
 _OFF = ("0", "false", "off", "none", "noStrike")
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(NamedTuple):
     """A part or an address that a part refers to. `kind` is the last word of the relation's type."""
 
     kind: str

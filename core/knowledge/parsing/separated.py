@@ -61,8 +61,8 @@ def _take_rows(rows: Iterable[list[str]], limits: ParseLimits) -> tuple[list[lis
     taken, width, characters = list[list[str]](), 0, _NOTE_CHARACTERS
     try:
         for row in rows:
-            width = max(width, len(row))
-            characters += sum(len(cell) + cell.count("|") for cell in row) + _ROW_CHARACTERS
+            width, text = max(width, len(row)), "".join(row)
+            characters += len(text) + text.count("|") + _ROW_CHARACTERS
             cells = width * (len(taken) + 3)  # with this row and the line below the header, whose cells are longer
             if cells > limits.cells_max or characters + cells * _CELL_CHARACTERS > limits.text_characters_max:
                 break

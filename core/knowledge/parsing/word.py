@@ -23,6 +23,7 @@ from core.knowledge.parsing.office import DELETED, OfficeText, Package, attribut
 
 _COLUMNS_MAX = 64  # Word makes no table wider
 _STYLES_MAX = 20
+_MARGINS = ("headerReference", "footerReference")
 _HEADING = re.compile("heading ([1-9])")
 
 
@@ -52,12 +53,10 @@ class _WordReader:
     def blocks(self) -> Iterator[Block]:
         text = OfficeText(self._package, self._part, self._notes, self._marks)
         root = self._open_boxes(self._package.root(self._part, is_needed=True))
-        margins = dict[str, str]()
-        for reference in root.iter("headerReference", "footerReference"):
-            part = text.target(reference)
+        margins = {text.target(reference): reference.tag[:6] for reference in root.iter(*_MARGINS)}
+        for part, kind in margins.items():
             margin = OfficeText(self._package, part, None, self._marks)
-            if part not in margins and (words := self._one_line(self._open_boxes(self._package.root(part)), margin)):
-                margins[part] = f"[{reference.tag[:6]}: {words}]"
+            margins[part] = note(kind, self._one_line(self._open_boxes(self._package.root(part)), margin)).text
         yield from map(Block, dict.fromkeys(margins.values()))
         for body in root.iterchildren("body"):
             yield from self._blocks(body, text)
