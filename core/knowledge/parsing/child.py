@@ -88,6 +88,7 @@ STARTS = {
     b"%PDF-": "pdf",
     b"\x78\x9f\x3e\x22": "winmail",
 }
+"""How files begin. This table and the two below name a kind, a container, or the reason why a file is not read."""
 _OLE_STREAMS = {
     "EncryptedPackage": "protected",
     "WordDocument": "doc",
@@ -105,6 +106,7 @@ _ZIP_PARTS = {
     "ppt/": "pptx",
     "xl/": "xlsx",
 }
+"""The kind by how the name of a part begins, in lower case."""
 _MIME_TYPES = {
     b"application/epub+zip": "epub",
     b"application/vnd.oasis.opendocument.text": "odt",

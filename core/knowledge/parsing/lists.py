@@ -48,9 +48,8 @@ class ListNumbers:
         def spell(place: re.Match[str]) -> str:
             at = int(place[1]) - 1
             outer = self.levels.get(at, level)
-            return spell_number(
-                self.counts.setdefault(at, outer.start), "decimal" if level.has_decimals else outer.kind
-            )
+            count = self.counts.setdefault(at, outer.start)
+            return spell_number(count, "decimal" if level.has_decimals else outer.kind)
 
         return "-" if level.kind == "bullet" else re.sub("%([1-9])", spell, level.pattern).strip()
 
