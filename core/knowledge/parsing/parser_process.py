@@ -10,7 +10,7 @@ import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 import core
 from core.domain.errors import DocumentError
 from core.failpoints import Failpoint
-from core.knowledge.document import Document, Page, ParseLimits
+from core.knowledge.document import Document, ParseLimits
 from core.tasks import spawn
 
 _ROOT = Path(core.__file__).parents[1]
@@ -27,7 +27,6 @@ _PIECE_BYTES = 1 << 16
 _PARSE = Failpoint("knowledge.parse")
 _BYTES_PER_CHARACTER = 4
 _TITLE_CHARACTERS_MAX = 300
-_PAGE = TypeAdapter(Page)
 _DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
 _SIGNALS: dict[int, str] = {signal.SIGXCPU: "time", signal.SIGKILL: "memory"}
 """Which limit a process exceeded that the system killed by a signal."""
@@ -69,20 +68,13 @@ async def run_in_child(
     command = [sys.executable, "-m", module, json.dumps(arguments), json.dumps(asdict(limits))]
     starting = spawn(_start(command, file), name="start a parser")
     try:
-        process = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        # asyncio would kill bubblewrap alone
-        await asyncio.shield(spawn(_end_started(starting), name="end a parser"))
-        raise
-    try:
         async with asyncio.timeout(limits.wall_seconds_max):
+            process = await asyncio.shield(starting)
             output, code = await _output(process, bytes_max), await process.wait()
     except TimeoutError as error:
         raise _error("time") from error
     finally:
-        if process.returncode is None:
-            _kill(process)
-            await process.wait()
+        await asyncio.shield(spawn(_end(starting), name="end a parser"))
     if code:
         signal_number = code - 128 if code > 128 else -code  # bubblewrap reports signals as shells do
         raise _error(_SIGNALS.get(signal_number, "broken"), f"exit code {code}")
@@ -98,11 +90,13 @@ async def _start(command: list[str], stdin: IO[bytes]) -> Process:
         return await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, **options)
 
 
-async def _end_started(starting: asyncio.Task[Process]) -> None:
+async def _end(starting: asyncio.Task[Process]) -> None:
+    """Ends the process if it runs, even one that is being started: asyncio would kill bubblewrap alone."""
     with suppress(Exception):  # it was not started
         process = await starting
-        _kill(process)
-        await process.wait()
+        if process.returncode is None:
+            _kill(process)
+            await process.wait()
 
 
 def _kill(process: Process) -> None:
@@ -201,7 +195,7 @@ async def parse_document(
 
 
 def read_output(output: bytes) -> Document:
-    """Returns the document in the child's output, which is untrusted, so each line is validated. Raises DocumentError.
+    """Returns the document in the child's output, which is untrusted, so it is validated. Raises DocumentError.
 
     The last line has the title and kind, or the reason why the file cannot be read."""
     try:
@@ -209,11 +203,10 @@ def read_output(output: bytes) -> Document:
         result: dict[str, object] = json.loads(last)
         if reason := result.get("error"):
             raise _error(str(reason), str(result.get("fact", "")))
-        title = " ".join(str(result["title"]).split())[:_TITLE_CHARACTERS_MAX]
-        pages = tuple(map(_PAGE.validate_json, lines))
-        return _DOCUMENT.validate_python({"title": title, "kind": result["kind"], "pages": pages})
-    except (ValueError, KeyError, RecursionError, AttributeError) as error:
+        document = _DOCUMENT.validate_python({**result, "pages": tuple(map(json.loads, lines))})
+    except (ValueError, TypeError, RecursionError, AttributeError) as error:
         raise _error("broken", type(error).__name__) from error
+    return replace(document, title=" ".join(document.title.split())[:_TITLE_CHARACTERS_MAX])
 
 
 def _error(reason: str, fact: str = "") -> DocumentError:
