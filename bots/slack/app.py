@@ -19,13 +19,12 @@ from bots.slack.events.transports import HttpTransport, SocketModeTransport
 from bots.slack.install.flow import InstallFlow
 from bots.slack.install.manifest import EVENTS_PATH
 from bots.slack.install.tokens import TokenSource
+from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
-from bots.slack.workspaces import (
-    MultiWorkspaceFileSource,
-    MultiWorkspaceSurface,
-    MultiWorkspaceThreadHistory,
-    Workspaces,
-)
+from bots.slack.web_api.downloads import SlackFiles
+from bots.slack.web_api.history import SlackThreadHistory
+from bots.slack.web_api.people import People
+from bots.slack.workspaces import Workspaces
 from core.domain.errors import ConfigurationError
 from core.stores import Conversations, Inbox
 
@@ -87,15 +86,9 @@ class SlackApp:
         self._retry_buffer = RetryBuffer("slack")
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
         self._workspace = self._workspaces.build_workspace(self._client)
-        self.surface = MultiWorkspaceSurface(self._workspaces) if tokens else self._workspace.surface
-        self.files = (
-            MultiWorkspaceFileSource(self._workspaces, tokens.file_ref_signer) if tokens else self._workspace.files
-        )
-        self.thread_history = (
-            MultiWorkspaceThreadHistory(self._workspaces, tokens.file_ref_signer)
-            if tokens
-            else self._workspace.thread_history
-        )
+        self.surface = SlackSurface(self._workspaces.client_for)
+        self.files = SlackFiles(self._workspaces.client_for_file)
+        self.thread_history = SlackThreadHistory(self._workspaces)
         self._http = HttpTransport(signing_secret) if signing_secret else None
         self._socket: SocketModeTransport | None = None
 
@@ -184,12 +177,14 @@ def _build_event_handler(
     cursors: ChannelCursors | None,
     greetings: Greetings | None,
     client: SlackClient,
+    people: People,
 ) -> EventHandler | None:
     if receive is None:
         return None
     names = tokens.file_ref_signer if tokens else None
     return EventHandler(
         client,
+        people,
         receive,
         groups,
         admits=admits,

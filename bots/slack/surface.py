@@ -1,4 +1,4 @@
-"""The ChatSurface of one Slack workspace: posts, edits, uploads, reactions and the busy status."""
+"""Slack's ChatSurface: posts, edits, uploads, reactions and the busy status."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,8 +8,8 @@ from bots.delivery.content import Content, Notice
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import render_content
-from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.posting import SlackStreams, post_with_fallback
+from bots.slack.web_api.client import ClientFor
+from bots.slack.web_api.posting import START_STREAM, SlackStreams, post_with_fallback
 from bots.slack.web_api.presence import BusyStatus, Reactions
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, FileUploads, names_delivery
 from core.domain.errors import SurfaceUnclear
@@ -48,7 +48,8 @@ CLOSED_REASONS: Mapping[str, str] = {
 
 
 class SlackSurface:
-    """Implements ChatSurface and ChatPresence for one workspace. Message ids are Slack's `ts` values."""
+    """Implements ChatSurface and ChatPresence. Each call uses the client of the address's workspace. Message ids are
+    Slack's `ts` values."""
 
     platform = "slack"
     answer_limit: int = limits.ANSWER_MAX
@@ -56,12 +57,12 @@ class SlackSurface:
     edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
     closed_reasons = CLOSED_REASONS
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
-        self._uploads = FileUploads(client)
-        self._reactions = Reactions(client)
-        self._presence = BusyStatus(client)
-        self._streams = SlackStreams(client)
+    def __init__(self, client_for: ClientFor) -> None:
+        self._client_for = client_for
+        self._uploads = FileUploads()
+        self._reactions = Reactions()
+        self._presence = BusyStatus(client_for)
+        self._streams = SlackStreams(client_for)
 
     def file_limit(self, address: Address) -> int:
         return limits.FILE_BYTES_MAX
@@ -75,9 +76,11 @@ class SlackSurface:
         delivery_id: str,
         precondition: Precondition | None = None,
     ) -> str:
+        client = await self._client_for(address)
         if files:
             with UPLOAD:
                 return await self._uploads.upload(
+                    client,
                     address,
                     files,
                     delivery_id=delivery_id,
@@ -93,7 +96,7 @@ class SlackSurface:
         }
         with POST:
             answer = await post_with_fallback(
-                self._client, "chat.postMessage", body, render_content(content), precondition=precondition
+                client, "chat.postMessage", body, render_content(content), precondition=precondition
             )
         if not (ts := get_text(answer, "ts")):
             raise SurfaceUnclear("Slack's answer has no ts of the posted message")
@@ -103,19 +106,21 @@ class SlackSurface:
         self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
     ) -> None:
         body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
+        client = await self._client_for(address)
         with EDIT:
-            await post_with_fallback(
-                self._client, "chat.update", body, render_content(content), precondition=precondition
-            )
+            await post_with_fallback(client, "chat.update", body, render_content(content), precondition=precondition)
 
     async def upload(
         self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
     ) -> str:
+        client = await self._client_for(address)
         with UPLOAD:
-            return await self._uploads.upload(address, [file], delivery_id=delivery_id, precondition=precondition)
+            return await self._uploads.upload(
+                client, address, [file], delivery_id=delivery_id, precondition=precondition
+            )
 
     async def find(self, address: Address, delivery_id: str) -> str | None:
-        cursor = ""
+        client, cursor = await self._client_for(address), ""
         while True:
             parameters: dict[str, str | int | bool] = {
                 "channel": address.channel_id,
@@ -128,7 +133,7 @@ class SlackSurface:
             if cursor:
                 parameters["cursor"] = cursor
             with FIND:
-                page = await self._client.read(method, parameters)
+                page = await client.read(method, parameters)
             for message in get_objects(page, "messages"):
                 if self._carries(message, delivery_id):
                     return get_text(message, "ts")
@@ -139,22 +144,26 @@ class SlackSurface:
     async def streams(self, address: Address) -> SlackStreams | None:
         """Returns None in channels, because only one person there would see a stream while it is written."""
         is_direct = address.channel_id.startswith("D") and bool(address.thread_key)
-        return self._streams if is_direct and self._streams.are_allowed else None
+        if not is_direct or START_STREAM in (await self._client_for(address)).unavailable_methods:
+            return None
+        return self._streams
 
     async def delete(self, address: Address, message_ref: str) -> None:
         body: JsonObject = {"channel": address.channel_id, "ts": message_ref}
-        await self._client.write("chat.delete", body)
+        await (await self._client_for(address)).write("chat.delete", body)
 
     async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
         """Posts an ephemeral message in the channel: its rate limit is not the one of messages."""
         body: JsonObject = {"channel": address.channel_id, "user": person_id}
+        client = await self._client_for(address)
         with TELL:
-            await post_with_fallback(self._client, "chat.postEphemeral", body, render_content(Notice(markdown=text)))
+            await post_with_fallback(client, "chat.postEphemeral", body, render_content(Notice(markdown=text)))
 
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
         """Yields the direct message with the person (see DeliverySurface). Its `thread_key` is empty."""
         if person_id and not address.channel_id.startswith("D"):
-            opened = await self._client.write("conversations.open", {"users": person_id})
+            client = await self._client_for(address)
+            opened = await client.write("conversations.open", {"users": person_id})
             yield replace(address, channel_id=get_text(opened, "channel", "id"), thread_key="")
 
     def _carries(self, message: JsonObject, delivery_id: str) -> bool:
@@ -175,8 +184,9 @@ class SlackSurface:
     async def react(
         self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
+        client = await self._client_for(address)
         with REACT:
-            await self._reactions.show(address.channel_id, message_ref, reaction, precondition=precondition)
+            await self._reactions.show(client, address.channel_id, message_ref, reaction, precondition=precondition)
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
         return self._presence.typing(address)

@@ -3,25 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from bots.delivery.content import Content
-from bots.slack import limits
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Origin
 from bots.slack.install.tokens import TokenSource, WorkspaceToken
-from bots.slack.surface import CLOSED_REASONS, SlackSurface
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.downloads import FileRefSigner, SlackFiles
-from bots.slack.web_api.history import SlackThreadHistory, parse_message_time
-from bots.slack.web_api.posting import SlackStreams
+from bots.slack.web_api.people import People
 from core.domain.errors import AgentError, SurfaceRefused
-from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile
-from core.ports import OutgoingFile, Precondition, Reaction
+from core.domain.threads import Address, IncomingFile
 
 TOKEN_RECHECK_SECONDS = 30.0
 """Maximum time for which a process may use a token that another process has replaced or deleted."""
@@ -35,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Workspace:
-    """One workspace with its client and adapters.
+    """One workspace with its client, the people in it, and what handles its events.
 
     `token_read_at` is the monotonic time at which the token was last read, None for a configured token. `installed_by`
     is the id of the workspace, or of the organisation whose token serves it. `known_channel_ids` caches the channels
@@ -43,9 +35,7 @@ class Workspace:
     """
 
     client: SlackClient
-    surface: SlackSurface
-    files: SlackFiles
-    thread_history: SlackThreadHistory
+    people: People
     event_handler: EventHandler | None
     installed_by: str = ""
     token_read_at: float | None = None
@@ -67,7 +57,7 @@ class Workspaces:
         *,
         tokens: TokenSource | None,
         new_client: Callable[[str], SlackClient],
-        new_event_handler: Callable[[SlackClient], EventHandler | None],
+        new_event_handler: Callable[[SlackClient, People], EventHandler | None],
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._tokens = tokens
@@ -80,14 +70,8 @@ class Workspaces:
         self.uninstalling = asyncio.Lock()
 
     def build_workspace(self, client: SlackClient) -> Workspace:
-        """Builds the adapters that use the client."""
-        return Workspace(
-            client=client,
-            surface=SlackSurface(client),
-            files=SlackFiles(client),
-            thread_history=SlackThreadHistory(client),
-            event_handler=self._new_event_handler(client),
-        )
+        people = People(client)
+        return Workspace(client=client, people=people, event_handler=self._new_event_handler(client, people))
 
     def add(self, team_id: str, workspace: Workspace) -> None:
         """Adds the workspace of the configured token."""
@@ -189,6 +173,30 @@ class Workspaces:
         workspace.known_channel_ids.add(channel_id)
         return workspace
 
+    async def client_for(self, address: Address) -> SlackClient:
+        """Returns the client of `get_for_address`, and raises as it does."""
+        return (await self.get_for_address(address)).client
+
+    async def client_for_file(self, file: IncomingFile) -> tuple[SlackClient, IncomingFile]:
+        """Returns the client of the workspace that received the file, and the file with its original reference.
+
+        Raises AgentError if the file was not received in a workspace with the bot, and StorageUnavailable.
+        """
+        if self._tokens is None:
+            (workspace,) = self._workspaces.values()
+            return workspace.client, file
+        named = self._tokens.file_ref_signer.verify(file)
+        workspace = await self.find(named.team_id) if named else None
+        if named is None or workspace is None or (workspace.uses_organisation_token and not named.is_sealed):
+            raise AgentError(
+                f"The file {file.name!r} cannot be read from Slack.", detail="its workspace has not installed the bot"
+            )
+        return workspace.client, named.file
+
+    def sign_file(self, team_id: str, file: IncomingFile) -> IncomingFile:
+        """Returns the file with a reference that names its workspace, if the app may serve several."""
+        return self._tokens.file_ref_signer.sign(team_id, file) if self._tokens else file
+
     async def remove(self, team_id: str) -> None:
         """Closes a workspace that removed the bot, or every workspace of an organisation that did."""
         gone = [one for one, workspace in self._workspaces.items() if team_id in {one, workspace.installed_by} - {""}]
@@ -204,133 +212,5 @@ class Workspaces:
 async def _close_workspace(workspace: Workspace) -> None:
     if workspace.event_handler is not None:
         await workspace.event_handler.close()
+    await workspace.people.close()
     await workspace.client.close()
-
-
-class MultiWorkspaceSurface:
-    """ChatSurface and ChatPresence for all workspaces. Each call uses the token of the address's workspace."""
-
-    platform = "slack"
-    answer_limit: int = limits.ANSWER_MAX
-    files_per_message = SlackSurface.files_per_message
-    edit_interval_seconds: float = limits.EDIT_INTERVAL_SECONDS
-    closed_reasons = CLOSED_REASONS
-
-    def __init__(self, workspaces: Workspaces) -> None:
-        self._workspaces = workspaces
-
-    def file_limit(self, address: Address) -> int:
-        return limits.FILE_BYTES_MAX
-
-    async def _surface_for(self, address: Address) -> SlackSurface:
-        return (await self._workspaces.get_for_address(address)).surface
-
-    async def post(
-        self,
-        address: Address,
-        content: Content,
-        *,
-        files: Sequence[OutgoingFile] = (),
-        delivery_id: str,
-        precondition: Precondition | None = None,
-    ) -> str:
-        return await (await self._surface_for(address)).post(
-            address, content, files=files, delivery_id=delivery_id, precondition=precondition
-        )
-
-    async def edit(
-        self, address: Address, message_ref: str, content: Content, *, precondition: Precondition | None = None
-    ) -> None:
-        await (await self._surface_for(address)).edit(address, message_ref, content, precondition=precondition)
-
-    async def upload(
-        self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
-    ) -> str:
-        return await (await self._surface_for(address)).upload(
-            address, file, delivery_id=delivery_id, precondition=precondition
-        )
-
-    async def streams(self, address: Address) -> SlackStreams | None:
-        return await (await self._surface_for(address)).streams(address)
-
-    async def delete(self, address: Address, message_ref: str) -> None:
-        await (await self._surface_for(address)).delete(address, message_ref)
-
-    async def tell_privately(self, address: Address, person_id: str, text: str) -> None:
-        await (await self._surface_for(address)).tell_privately(address, person_id, text)
-
-    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
-        surface = await self._surface_for(address)
-        async for elsewhere in surface.fallback_addresses(address, person_id):
-            yield elsewhere
-
-    async def find(self, address: Address, delivery_id: str) -> str | None:
-        return await (await self._surface_for(address)).find(address, delivery_id)
-
-    async def react(
-        self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
-    ) -> None:
-        await (await self._surface_for(address)).react(address, message_ref, reaction, precondition=precondition)
-
-    @asynccontextmanager
-    async def typing(self, address: Address) -> AsyncGenerator[None]:
-        try:
-            surface = await self._surface_for(address)
-        except SurfaceRefused:
-            yield
-            return
-        async with surface.typing(address):
-            yield
-
-
-class MultiWorkspaceFileSource:
-    """FileSource for all workspaces. Opens a file with the token of the workspace that received it."""
-
-    def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
-        self._workspaces = workspaces
-        self._file_ref_signer = file_ref_signer
-
-    async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        named = self._file_ref_signer.verify(file)
-        workspace = await self._workspaces.find(named.team_id) if named else None
-        if named is None or workspace is None or (workspace.uses_organisation_token and not named.is_sealed):
-            raise AgentError(
-                f"The file {file.name!r} cannot be read from Slack.", detail="its workspace has not installed the bot"
-            )
-        async for piece in workspace.files.open(named.file, bytes_max=bytes_max):
-            yield piece
-
-
-class MultiWorkspaceThreadHistory:
-    """Reads threads of all workspaces, each with its own token (their ChatHistory)."""
-
-    def __init__(self, workspaces: Workspaces, file_ref_signer: FileRefSigner) -> None:
-        self._workspaces = workspaces
-        self._file_ref_signer = file_ref_signer
-
-    async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
-        workspace = await self._workspaces.get_for_address(address)
-        history = workspace.thread_history
-        page = await history.read(address, before=before, limit=limit, after=after)
-        return replace(
-            page,
-            messages=tuple(self._signed(address, one) for one in page.messages),
-            root=page.root and self._signed(address, page.root),
-        )
-
-    async def read_linked(self, address: Address, text: str, *, person_id: str) -> dict[str, ChatMessage | None]:
-        workspace = await self._workspaces.get_for_address(address)
-        if workspace.uses_organisation_token:
-            # the token reads the channels of all the organisation's workspaces, so only this channel's are resolved
-            here = f"/archives/{address.channel_id}/"
-            text = " ".join(word for word in text.split() if here in word)
-        found = await workspace.thread_history.read_linked(address, text, person_id=person_id)
-        return {link: one and self._signed(address, one) for link, one in found.items()}
-
-    def sent_at(self, message_ref: str) -> datetime:
-        return parse_message_time(message_ref)
-
-    def _signed(self, address: Address, message: ChatMessage) -> ChatMessage:
-        sign = self._file_ref_signer.sign
-        files = tuple(sign(address.workspace_id, file) for file in message.files)
-        return replace(message, files=files)

@@ -132,6 +132,7 @@ class EventHandler:
     def __init__(
         self,
         client: SlackClient,
+        people: People,
         receive: Receive,
         groups: Sequence[str] = (),
         *,
@@ -150,7 +151,7 @@ class EventHandler:
         self._conversations = conversations
         self._file_names = file_ref_signer
         self._cursors = cursors
-        self._people = People(client)
+        self._people = people
         self._groups = UserGroups(client, groups)
         self._mention_dedup = MentionDedup()
         self._order = ThreadOrder()
@@ -386,11 +387,10 @@ class EventHandler:
         return found[0] if found else {}
 
     async def close(self) -> None:
-        """Waits for notices in progress and cancels lookups."""
+        """Waits for notices in progress."""
         await self._notices.close()
         if self._greeter is not None:
             await self._greeter.close()
-        await self._people.close()
 
 
 def parse_safely(parse: Callable[[], UserAction | Ignored]) -> UserAction | Ignored:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from core.domain.errors import (
     TokenRefused,
 )
 from core.domain.messages import JsonObject
+from core.domain.threads import Address
 from core.ports import Precondition
 from core.web_access.guard import is_loopback
 
@@ -160,7 +161,8 @@ class SlackClient:
     """Calls the Web API for one workspace. `web` is the SDK's client, for parts of the SDK that need one.
 
     Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default
-    that is off for a simulator on this machine, which has other limits or none.
+    that is off for a simulator on this machine, which has other limits or none. `unavailable_methods` are those that
+    Slack has refused to the workspace for good, so that nobody calls them again.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class SlackClient:
         self.bot_token = bot_token
         self._identity: Identity | None = None
         self._scopes: frozenset[str] | None = None
+        self.unavailable_methods: set[str] = set()
         self.web = AsyncWebClient(
             token=bot_token,
             base_url=api_url,
@@ -331,6 +334,10 @@ class SlackClient:
         if method == "auth.test" and (scopes := answer.headers.get("x-oauth-scopes")) is not None:
             self._scopes = frozenset(one.strip() for one in scopes.split(","))
         return get_object(answer.data)
+
+
+ClientFor = Callable[[Address], Awaitable[SlackClient]]
+"""Returns the client of an address's workspace. Raises SurfaceRefused or StorageUnavailable."""
 
 
 def _translate_error(response: object) -> SurfaceError:

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -109,18 +109,20 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
 
 
 class SlackFiles:
-    """Downloads files with the token of one workspace (its FileSource)."""
+    """Implements FileSource. `client_for_file` returns the client of the workspace that received the file, and the file
+    with its original reference. It raises AgentError if no workspace may read the file."""
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
+    def __init__(self, client_for_file: Callable[[IncomingFile], Awaitable[tuple[SlackClient, IncomingFile]]]) -> None:
+        self._client_for_file = client_for_file
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
+        client, file = await self._client_for_file(file)
         if file.size_bytes is not None and file.size_bytes > bytes_max:
             raise _too_large(file, bytes_max)
-        url = await self._address(file)
+        url = await _address(client, file)
         with DOWNLOAD:
             try:
-                async with self._answer(url, file) as answer:
+                async with _answer(client, url, file) as answer:
                     _check(answer, file)
                     received, is_page = 0, answer.content_type == "text/html"
                     async for piece in answer.content.iter_chunked(CHUNK_BYTES):
@@ -133,43 +135,45 @@ class SlackFiles:
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 raise _unavailable(file, f"the download broke off ({type(error).__name__})") from error
 
-    async def _address(self, file: IncomingFile) -> URL:
-        """Returns the file's download URL. Fetches it if it is missing, as in messages of Slack Connect channels."""
-        file_id, _, address = file.file_ref.partition(" ")
-        if not address:
-            try:
-                answer = await self._client.read("files.info", {"file": file_id})
-            except SurfaceRefused as error:
-                raise _unavailable(file, f"files.info: {error.code}") from error
-            except SurfaceError as error:
-                raise _unavailable(file, f"files.info: {error}") from error
-            found = get_object(answer, "file")
-            address = get_text(found, "url_private_download") or get_text(found, "url_private")
-        url = URL(address)
-        if not is_slack_url(url, self._client.api_url):
-            raise _unavailable(file, f"foreign host {url.host}")
-        return url
 
-    @asynccontextmanager
-    async def _answer(self, url: URL, file: IncomingFile) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yields the final response. Redirects must stay on Slack's hosts, and are followed without the token."""
-        headers = {"Authorization": f"Bearer {self._client.bot_token}"}
-        for _ in range(REDIRECTS_MAX + 1):
-            async with self._client.session.get(
-                url,
-                headers=headers,
-                proxy=self._client.proxy,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=CALL_SECONDS_MAX),
-            ) as answer:
-                if answer.status not in {301, 302, 303, 307, 308}:
-                    yield answer
-                    return
-                url = url.join(URL(answer.headers.get("Location", "")))
-            headers = {}
-            if not is_slack_url(url, self._client.api_url):
-                raise _unavailable(file, f"redirected to {url.host}")
-        raise _unavailable(file, "redirected too often")
+async def _address(client: SlackClient, file: IncomingFile) -> URL:
+    """Returns the file's download URL. Fetches it if it is missing, as in messages of Slack Connect channels."""
+    file_id, _, address = file.file_ref.partition(" ")
+    if not address:
+        try:
+            answer = await client.read("files.info", {"file": file_id})
+        except SurfaceRefused as error:
+            raise _unavailable(file, f"files.info: {error.code}") from error
+        except SurfaceError as error:
+            raise _unavailable(file, f"files.info: {error}") from error
+        found = get_object(answer, "file")
+        address = get_text(found, "url_private_download") or get_text(found, "url_private")
+    url = URL(address)
+    if not is_slack_url(url, client.api_url):
+        raise _unavailable(file, f"foreign host {url.host}")
+    return url
+
+
+@asynccontextmanager
+async def _answer(client: SlackClient, url: URL, file: IncomingFile) -> AsyncGenerator[aiohttp.ClientResponse]:
+    """Yields the final response. Redirects must stay on Slack's hosts, and are followed without the token."""
+    headers = {"Authorization": f"Bearer {client.bot_token}"}
+    for _ in range(REDIRECTS_MAX + 1):
+        async with client.session.get(
+            url,
+            headers=headers,
+            proxy=client.proxy,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=CALL_SECONDS_MAX),
+        ) as answer:
+            if answer.status not in {301, 302, 303, 307, 308}:
+                yield answer
+                return
+            url = url.join(URL(answer.headers.get("Location", "")))
+        headers = {}
+        if not is_slack_url(url, client.api_url):
+            raise _unavailable(file, f"redirected to {url.host}")
+    raise _unavailable(file, "redirected too often")
 
 
 def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:

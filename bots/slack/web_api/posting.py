@@ -14,7 +14,7 @@ from bots.slack.events.payload_fields import get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
 from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.render.mrkdwn import neutralize_mentions
-from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.client import ClientFor, SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
@@ -116,23 +116,23 @@ class NoticeSender:
                 await cancel(task)
 
 
+START_STREAM = "chat.startStream"
 START = Failpoint("slack.start_stream")
 APPEND = Failpoint("slack.append_stream")
 FINISH = Failpoint("slack.finish_stream")
 _UNAVAILABLE = frozenset({"channel_type_not_supported", "feature_not_enabled", "method_deprecated", "unknown_method"})
-"""Refusals after which this process starts no more streams."""
+"""Refusals after which this process starts no more streams in the workspace."""
 
 
 class SlackStreams:
-    """Implements AnswerStreams for one workspace.
+    """Implements AnswerStreams.
 
     Slack accepts no metadata with chat.startStream, so a task named after the delivery identifies the message until
     the answer replaces it (docs.slack.dev, chat.startStream).
     """
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
-        self.are_allowed = True
+    def __init__(self, client_for: ClientFor) -> None:
+        self._client_for = client_for
 
     async def start(self, address: Address, *, delivery_id: str, precondition: Precondition) -> str:
         body: JsonObject = {
@@ -140,11 +140,13 @@ class SlackStreams:
             "thread_ts": address.thread_key,
             "chunks": [_task(delivery_id, "in_progress")],
         }
+        client = await self._client_for(address)
         try:
             with START:
-                answer = await self._client.write("chat.startStream", body, precondition=precondition)
+                answer = await client.write(START_STREAM, body, precondition=precondition)
         except SurfaceRefused as refused:
-            self.are_allowed = refused.code not in _UNAVAILABLE
+            if refused.code in _UNAVAILABLE:
+                client.unavailable_methods.add(START_STREAM)
             raise
         if not (ts := get_text(answer, "ts")):
             raise SurfaceUnclear("Slack's answer has no ts of the stream")
@@ -154,25 +156,27 @@ class SlackStreams:
         text: JsonObject = {"type": "markdown_text", "text": neutralize_mentions(markdown)}
         chunk = text if markdown else _task(stream.delivery_id, "in_progress")
         body: JsonObject = {"channel": address.channel_id, "ts": stream.message_ref or "", "chunks": [chunk]}
+        client = await self._client_for(address)
         with APPEND:
-            await self._client.write("chat.appendStream", body, precondition=precondition)
+            await client.write("chat.appendStream", body, precondition=precondition)
 
     async def finish(
         self, address: Address, stream: Delivery, content: AnswerPart | None, *, precondition: Precondition
     ) -> None:
         message: JsonObject = {"channel": address.channel_id, "ts": stream.message_ref or ""}
         last: JsonObject = {**message, "chunks": [_task(stream.delivery_id, "complete")]}
+        client = await self._client_for(address)
         with FINISH:
             with suppress(SurfaceRefused):  # it has ended already: by itself, or before a crash
-                await self._client.write("chat.stopStream", last, precondition=precondition)
+                await client.write("chat.stopStream", last, precondition=precondition)
             if content is None:
                 return
             drawing = render_content(content)
             try:
-                await post_with_fallback(self._client, "chat.update", message, drawing, precondition=precondition)
+                await post_with_fallback(client, "chat.update", message, drawing, precondition=precondition)
             except SurfaceRefused:
                 with suppress(SurfaceRefused):
-                    await self._client.write("chat.delete", message, precondition=precondition)
+                    await client.write("chat.delete", message, precondition=precondition)
                 raise
 
 

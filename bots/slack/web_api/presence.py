@@ -2,26 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from weakref import WeakValueDictionary
 
 from bots.delivery.reaction_cache import ReactionCache
 from bots.slack.events.payload_fields import get_objects, get_strings, get_text
-from bots.slack.web_api.client import SlackClient
-from core.domain.errors import SurfaceError, SurfaceRefused
+from bots.slack.web_api.client import ClientFor, SlackClient
+from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.ports import Precondition, Reaction
 
 log = logging.getLogger(__name__)
 
-_Change = Callable[[str, str, str], Awaitable[None]]
-"""Calls a Web API method for an emoji. Arguments: the method, the emoji, and an error code that counts as success."""
-
 TYPING_SECONDS_MAX = 2.0
 TYPING = Failpoint("slack.typing")
+_SET_STATUS = "agents.sessions.setStatus"
 # Slack returns these if the app or its workspace has no agent features, so later calls would fail too.
 _NO_SESSIONS = frozenset({"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"})
 
@@ -29,9 +27,8 @@ _NO_SESSIONS = frozenset({"feature_not_enabled", "missing_scope", "not_authorize
 class BusyStatus:
     """Shows a thread as busy. Errors are logged only, since the status is not essential."""
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
-        self._has_sessions = True
+    def __init__(self, client_for: ClientFor) -> None:
+        self._client_for = client_for
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
@@ -47,24 +44,25 @@ class BusyStatus:
             async with asyncio.timeout(TYPING_SECONDS_MAX):
                 with TYPING:
                     await self._set_status(address, is_busy=is_busy)
-        except (SurfaceError, TimeoutError) as error:
+        except (SurfaceError, StorageUnavailable, TimeoutError) as error:
             log.debug("slack: the busy status cannot be set: %s", error)
 
     async def _set_status(self, address: Address, *, is_busy: bool) -> None:
         """Sets the status of the agent session, which has a stop button, or of the assistant thread if that fails."""
+        client = await self._client_for(address)
         thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
-        if self._has_sessions:
+        if _SET_STATUS not in client.unavailable_methods:
             status = "processing" if is_busy else "active"
             try:
-                await self._client.write("agents.sessions.setStatus", {**thread, "status": status})
+                await client.write(_SET_STATUS, {**thread, "status": status})
                 return
             except SurfaceRefused as error:
                 if error.code not in _NO_SESSIONS:
                     raise
                 log.info("slack: agent sessions are not available (%s)", error.code)
-                self._has_sessions = False
+                client.unavailable_methods.add(_SET_STATUS)
         line = "is working…" if is_busy else ""
-        await self._client.write("assistant.threads.setStatus", {**thread, "status": line})
+        await client.write("assistant.threads.setStatus", {**thread, "status": line})
 
 
 EMOJI: dict[Reaction, str] = {
@@ -83,25 +81,39 @@ class Reactions:
     Caches the reactions that this process added, and fetches those that another process may have added.
     """
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
+    def __init__(self) -> None:
         self._shown_reactions = ReactionCache()
-        self._reaction_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._reaction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def show(
-        self, channel: str, ts: str, reaction: Reaction | None, *, precondition: Precondition | None = None
+        self,
+        client: SlackClient,
+        channel: str,
+        ts: str,
+        reaction: Reaction | None,
+        *,
+        precondition: Precondition | None = None,
     ) -> None:
         """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
 
         Holds a lock per message, because the end of a run and the start of the next may concern the same message.
         """
-        lock = self._reaction_locks.setdefault((channel, ts), asyncio.Lock())
+        # bots of several workspaces may be in a channel that these share
+        message = f"{client.identity.team_id}:{channel}:{ts}"
+        lock = self._reaction_locks.setdefault(message, asyncio.Lock())
         async with lock:
-            change = partial(self._change, channel, ts, precondition)
-            await self._replace(channel, ts, reaction, change)
+            await self._replace(client, channel, ts, message, reaction, precondition)
 
-    async def _replace(self, channel: str, ts: str, reaction: Reaction | None, change: "_Change") -> None:
-        message, wanted = f"{channel}:{ts}", EMOJI[reaction] if reaction else ""
+    async def _replace(
+        self,
+        client: SlackClient,
+        channel: str,
+        ts: str,
+        message: str,
+        reaction: Reaction | None,
+        precondition: Precondition | None,
+    ) -> None:
+        wanted, change = EMOJI[reaction] if reaction else "", partial(_change, client, channel, ts, precondition)
         last, is_sure = self._shown_reactions.last(message), self._shown_reactions.is_sure(message)
         self._shown_reactions.put(message, last or "", is_sure=False)
         if wanted and not (is_sure and wanted == last):
@@ -110,32 +122,33 @@ class Reactions:
             # a reaction left by an earlier process is removed when the run ends
             self._shown_reactions.put(message, wanted, is_sure=self._shown_reactions.is_new(float(ts)))
             return
-        others = {last or ""} if is_sure else {last or "", *await self._ours(channel, ts)}
+        others = {last or ""} if is_sure else {last or "", *await _ours(client, channel, ts)}
         for name in others - {wanted, ""}:
             await change("reactions.remove", name, "no_reaction")
         self._shown_reactions.put(message, wanted)
 
-    async def _change(
-        self, channel: str, ts: str, precondition: Precondition | None, method: str, name: str, fine: str
-    ) -> None:
-        try:
-            await self._client.write_form(
-                method, {"channel": channel, "timestamp": ts, "name": name}, precondition=precondition
-            )
-        except SurfaceRefused as error:
-            if error.code != fine:
-                raise
 
-    async def _ours(self, channel: str, ts: str) -> set[str]:
-        """Fetches the bot's reactions on the message. Returns an empty set if Slack refuses."""
-        try:
-            answer = await self._client.read("reactions.get", {"channel": channel, "timestamp": ts, "full": True})
-        except SurfaceRefused as error:
-            log.info("slack: the reactions on a message cannot be read: %s", error)
-            return set()
-        ours = self._client.identity.user_id
-        return {
-            get_text(entry, "name")
-            for entry in get_objects(answer, "message", "reactions")
-            if get_text(entry, "name") in EMOJI.values() and ours in get_strings(entry, "users")
-        }
+async def _change(
+    client: SlackClient, channel: str, ts: str, precondition: Precondition | None, method: str, name: str, fine: str
+) -> None:
+    """Calls the method for an emoji. `fine` is an error code that counts as success."""
+    try:
+        await client.write_form(method, {"channel": channel, "timestamp": ts, "name": name}, precondition=precondition)
+    except SurfaceRefused as error:
+        if error.code != fine:
+            raise
+
+
+async def _ours(client: SlackClient, channel: str, ts: str) -> set[str]:
+    """Fetches the bot's reactions on the message. Returns an empty set if Slack refuses."""
+    try:
+        answer = await client.read("reactions.get", {"channel": channel, "timestamp": ts, "full": True})
+    except SurfaceRefused as error:
+        log.info("slack: the reactions on a message cannot be read: %s", error)
+        return set()
+    ours = client.identity.user_id
+    return {
+        get_text(entry, "name")
+        for entry in get_objects(answer, "message", "reactions")
+        if get_text(entry, "name") in EMOJI.values() and ours in get_strings(entry, "users")
+    }

@@ -33,8 +33,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f/\\\u202a-\u202e\u2066-\u2069]+")
 class FileUploads:
     """Uploads files, and remembers their delivery ids in case Slack's final response is lost."""
 
-    def __init__(self, client: SlackClient) -> None:
-        self._client = client
+    def __init__(self) -> None:
         self._files: OrderedDict[str, str] = OrderedDict()
 
     def uploaded_file_id(self, delivery_id: str) -> str:
@@ -43,6 +42,7 @@ class FileUploads:
 
     async def upload(
         self,
+        client: SlackClient,
         address: Address,
         files: Sequence[OutgoingFile],
         *,
@@ -54,7 +54,7 @@ class FileUploads:
         same exceptions as ChatSurface.upload."""
         sent: list[JsonValue] = []
         for file in files:
-            file_id = await self._send_file(file, precondition)
+            file_id = await _send_file(client, file, precondition)
             self._files[file.delivery_id or delivery_id] = file_id
             sent.append({"id": file_id, "title": escape_mrkdwn(safe_file_name(file.name))})
         while len(self._files) > _REMEMBERED_MAX:
@@ -65,7 +65,7 @@ class FileUploads:
         first, *rest = simplify_blocks(blocks) or [note]
         shown = [{**first, "block_id": delivery_block_id(*names)}, *rest]
         body = {"files": json.dumps(sent), "channel_id": address.channel_id, "thread_ts": address.thread_key}
-        complete = partial(self._client.write_form, "files.completeUploadExternal", precondition=precondition)
+        complete = partial(client.write_form, "files.completeUploadExternal", precondition=precondition)
         try:
             await complete({**body, "blocks": json.dumps(shown)})
         except SurfaceRefused as refusal:
@@ -76,44 +76,46 @@ class FileUploads:
             await complete({**body, "blocks": json.dumps(plain)})
         return self._files[files[0].delivery_id or delivery_id]
 
-    async def _send_file(self, file: OutgoingFile, precondition: Precondition | None) -> str:
-        """Uploads the bytes of a file and returns its id. The file is not shown anywhere yet."""
-        if file.size_bytes > limits.FILE_BYTES_MAX:
-            raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
-        if file.size_bytes <= 0:
-            raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
-        name = safe_file_name(file.name)
-        ticket = await self._client.write_form(
-            "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}, precondition=precondition
-        )
-        await self._send(URL(get_text(ticket, "upload_url")), file)
-        return get_text(ticket, "file_id")
 
-    async def _send(self, url: URL, file: OutgoingFile) -> None:
-        if not is_slack_url(url, self._client.api_url):
-            raise SurfaceRefused("Slack returned an upload URL on another host", code="foreign_host")
-        broken: list[Exception] = []
-        try:
-            async with self._client.session.post(
-                url,
-                data=_checked_chunks(file, broken),
-                headers={"Content-Length": str(file.size_bytes), "Content-Type": "application/octet-stream"},
-                proxy=self._client.proxy,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=120),
-            ) as answer:
-                status = answer.status
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            if broken:
-                # Reading the file failed, so aiohttp closed the connection.
-                raise broken[0] from error
-            raise SurfaceUnclear(f"The upload broke off ({type(error).__name__})") from error
-        if status == 429:
-            raise SurfaceRateLimited("Slack asks for patience", retry_after_seconds=1)
-        if status >= 500:
-            raise SurfaceUnclear(f"Slack failed to take the file ({status})")
-        if status != 200:
-            raise SurfaceRefused("Slack refused the file", code=f"upload_status_{status}")
+async def _send_file(client: SlackClient, file: OutgoingFile, precondition: Precondition | None) -> str:
+    """Uploads the bytes of a file and returns its id. The file is not shown anywhere yet."""
+    if file.size_bytes > limits.FILE_BYTES_MAX:
+        raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
+    if file.size_bytes <= 0:
+        raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
+    name = safe_file_name(file.name)
+    ticket = await client.write_form(
+        "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}, precondition=precondition
+    )
+    await _send(client, URL(get_text(ticket, "upload_url")), file)
+    return get_text(ticket, "file_id")
+
+
+async def _send(client: SlackClient, url: URL, file: OutgoingFile) -> None:
+    if not is_slack_url(url, client.api_url):
+        raise SurfaceRefused("Slack returned an upload URL on another host", code="foreign_host")
+    broken: list[Exception] = []
+    try:
+        async with client.session.post(
+            url,
+            data=_checked_chunks(file, broken),
+            headers={"Content-Length": str(file.size_bytes), "Content-Type": "application/octet-stream"},
+            proxy=client.proxy,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(sock_connect=CALL_SECONDS_MAX, sock_read=120),
+        ) as answer:
+            status = answer.status
+    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        if broken:
+            # Reading the file failed, so aiohttp closed the connection.
+            raise broken[0] from error
+        raise SurfaceUnclear(f"The upload broke off ({type(error).__name__})") from error
+    if status == 429:
+        raise SurfaceRateLimited("Slack asks for patience", retry_after_seconds=1)
+    if status >= 500:
+        raise SurfaceUnclear(f"Slack failed to take the file ({status})")
+    if status != 200:
+        raise SurfaceRefused("Slack refused the file", code=f"upload_status_{status}")
 
 
 def delivery_block_id(*delivery_ids: str) -> str:

@@ -48,6 +48,6 @@ def teams_with(tokens: MemoryTokens, **settings: float) -> Workspaces:
     return Workspaces(
         tokens=tokens,
         new_client=lambda token: SlackClient(bot_token=token, api_url="http://127.0.0.1:9/api/"),
-        new_event_handler=lambda client: None,
+        new_event_handler=lambda client, people: None,
         **settings,
     )

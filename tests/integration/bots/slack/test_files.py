@@ -271,7 +271,7 @@ async def test_an_upload_address_elsewhere_is_refused():
         answer = {"ok": True, "upload_url": str(elsewhere / "up"), "file_id": "F1"}
         routes = {"/api/files.getUploadURLExternal": lambda: web.json_response(answer)}
         async with server(routes, []) as origin, speaking(origin) as app:
-            address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1.1")
+            address = Address(platform="slack", workspace_id=app.identity.team_id, channel_id="C", thread_key="1.1")
             with pytest.raises(SurfaceRefused) as refusal:
                 await app.surface.upload(address, outgoing("a", b"text"), delivery_id="d1")
     assert refusal.value.code == "foreign_host"

@@ -57,7 +57,9 @@ async def test_an_app_without_sessions_shows_the_line_and_asks_no_more(
 
 
 async def test_typing_that_slack_refuses_is_no_error(slack: SlackSimulator, speaker: SlackApp):
-    address = Address(platform="slack", workspace_id="T", channel_id=channel_of(slack), thread_key="1.000001")
+    address = Address(
+        platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key="1.000001"
+    )
     async with speaker.surface.typing(address):
         pass
     assert statuses(slack) == [(SESSION, "thread_not_found")] * 2

@@ -132,7 +132,7 @@ async def unplugged(
     teams = Workspaces(
         tokens=None,
         new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-        new_event_handler=lambda client: EventHandler(client, storing_receiver.receive, cursors=marks),
+        new_event_handler=lambda client, people: EventHandler(client, people, storing_receiver.receive, cursors=marks),
     )
     client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
     identity = await client.sign_in()

@@ -67,7 +67,9 @@ async def app() -> AsyncIterator[SharedApp]:
         workspaces = Workspaces(
             tokens=MemoryTokens(known),
             new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
-            new_event_handler=lambda client: EventHandler(client, lambda inbound: made.receive(inbound)),
+            new_event_handler=lambda client, people: EventHandler(
+                client, people, lambda inbound: made.receive(inbound)
+            ),
         )
         client = SlackClient(bot_token="xoxb-none", api_url=slack.api_url)
         made = SharedApp(build_bolt_app(client, workspaces, uninstalled, RetryBuffer("slack")))

@@ -15,6 +15,7 @@ from bots.inbound.actions import Outcome, UserAction
 from bots.slack.events.handler import EventHandler
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.people import People
 from core.domain.errors import SurfaceError
 from core.domain.messages import JsonObject
 from tests.histories.virtual_time import in_virtual_time
@@ -61,7 +62,8 @@ def handler(taken: list[UserAction]) -> EventHandler:
     async def admits(_inbound: UserAction) -> bool:
         return True
 
-    return EventHandler(SilentSlack(), receive, [GROUP], admits=admits)
+    client = SilentSlack()
+    return EventHandler(client, People(client), receive, [GROUP], admits=admits)
 
 
 async def send_twice_in_a_thread(slack: EventHandler) -> None:
