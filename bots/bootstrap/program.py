@@ -76,6 +76,8 @@ from sandbox.limits import raise_descriptor_limit
 from storage.sql.database import migrate
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from bots.discord.app import DiscordApp
     from bots.slack.app import SlackApp
 
@@ -109,11 +111,12 @@ class CloseWithDrain(Protocol):
 class RunningProgram:
     """The running program.
 
-    `sandbox` is the name of the sandbox provider. Each warning is a sentence that names a disabled feature and why it
-    is disabled. Admins read the startup findings in the chat.
+    `http_app` serves the HTTP API, and is None without it. `sandbox` is the name of the sandbox provider. Each warning
+    is a sentence that names a disabled feature and why it is disabled. Admins read the startup findings in the chat.
     """
 
     http_port: int
+    http_app: "web.Application | None"
     sandbox: str
     warnings: tuple[str, ...]
     slack: "SlackApp | None"
@@ -304,6 +307,7 @@ class _ProgramBuilder:
         self._sandboxes = parts.sandboxes
         self._worker_id = new_worker_id()
         self._drain_until = 0.0
+        self._http_app: web.Application | None = None
         self._spool = settings.data_dir / "uploads"
         self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
         secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
@@ -357,6 +361,7 @@ class _ProgramBuilder:
         self._start_jobs(stack, self._jobs())
         return RunningProgram(
             http_port=port,
+            http_app=self._http_app,
             sandbox=self._sandboxes.name,
             warnings=self._warnings(),
             slack=platforms.slack,
@@ -432,7 +437,7 @@ class _ProgramBuilder:
         from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
 
         host = self._settings.http_host
-        web = web_app(self._web_ports(), self._observability.health)
+        self._http_app = web = web_app(self._web_ports(), self._observability.health)
         web.add_routes(self._consents.routes())
         stack.push_async_callback(self._consents.close)
         if slack is not None:

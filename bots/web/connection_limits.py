@@ -125,9 +125,10 @@ class _Connection(web.RequestHandler):
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """Logs an error of a handler with its traceback. What is wrong with a client's request is no error of ours."""
-        if isinstance(kw.get("exc_info"), HttpProcessingError):
+        error = kw.get("exc_info")
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self._limits.log_closed("a malformed request")
-        else:
+        elif not isinstance(error, ConnectionError):  # the client has gone
             super().log_exception(*args, **kw)
 
     def _watch(self) -> None:

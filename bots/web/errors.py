@@ -89,7 +89,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         has_started = request.writer.output_size > 0
         if has_started and request.transport is not None:
             request.transport.abort()
-        if has_started and isinstance(error, ConnectionError):
+        if isinstance(error, ConnectionError) and (has_started or request.transport is None):
             log.debug("the client of %s has disconnected", _route(request))
             return web.Response()
         if isinstance(error, web.HTTPException) and error.status < HTTPStatus.BAD_REQUEST:

@@ -77,7 +77,7 @@ def _has_known_shape(taken: AsyncBoltRequest) -> bool:
     """Whether Bolt can find the listeners of the payload. It fails if these fields have other types."""
     body, context = cast(JsonObject, taken.body), cast(dict[str, object], taken.context)
     names = [body[name] for name in _NAMES if body.get(name) is not None]
-    if body.get("type") == "event_callback":
+    if "event" in body:
         names.append(get_object(body, "event").get("type"))
     if body.get("type") == "block_actions":
         actions = get_objects(body, "actions")
@@ -97,7 +97,7 @@ def is_signature_valid(raw: bytes, timestamp: str, signature: str, secret: bytes
         return False
     base = b"v0:" + timestamp.encode() + b":" + raw
     expected = "v0=" + hmac.new(secret, base, hashlib.sha256).hexdigest()
-    return hmac.compare_digest(expected.encode(), signature.encode())
+    return hmac.compare_digest(expected.encode(), signature.encode(errors="replace"))
 
 
 def is_ssl_check(raw: bytes) -> bool:

@@ -169,13 +169,13 @@ def verify_state(secret: bytes, state: str, browser: str, *, now: float) -> str 
     words, _, signature = state[:_STATE_CHARACTERS_MAX].rpartition(".")
     nonce, _, expires_at = words.rpartition(".")
     expected = _signature(secret, words, browser)
-    if not (browser and nonce and hmac.compare_digest(expected.encode(), signature.encode())):
+    if not (browser and nonce and hmac.compare_digest(expected.encode(), signature.encode(errors="replace"))):
         return None
     return nonce if now < int(expires_at) else None
 
 
 def _signature(secret: bytes, words: str, browser: str) -> str:
-    return hmac.new(secret, f"slack-install:{words}:{browser}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(secret, f"slack-install:{words}:{browser}".encode(errors="replace"), hashlib.sha256).hexdigest()
 
 
 _HEADERS = {
