@@ -164,6 +164,9 @@ def split_agent_prefix(text: str) -> tuple[str | None, str]:
     return (named[1].lower(), text[named.end() :]) if named else (None, text)
 
 
+NO_ANSWER = Ignore(reason="no answer")
+
+
 def decide(
     action: StoredAction,
     snapshot: ThreadSnapshot | None,
@@ -175,15 +178,16 @@ def decide(
     may_hold: bool = False,
     must_answer: bool = False,
 ) -> Decision:
-    """Returns how to handle an action. The options are those of `decide_message`; with `must_answer`, a message that
-    answers no open question is ignored."""
+    """Returns how to handle an action. The options are those of `decide_message`; with `must_answer`, a message that is
+    no answer to an open question gets NO_ANSWER."""
     match action:
         case IncomingMessage():
             decision = decide_message(
                 action, snapshot, agents, follow_mode=follow_mode, is_admin=is_admin, is_late=is_late, may_hold=may_hold
             )
             is_answer = isinstance(decision, Hold) or (isinstance(decision, Accept) and decision.ask_id)
-            return decision if is_answer or not must_answer else Ignore(reason="no answer")
+            is_refused = isinstance(decision, Ignore) and decision.notice
+            return decision if is_answer or is_refused or not must_answer else NO_ANSWER
         case MessageEdited():
             return decide_edit(action, snapshot)
         case MessageDeleted():

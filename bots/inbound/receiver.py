@@ -10,6 +10,7 @@ from typing import assert_never
 
 from bots.inbound.access import DISCORD_DIRECT_MESSAGES, AccessCheck, AccessPolicy
 from bots.inbound.actions import (
+    NO_ANSWER,
     CommandCalled,
     FeedbackGiven,
     Outcome,
@@ -146,11 +147,7 @@ class ActionReceiver:
     async def _accept_message(self, message: IncomingMessage) -> Outcome:
         """Accepts a message, first as the answer to the open question of the conversation below it."""
         there = None if message.agent_id else await self._newest_below(message)
-        if there is not None:
-            outcome = await self._accept(replace(message, address=there), must_answer=True)
-            if not outcome.is_ignored:
-                return outcome
-        return await self._accept(message)
+        return await (self._accept(replace(message, address=there), message) if there else self._accept(message))
 
     async def _answer(self, called: CommandCalled) -> Outcome:
         """Answers a command and then claims its dedupe key.
@@ -202,8 +199,8 @@ class ActionReceiver:
             await asyncio.sleep(POLL_SECONDS)
         return False
 
-    async def _accept(self, action: StoredAction, *, must_answer: bool = False) -> Outcome:
-        """Stores the action. With `must_answer`, does nothing unless it answers an open question."""
+    async def _accept(self, action: StoredAction, otherwise: IncomingMessage | None = None) -> Outcome:
+        """Stores the action, or `otherwise` in its place if that is given and the action answers no open question."""
         is_named = isinstance(action, IncomingMessage) and action.agent_id is not None
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
@@ -215,7 +212,7 @@ class ActionReceiver:
             follow_mode=mode,
             is_admin=self._is_admin(action),
             is_late=is_late(action, datetime.now(UTC)),
-            must_answer=must_answer,
+            must_answer=otherwise is not None,
         )
         receipt = await self.inbox.accept(action, partial(rule, may_hold=True))
         for holds_left in reversed(range(HOLDS_MAX)):
@@ -225,7 +222,9 @@ class ActionReceiver:
             receipt = await self.inbox.accept(action, partial(rule, may_hold=holds_left > 0))
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
-            return await self._accept(replace(action, text=text, edited_at=edited_at), must_answer=must_answer)
+            return await self._accept(replace(action, text=text, edited_at=edited_at), otherwise)
+        if otherwise is not None and receipt.decision is NO_ANSWER:
+            return await self._accept(otherwise)
         await self._wake(receipt, action)
         if receipt.is_duplicate:
             return Outcome(run_id=receipt.run_id, is_ignored=True)

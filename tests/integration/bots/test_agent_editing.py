@@ -123,6 +123,23 @@ async def test_nobody_but_an_admin_approves(office: ReceiverStage, value: str) -
     assert "weekly-report" not in await agents(office)
 
 
+async def test_a_yes_above_the_conversation_that_asks_approves_nothing_and_begins_nothing(
+    office: ReceiverStage,
+) -> None:
+    below, above = replace(HERE, channel_id="D1"), replace(HERE, channel_id="D1", thread_key="9.0")
+    office.world.model.turns = [calls(("edit_agent", json.dumps({**DRAFT, "save": True})))]
+    heard = await office.receiver.receive(replace(message("make an agent", author=BOB), address=below))
+    await office.play(heard.run_id)
+    yes = replace(message("yes", key="9.0", author=BOB), address=above)
+    for notice in (ADMINS_APPROVE, ""):  # the event may come again
+        assert await office.receiver.receive(yes) == Outcome(notice=notice, is_ignored=True)
+    conversations = office.world.deps.stores.conversations
+    there = await conversations.find(below)
+    assert there is not None
+    assert there.open_ask is not None
+    assert not await conversations.has_thread(above)
+
+
 async def test_clear_words_of_an_admin_approve_and_others_do_not(office: ReceiverStage) -> None:
     run_id, ask = await asked(office, BOB)
     unclear = message("hm, make the name shorter", key="slack:2")

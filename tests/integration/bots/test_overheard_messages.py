@@ -62,9 +62,8 @@ async def test_slack_tells_what_others_said_in_the_thread() -> None:
         root = await slack.say("alice", channel, "the build is red")
         await slack.say("bob", channel, "since @alice merged", thread_id=root)
         address = Address(platform="slack", workspace_id=app.identity.team_id, channel_id=channel, thread_key=root)
-        await vars(app.surface)["_client"].write(
-            "chat.postMessage", {"channel": channel, "thread_ts": root, "text": "mine"}
-        )
+        client = await vars(app.surface)["_client_for"](address)
+        await client.write("chat.postMessage", {"channel": channel, "thread_ts": root, "text": "mine"})
         heard = await heard_in(app, address)
         assert [(one.author.name, one.text) for one in heard] == [
             ("alice", "the build is red"),
