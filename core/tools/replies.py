@@ -13,6 +13,7 @@ from core.domain.messages import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
 from core.ports import Files
 from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
+from core.tools.workspace.charts import draw_charts
 from core.tools.workspace.paths import workspace_path
 
 
@@ -38,26 +39,28 @@ StringList = Annotated[
 ATTACHMENTS_MAX = 20
 
 
-async def check_attachments(attachments: tuple[str, ...], context: ToolContext) -> None:
-    """Raises ToolError if a path is not a file, because people would otherwise get the message without its
-    attachment.
+async def check_attachments(attachments: tuple[str, ...], context: ToolContext) -> tuple[str, ...]:
+    """Returns the attachments, and a picture of each chart that chats do not show. Raises ToolError if a path is not a
+    file, because people would otherwise get the message without its attachment.
 
     If no sandbox is available, nothing is checked here, and the delivery later reports missing files in the
     thread.
     """
     paths = [one for one in attachments if not one.startswith(("http://", "https://"))]
     if not paths:
-        return
+        return attachments
     try:
-        files = (await context.sandbox()).files
-        problems = [problem for path in paths if (problem := await _problem(files, path))]
+        sandbox = await context.sandbox()
+        problems = [problem for path in paths if (problem := await _problem(sandbox.files, path))]
+        drawn = await draw_charts(sandbox, paths) if not problems else ()
     except AgentError:
-        return
+        return attachments
     if problems:
         raise ToolError(
             f"Nothing was sent: {'; '.join(problems)}. list_files shows what there is. Make the files first or leave"
             " them out, then call it again."
         )
+    return (*attachments, *drawn)
 
 
 async def _problem(files: Files, path: str) -> str:
@@ -85,7 +88,7 @@ def _reply_tool(
     async def run(given: ParamsT, context: ToolContext) -> ToolOutput:
         fields: dict[str, Any] = {"text": "", **given.model_dump()}
         reply = Reply(kind=kind, **fields)
-        await check_attachments(reply.attachments, context)
+        reply = replace(reply, attachments=await check_attachments(reply.attachments, context))
         if kind == "takeover" and (link := context.links.takeover_url()):
             offer = f"\n\n[Open the browser]({link}) (for one person, within half an hour)"
             reply = replace(reply, text=reply.text + offer)

@@ -1,6 +1,9 @@
 """ask, complete and web_browser_takeover: what ends a run, and with which files."""
 
+from io import BytesIO
+
 import pytest
+from PIL import Image
 from pydantic import JsonValue
 
 from core.dialects.arguments import fit_arguments
@@ -61,6 +64,39 @@ async def test_attachments_are_one_string_with_commas(bench: Bench, text: str, e
     await bench.put("a.md", b"")
     await bench.put("out/b.csv", b"")
     assert (await reply(bench, "complete", attachments=text)).attachments == expected
+
+
+CHART = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 200 100"><rect width="200" height="100" fill="%s"/>%s</svg>'
+)
+ELSEWHERE = b'<image href="secret.png" width="200" height="100"/><script>document.documentElement.remove()</script>'
+
+
+async def test_a_chart_comes_as_a_picture_too(bench: Bench) -> None:
+    await bench.put("out/sales.svg", CHART % (b"red", ELSEWHERE))
+    await bench.put("plan.SVG", CHART % (b"blue", b""))
+    await bench.put("plan.png", b"drawn by the model")
+    given = await reply(bench, "complete", attachments=["/workspace/out/sales.svg", "plan.SVG", "plan.png"])
+    assert given.attachments == ("/workspace/out/sales.svg", "plan.SVG", "plan.png", "out/sales.png")
+    with Image.open(BytesIO(await bench.get("out/sales.png"))) as picture:
+        assert picture.size == (1600, 800)
+        assert picture.convert("RGB").getpixel((800, 400)) == (255, 0, 0)
+    assert await bench.get("plan.png") == b"drawn by the model"
+    assert await bench.sessions() == []
+
+
+@pytest.mark.parametrize("chart", [b"<svg", b"", b'<svg viewBox="a b c d"/>', CHART % (b"red", b"&unknown;")])
+async def test_a_chart_that_cannot_be_drawn_goes_alone(bench: Bench, chart: bytes) -> None:
+    await bench.put("a.svg", chart)
+    await bench.put("good.svg", CHART % (b"red", b""))
+    given = await reply(bench, "complete", attachments="a.svg,good.svg")
+    assert given.attachments == ("a.svg", "good.svg", "good.png")
+
+
+async def test_a_folder_of_the_pictures_name_is_left_alone(bench: Bench) -> None:
+    await bench.put("b.svg", CHART % (b"red", b""))
+    await bench.put("b.png/c.txt", b"")
+    assert (await reply(bench, "complete", attachments="b.svg")).attachments == ("b.svg",)
 
 
 async def test_no_attachments_may_be_said_by_null(bench: Bench) -> None:
