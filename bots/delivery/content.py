@@ -3,11 +3,17 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bots.delivery.markdown import truncate
 from bots.delivery.run_view import RunView
+from core.domain.approval import answerer_name, is_denied
+from core.domain.outside_text import escape_markdown, shown_name
 from core.domain.threads import Ask
 
 FEEDBACK_LABELS = {"good": "Good answer", "bad": "Bad answer"}
 """The labels of the buttons under an answer, by the sign that their values and ids carry."""
+
+
+CLOSED_UNANSWERED = {"withdrawn": "This question is no longer open.", "expired": "No one answered in time."}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,15 @@ class AskPrompt:
     """A question with buttons or a select menu. An answered question shows who answered and the answer instead."""
 
     ask: Ask
+
+
+def answer_line(ask: Ask, *, answer_max: int) -> str:
+    """Returns who answered a question and what, as Markdown."""
+    is_no = ask.kind == "approval" and is_denied(ask)
+    line = f"{'❌' if is_no else '✅'} **{shown_name(answerer_name(ask))}** answered"
+    if ask.is_written_in_thread:
+        return f"{line} in this thread."
+    return f"{line}: {escape_markdown(truncate((ask.answer or '').strip(), answer_max)) or '…'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 from typing import Literal, assert_never
 
-from bots.delivery.content import FEEDBACK_LABELS, AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.content import (
+    CLOSED_UNANSWERED,
+    FEEDBACK_LABELS,
+    AnswerPart,
+    AskPrompt,
+    Content,
+    Notice,
+    RunStatus,
+    answer_line,
+)
 from bots.delivery.markdown import truncate, utf16_length
 from bots.discord.limits import (
     BUTTON_LABEL_MAX,
@@ -20,9 +29,8 @@ from bots.discord.render.markdown import neutralize_mentions, to_discord_markdow
 from bots.discord.render.status import ACCENT, status_sections
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
-from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
+from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL
 from core.domain.messages import JsonObject
-from core.domain.outside_text import quote_lines, shown_name
 from core.domain.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
@@ -195,16 +203,9 @@ def _listed_options(options: list[str]) -> list[JsonObject]:
 
 
 def _closing(ask: Ask) -> str:
-    if ask.state == "withdrawn":
-        return "-# This question is no longer open."
-    if ask.state == "expired":
-        return "-# No one answered in time."
-    is_no = ask.kind == "approval" and is_denied(ask)
-    line = f"{'❌' if is_no else '✅'} **{neutralize_mentions(shown_name(answerer_name(ask)))}** answered"
-    if ask.is_written_in_thread:
-        return f"{line} in this thread."
-    answer = neutralize_mentions(truncate(remove_unsendable(ask.answer or "").strip(), ANSWER_SHOWN_MAX))
-    return f"{line}:\n{quote_lines(answer)}"
+    if ask.state != "answered":
+        return f"-# {CLOSED_UNANSWERED[ask.state]}"
+    return neutralize_mentions(remove_unsendable(answer_line(ask, answer_max=ANSWER_SHOWN_MAX)))
 
 
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})

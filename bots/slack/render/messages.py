@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
+from bots.delivery.content import CLOSED_UNANSWERED, AnswerPart, AskPrompt, Content, Notice, RunStatus, answer_line
 from bots.delivery.markdown import markdown_to_words, scan_blocks, truncate
 from bots.delivery.run_view import RunView, TaskState, ViewState, newest_tasks
 from bots.slack import limits
@@ -16,13 +16,14 @@ from bots.slack.render.block_kit import (
     data_table_block,
     escape_and_truncate,
     feedback_block,
+    markdown_block,
     markdown_blocks,
     plan_block,
     section_block,
     select_element,
     task_card,
 )
-from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL, answerer_name, is_denied
+from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask
 
@@ -37,7 +38,6 @@ LABEL_MIN = 24
 _QUESTION_MAX = 6000
 _ANSWER_MAX = 1500
 _LISTING_MAX = 5000
-_CLOSED = {"withdrawn": "This question is no longer open.", "expired": "No one answered in time."}
 _REPLY_HINT = "Or answer by replying in this thread."
 _NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, too."
 
@@ -46,15 +46,9 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
     """Returns blocks with the question and its controls, or with the answer once the question is closed."""
     question = markdown_blocks(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
-        who = escape_and_truncate(answerer_name(ask), 100)
-        is_no = ask.kind == "approval" and is_denied(ask)
-        line = f"{':x:' if is_no else ':white_check_mark:'} *{who}* answered"
-        if ask.is_written_in_thread:
-            return [*question, section_block(f"{line} in this thread.")]
-        answer = escape_and_truncate((ask.answer or "").strip() or "…", _ANSWER_MAX)
-        return [*question, section_block(f"{line}: {answer}")]
+        return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX))]
     if ask.state != "open":
-        return [*question, context_block(_CLOSED[ask.state])]
+        return [*question, context_block(CLOSED_UNANSWERED[ask.state])]
     options = ask.choices
     if not options:
         return [*question, context_block("Answer by replying in this thread.")]

@@ -217,7 +217,7 @@ def test_an_answered_question_tells_who_answered_what() -> None:
         answered_by=Person(person_id="1", name="alice"),
     )
     body = render_content(AskPrompt(ask=ask))
-    assert texts(body["components"])[-1] == "✅ **alice** answered:\n> red"
+    assert texts(body["components"])[-1] == "✅ **alice** answered: red"
 
 
 def test_an_answer_is_plain_text_without_link_previews_and_carries_its_footprint() -> None:
