@@ -81,7 +81,7 @@ class DiscordApp:
             find_channel=self.client.get_channel,
         )
         self.files = DiscordFiles(self.client.rest, api_url=self._api_url)
-        self.thread_history = DiscordThreadHistory(self.client.rest, self._user_id)
+        self.thread_history = DiscordThreadHistory(self.client.rest, self.client)
         self._connection: asyncio.Task[str | None] | None = None
         self._has_logged_in = False
         self._is_closing = False

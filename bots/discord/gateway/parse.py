@@ -151,11 +151,14 @@ def _quoted(message: discord.Message, bot_user_id: int) -> discord.Message | Non
 
 def quote_text(quoted: discord.Message, bot_user_id: int, what: str) -> str:
     """Returns a message that a request refers to as a quote, in which no line can pass for the request's own."""
-    own = (readable_text(quoted, bot_user_id), *_shown_lines(quoted))
-    lines = [*own, *poll_lines(quoted.poll)]
-    text = "\n".join(line for line in lines if line)[:FORWARDED_MAX]
-    who = parse_person(quoted.author)
+    who, text = parse_person(quoted.author), shown_text(quoted, bot_user_id)[:FORWARDED_MAX]
     return f"[{what} {who.name} ({who.person_id}), who did not say it to you:]\n{quote_lines(text)}"
+
+
+def shown_text(message: discord.Message, bot_user_id: int) -> str:
+    """Returns all that the message shows: its text, embeds, layouts, poll and forwarded messages."""
+    lines = (readable_text(message, bot_user_id), *_shown_lines(message), *poll_lines(message.poll))
+    return "\n".join(line for line in lines if line)
 
 
 def _shown_lines(message: discord.Message | discord.MessageSnapshot) -> Iterator[str]:
@@ -176,11 +179,12 @@ def _shown_texts(component: object) -> Iterator[str]:
 
 
 def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
-    """Yields the poll's question, and its answers with their votes."""
+    """Yields the poll's question, and its answers with their votes, which Discord may leave out while it is open."""
     if poll is None:
         return
     yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question or '(without a question)'}"
-    yield from (f"- {one.text}: {one.vote_count} votes" for one in poll.answers)
+    is_counted = poll.total_votes or poll.is_finalized()
+    yield from (f"- {one.text}{f': {one.vote_count} votes' if is_counted else ''}" for one in poll.answers)
 
 
 def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bool:

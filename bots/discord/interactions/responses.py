@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from typing import TypedDict
 
 import aiohttp
 import discord
@@ -31,9 +33,9 @@ from bots.inbound.actions import (
     split_agent_prefix,
 )
 from bots.inbound.receiver import Receive, Suggest
-from core.domain.actions import AskAnswered, IncomingMessage
+from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
-from core.domain.threads import IncomingFile
+from core.domain.threads import Address, IncomingFile, Person
 from core.failpoints import Failpoint
 from core.tasks import spawn
 
@@ -203,16 +205,7 @@ class InteractionHandler:
         if (problem := _why_no_run(interaction, location) or unknown) or location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))
             return
-        answered = AskAnswered(
-            address=location.address(interaction.message.id if interaction.message else 0),
-            dedupe_key=f"discord:interaction:{interaction.id}",
-            ask_id=ask_id,
-            text=value,
-            option=option,
-            person=parse_person(interaction.user),
-            actor=parse_standing(interaction.user, location, expects_answer=True),
-            sent_at=interaction.created_at,
-        )
+        answered = AskAnswered(**_origin(interaction, location), ask_id=ask_id, text=value, option=option)
         await respond(interaction, self._receive(answered))
 
     async def on_run_button(self, interaction: AnyInteraction, run_id: str, action: str) -> None:
@@ -224,15 +217,7 @@ class InteractionHandler:
             outcome = Outcome(notice=problem or UNSUPPORTED_CHANNEL)
             await respond(interaction, _ready_outcome(outcome))
             return
-        pressed = RunButtonPressed(
-            address=location.address(interaction.message.id if interaction.message else 0),
-            dedupe_key=f"discord:interaction:{interaction.id}",
-            run_id=run_id,
-            action=action,
-            person=parse_person(interaction.user),
-            sent_at=interaction.created_at,
-            actor=parse_standing(interaction.user, location, expects_answer=True),
-        )
+        pressed = RunButtonPressed(**_origin(interaction, location), run_id=run_id, action=action)
         await respond(interaction, self._receive(pressed))
 
     async def on_feedback(
@@ -243,16 +228,7 @@ class InteractionHandler:
         if location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
             return
-        given = FeedbackGiven(
-            address=location.address(interaction.message.id if interaction.message else 0),
-            dedupe_key=f"discord:interaction:{interaction.id}",
-            run_id=run_id,
-            is_good=is_good,
-            text=reason or "",
-            person=parse_person(interaction.user),
-            sent_at=interaction.created_at,
-            actor=parse_standing(interaction.user, location, expects_answer=True),
-        )
+        given = FeedbackGiven(**_origin(interaction, location), run_id=run_id, is_good=is_good, text=reason or "")
         outcome = await _outcome(self._receive(given))
         if is_good or reason is not None or outcome.run_id is None:
             await respond(interaction, _ready_outcome(replace(outcome, notice=outcome.notice or THANKS)))
@@ -301,16 +277,28 @@ async def _fetch_message(interaction: AnyInteraction, message_id: int) -> discor
         return None
 
 
+class _Origin(TypedDict):
+    address: Address
+    dedupe_key: str
+    person: Person
+    sent_at: datetime
+    actor: ActorContext
+
+
+def _origin(interaction: AnyInteraction, location: ChannelLocation, message_id: int | None = None) -> _Origin:
+    """Returns where, when and by whom something was done, by default to the message of the interaction."""
+    clicked_id = interaction.message.id if interaction.message else 0
+    return {
+        "address": location.address(clicked_id if message_id is None else message_id),
+        "dedupe_key": f"discord:interaction:{interaction.id}",
+        "person": parse_person(interaction.user),
+        "sent_at": interaction.created_at,
+        "actor": parse_standing(interaction.user, location, expects_answer=True),
+    }
+
+
 def _build_command(interaction: AnyInteraction, location: ChannelLocation, name: str, argument: str) -> CommandCalled:
-    return CommandCalled(
-        address=location.address(location.channel_id),
-        dedupe_key=f"discord:interaction:{interaction.id}",
-        name=name,
-        argument=argument,
-        person=parse_person(interaction.user),
-        sent_at=interaction.created_at,
-        actor=parse_standing(interaction.user, location, expects_answer=True),
-    )
+    return CommandCalled(**_origin(interaction, location, location.channel_id), name=name, argument=argument)
 
 
 def _why_no_run(interaction: AnyInteraction, location: ChannelLocation | None) -> str:
@@ -330,13 +318,9 @@ def _build_request(
 ) -> IncomingMessage:
     """Builds the request of `/agent run`. The response to the command takes the place of its message."""
     return IncomingMessage(
-        address=location.address(message_id),
-        dedupe_key=f"discord:interaction:{interaction.id}",
+        **_origin(interaction, location, message_id),
         message_ref=str(message_id),
-        person=parse_person(interaction.user),
-        actor=parse_standing(interaction.user, location, expects_answer=True),
         text=text,
-        sent_at=interaction.created_at,
         is_addressed=True,
         files=files,
         agent_id=agent_id,

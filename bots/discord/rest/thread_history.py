@@ -1,42 +1,43 @@
 """Reads the messages of a Discord thread that others posted."""
 
 import re
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 
 import discord
-from pydantic import JsonValue
 
 from bots.discord.address import is_direct_message, message_channel_id
+from bots.discord.gateway.malformed_payloads import create_message
+from bots.discord.gateway.parse import parse_files, parse_person, shown_text
 from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
-from bots.discord.rest.files import attachment_name, build_file_ref, snapshots
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
-from core.domain.outside_text import quote_lines
-from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Person
+from core.domain.threads import Address, ChatMessage, ChatPage
 from core.failpoints import Failpoint
 
 READ = Failpoint("discord.read_talk")
 PAGE_MAX = 100
 """Messages per page, Discord's maximum."""
 LINKS_MAX = 3
-MENTION = re.compile(r"<@!?(\d+)>")
 _LINK = re.compile(r"https?://[\w.:-]{1,100}/channels/(\d{1,20}|@me)/(\d{1,20})/(\d{1,20})(?!\d)")
-_SAID = frozenset({0, 19, 20, 23})
-"""Types of messages that people write: plain ones, replies, and answers to commands."""
+_SAID = (
+    discord.MessageType.default,
+    discord.MessageType.reply,
+    discord.MessageType.chat_input_command,
+    discord.MessageType.context_menu_command,
+)
 _PRIVATE_THREAD = 12
 _THREADS = frozenset({10, 11, _PRIVATE_THREAD})
 _READABLE = discord.Permissions(view_channel=True, read_message_history=True)
 
 
 class DiscordThreadHistory:
-    """ChatHistory for Discord. `user_id` returns the bot's id."""
+    """ChatHistory for Discord."""
 
-    def __init__(self, rest: RestClient, user_id: Callable[[], str]) -> None:
+    def __init__(self, rest: RestClient, client: discord.Client) -> None:
         self._rest = rest
-        self._user_id = user_id
+        self._client = client
 
     async def read(self, address: Address, *, before: datetime, limit: int, after: datetime | None = None) -> ChatPage:
         is_direct = is_direct_message(address)
@@ -53,7 +54,8 @@ class DiscordThreadHistory:
             root = await self._root(address)
         if not is_whole:
             omitted = 1 if is_direct else max(1, await self._message_count(address) - len(found))
-        return ChatPage(messages=tuple(sorted(heard, key=lambda one: one.sent_at)), root=root, omitted=omitted)
+        heard.sort(key=lambda one: int(one.message_ref))
+        return ChatPage(messages=tuple(heard), root=root, omitted=omitted)
 
     def sent_at(self, message_ref: str) -> datetime:
         if not (message_ref.isascii() and message_ref.isdigit() and len(message_ref) < 20):
@@ -124,23 +126,22 @@ class DiscordThreadHistory:
         with READ:
             return await read_page(self._rest, address, query)
 
-    def _chat_message(self, message: JsonObject) -> ChatMessage | None:
-        author = message.get("author")
-        if not isinstance(author, dict) or message.get("type", 0) not in _SAID:
+    def _chat_message(self, payload: JsonObject) -> ChatMessage | None:
+        channel = self._client.get_partial_messageable(int(get_text(payload, "channel_id") or 0))
+        message = create_message(self._client._connection, channel=channel, data=payload)  # noqa: SLF001 - it parses all payloads # pyright: ignore[reportPrivateUsage]
+        author, own = getattr(message, "author", None), self._client.user
+        if author is None or message.type not in _SAID or author == own or (author.bot and not own):
             return None
-        is_app, own_id = author.get("bot") is True, self._user_id()
-        if get_text(author, "id") == own_id or (is_app and not own_id):
-            return None
-        text, files = "\n".join(_lines(message)).strip(), tuple(_files(message))
+        text, files = shown_text(message, 0), parse_files(message)
         if not text and not files:
             return None
         return ChatMessage(
-            author=Person(person_id=get_text(author, "id"), name=_name(author)),
+            author=parse_person(author),
             text=text,
-            sent_at=datetime.fromisoformat(get_text(message, "timestamp")),
-            message_ref=get_text(message, "id"),
+            sent_at=message.created_at,
+            message_ref=str(message.id),
             files=files,
-            is_app=is_app,
+            is_app=author.bot,
         )
 
 
@@ -155,53 +156,6 @@ async def read_page(rest: RestClient, address: Address, query: dict[str, str]) -
         raise
 
 
-def _lines(message: JsonObject) -> Iterator[str]:
-    """Yields what the message shows: its text, embeds, and the messages that it forwards."""
-    yield MENTION.sub(lambda found: f"@{_mentioned(message, found[1])}", get_text(message, "content"))
-    yield from (f"[Sticker: {get_text(one, 'name')}]" for one in get_objects(message.get("sticker_items")))
-    for embed in get_objects(message.get("embeds")):
-        yield from filter(None, (get_text(embed, key) for key in ("title", "url", "description")))
-        for field in get_objects(embed.get("fields")):
-            yield f"{get_text(field, 'name')}: {get_text(field, 'value')}"
-        footer = embed.get("footer")
-        yield get_text(footer, "text") if isinstance(footer, dict) else ""
-    yield from _poll_lines(message.get("poll"))
-    for snapshot in snapshots(message):
-        yield "Forwarded message:"
-        yield quote_lines("\n".join(_lines(snapshot)).strip())
-
-
-def _poll_lines(poll: JsonValue) -> Iterator[str]:
-    """Yields a poll's question, and its answers with their votes, which Discord may leave out while it is open."""
-    if not isinstance(poll, dict):
-        return
-    results = poll.get("results")
-    told = results if isinstance(results, dict) else JsonObject()
-    counts = {str(one.get("id")): one.get("count") for one in get_objects(told.get("answer_counts"))}
-    is_final = told.get("is_finalized") is True
-    yield f"Poll{' (closed)' if is_final else ''}: {get_text(poll.get('question'), 'text') or '(without a question)'}"
-    for answer in get_objects(poll.get("answers")):
-        count = counts.get(str(answer.get("answer_id")), 0 if told else "?")
-        yield f"- {get_text(answer.get('poll_media'), 'text')}: {count} votes"
-
-
-def _files(message: JsonObject) -> Iterator[IncomingFile]:
-    for holder in (message, *snapshots(message)):
-        for attachment in get_objects(holder.get("attachments")):
-            size = attachment.get("size")
-            yield IncomingFile(
-                file_ref=build_file_ref(
-                    channel_id=get_text(message, "channel_id"),
-                    message_id=get_text(message, "id"),
-                    attachment_id=get_text(attachment, "id"),
-                    url=get_text(attachment, "url"),
-                ),
-                name=attachment_name(get_text(attachment, "filename"), get_text(attachment, "title")),
-                mime_type=get_text(attachment, "content_type") or "application/octet-stream",
-                size_bytes=size if isinstance(size, int) else None,
-            )
-
-
 def _with_id(found: list[JsonObject], wanted: str) -> JsonObject:
     return next((one for one in found if one.get("id") == wanted), JsonObject())
 
@@ -209,12 +163,3 @@ def _with_id(found: list[JsonObject], wanted: str) -> JsonObject:
 def _bits(holder: JsonObject, name: str) -> int:
     value = get_text(holder, name)
     return int(value) if value.isascii() and value.isdigit() else 0
-
-
-def _mentioned(message: JsonObject, person_id: str) -> str:
-    people = get_objects(message.get("mentions"))
-    return next((_name(one) for one in people if one.get("id") == person_id), "somebody")
-
-
-def _name(person: JsonValue) -> str:
-    return get_text(person, "global_name") or get_text(person, "username")

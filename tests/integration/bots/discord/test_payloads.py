@@ -100,12 +100,12 @@ async def add_odd_message(world, text: str, **parts: object) -> None:
 
 async def test_a_poll_without_an_end_is_read(world):
     await add_odd_message(world, "@threadhand vote", poll=NEVER_ENDS)
-    assert (await world.received()).text == "vote\nPoll: When?\n- Friday: 0 votes"
+    assert (await world.received()).text == "vote\nPoll: When?\n- Friday"
 
 
 async def test_a_poll_without_a_question_is_read(world):
     await add_odd_message(world, "@threadhand vote", poll={**NEVER_ENDS, "question": {}})
-    assert (await world.received()).text == "vote\nPoll: (without a question)\n- Friday: 0 votes"
+    assert (await world.received()).text == "vote\nPoll: (without a question)\n- Friday"
 
 
 async def test_an_author_without_an_avatar_is_heard(world, monkeypatch: pytest.MonkeyPatch):

@@ -89,7 +89,7 @@ SAID: dict[str, tuple[Payload, str]] = {
     "reply to the bot": (said("go on", **reply_to(BOT) | {"mentions": [BOT]}), "go on"),
     "voice message": (said("<@9>", attachments=[FILE], flags=1 << 13), ""),
     "silent": (said(flags=1 << 12), "count"),
-    "poll": (said(poll=POLL), "count\nPoll: When?\n- Friday: 0 votes"),
+    "poll": (said(poll=POLL), "count\nPoll: When?\n- Friday"),
     "sticker": (said("<@9>", sticker_items=[{"id": "1", "name": "x", "format_type": 1}]), "[Sticker: x]"),
     "forward": (said(**forwarded(content="one\ntwo")), "count\n\nForwarded message:\n> one\n> two"),
     "forwarded alert": (said(**forwarded(embeds=[EMBED])), "count\n\nForwarded message:\n> Disk\n> 97 %"),
