@@ -6,13 +6,13 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from weakref import WeakValueDictionary
+from functools import partial
 
 import discord
 from pydantic import JsonValue
 
 from bots.delivery.content import Content
-from bots.delivery.reaction_cache import ReactionCache
+from bots.delivery.reactions import Reactions
 from bots.discord.address import DIRECT, DIRECT_WORKSPACE, is_direct_message, message_channel_id, reaction_channel_id
 from bots.discord.render.components import LAYOUT_REFUSED_CODES, render_content, simplify_message
 from bots.discord.rest import delivery_marker
@@ -100,8 +100,7 @@ class DiscordSurface:
         self.file_limit = file_limit
         self._was_open = was_open
         self._find_channel = find_channel
-        self._shown_reactions = ReactionCache()
-        self._reaction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reactions = Reactions(EMOJI)
 
     async def post(
         self,
@@ -268,34 +267,14 @@ class DiscordSurface:
             await self._thread_opener.tag_post(post, reaction, precondition)
 
     async def _sign(self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None) -> None:
-        """Makes this the bot's only reaction on the message.
-
-        Holds a lock per message, because the end of a run and the start of the next may concern the same message.
-        """
-        lock = self._reaction_locks.setdefault(place[1], asyncio.Lock())
-        async with lock:
-            await self._exchange(place, reaction, precondition)
-
-    async def _exchange(
-        self, place: tuple[str, str], reaction: Reaction | None, precondition: Precondition | None
-    ) -> None:
-        message_ref, wanted = place[1], EMOJI[reaction] if reaction else ""
-        last = self._shown_reactions.last(message_ref)
-        if last is None and reaction in ("seen", "queued"):
-            await self._reaction("PUT", wanted, place, precondition)
-            sent_at = discord.utils.snowflake_time(int(message_ref)).timestamp()
-            is_new = self._shown_reactions.is_new(sent_at)
-            self._shown_reactions.put(message_ref, wanted, is_sure=is_new)
-            return
-        is_sure = self._shown_reactions.is_sure(message_ref)
-        shown = [last or ""] if is_sure else await self._own_reactions(place)
-        self._shown_reactions.put(message_ref, last or "", is_sure=False)
-        if wanted and wanted not in shown:
-            await self._reaction("PUT", wanted, place, precondition)
-        for emoji in shown:
-            if emoji and emoji != wanted:
-                await self._reaction("DELETE", emoji, place, precondition)
-        self._shown_reactions.put(message_ref, wanted)
+        await self._reactions.show(
+            place[1],
+            reaction,
+            sent_at_seconds=discord.utils.snowflake_time(int(place[1])).timestamp(),
+            add=partial(self._reaction, "PUT", place, precondition),
+            remove=partial(self._reaction, "DELETE", place, precondition),
+            fetch_own=partial(self._own_reactions, place),
+        )
 
     @asynccontextmanager
     async def typing(self, address: Address) -> AsyncGenerator[None]:
@@ -361,7 +340,7 @@ class DiscordSurface:
             await asyncio.sleep(TYPING_SECONDS)
 
     async def _reaction(
-        self, method: str, emoji: str, place: tuple[str, str], precondition: Precondition | None
+        self, method: str, place: tuple[str, str], precondition: Precondition | None, emoji: str
     ) -> None:
         with REACT:
             await self._rest.call(

@@ -3,14 +3,16 @@
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from functools import partial
 
 from bots.delivery.content import Content, Notice
+from bots.delivery.reactions import Reactions
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import ClientFor
-from bots.slack.web_api.posting import START_STREAM, SlackStreams, post_with_fallback
-from bots.slack.web_api.presence import BusyStatus, Reactions
+from bots.slack.web_api.posting import NO_PREVIEWS, START_STREAM, SlackStreams, post_with_fallback
+from bots.slack.web_api.presence import EMOJI, BusyStatus, change_reaction, fetch_own_reactions
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, FileUploads, names_delivery
 from core.domain.errors import SurfaceUnclear
 from core.domain.messages import JsonObject
@@ -60,7 +62,7 @@ class SlackSurface:
     def __init__(self, client_for: ClientFor) -> None:
         self._client_for = client_for
         self._uploads = FileUploads()
-        self._reactions = Reactions()
+        self._reactions = Reactions(EMOJI)
         self._presence = BusyStatus(client_for)
         self._streams = SlackStreams(client_for)
 
@@ -91,8 +93,7 @@ class SlackSurface:
             "channel": address.channel_id,
             **({"thread_ts": address.thread_key} if address.thread_key else {}),
             "metadata": {"event_type": METADATA_EVENT, "event_payload": {"delivery_id": delivery_id}},
-            "unfurl_links": False,
-            "unfurl_media": False,
+            **NO_PREVIEWS,
         }
         with POST:
             answer = await post_with_fallback(
@@ -162,9 +163,8 @@ class SlackSurface:
     async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
         """Yields the direct message with the person (see DeliverySurface). Its `thread_key` is empty."""
         if person_id and not address.channel_id.startswith("D"):
-            client = await self._client_for(address)
-            opened = await client.write("conversations.open", {"users": person_id})
-            yield replace(address, channel_id=get_text(opened, "channel", "id"), thread_key="")
+            channel_id = await (await self._client_for(address)).open_direct(person_id)
+            yield replace(address, channel_id=channel_id, thread_key="")
 
     def _carries(self, message: JsonObject, delivery_id: str) -> bool:
         metadata = get_object(message, "metadata")
@@ -185,8 +185,17 @@ class SlackSurface:
         self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:
         client = await self._client_for(address)
+        change = partial(change_reaction, client, address.channel_id, message_ref, precondition)
         with REACT:
-            await self._reactions.show(client, address.channel_id, message_ref, reaction, precondition=precondition)
+            await self._reactions.show(
+                # bots of several workspaces may be in a channel that these share
+                f"{client.identity.team_id}:{address.channel_id}:{message_ref}",
+                reaction,
+                sent_at_seconds=float(message_ref),
+                add=partial(change, "reactions.add", "already_reacted"),
+                remove=partial(change, "reactions.remove", "no_reaction"),
+                fetch_own=partial(fetch_own_reactions, client, address.channel_id, message_ref),
+            )
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
         return self._presence.typing(address)

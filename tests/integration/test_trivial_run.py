@@ -17,7 +17,7 @@ import pytest
 from bots.bootstrap.program import run_program
 from bots.delivery import next_step
 from bots.delivery.poster import Poster
-from bots.delivery.reaction_cache import ReactionCache
+from bots.delivery.reactions import Reactions
 from bots.demo.scripted_model import serve_scenario
 from bots.settings import load_settings
 from bots.slack.events import handler, transports
@@ -198,7 +198,7 @@ async def test_a_trivial_run_takes_few_transactions_and_files(
     for module, name in LIMITS_OF_QUICK_RUNS:
         monkeypatch.setattr(module, name, 60.0)
     monkeypatch.setattr(Poster, "_check_lease", no_check)  # only after a second without a write
-    monkeypatch.setattr(ReactionCache, "is_sure", lambda cache, message: True)
+    monkeypatch.setattr(Reactions, "is_sure", lambda reactions, message: True)
     trace = await traced_run(platform, tmp_path)
     assert len(trace.of_the_run()) <= TRANSACTIONS_MAX, str(trace)
     assert len(trace.files) <= FILES_MAX, str(trace)

@@ -5,15 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from bots.delivery.content import Notice
 from bots.inbound.access import NOT_ALLOWED
 from bots.inbound.actions import CommandCalled
 from bots.inbound.home import Greetings
 from bots.slack.events.parse import ParseContext
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.home import closed_home_view, home_view
-from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import SlackClient
+from bots.slack.web_api.posting import notice_body
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
 from core.failpoints import Failpoint
@@ -85,17 +84,9 @@ class Greeter:
             await self._post(channel, WELCOME)
 
     async def _post(self, channel: str, markdown: str) -> None:
-        drawing = render_content(Notice(markdown=markdown))
-        body: JsonObject = {
-            "channel": channel,
-            "text": drawing.text,
-            "blocks": list(drawing.blocks),
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
         try:
             with GREET:
-                await self.client.write("chat.postMessage", body)
+                await self.client.write("chat.postMessage", notice_body(channel, markdown))
         except SurfaceError as error:
             log.warning("slack: a greeting could not be posted in %s: %s", channel, error)
 

@@ -22,6 +22,7 @@ from bots.slack.render.block_kit import form_view, markdown_blocks, plain_text_o
 from bots.slack.render.messages import render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
+from bots.slack.web_api.posting import notice_body
 from core.domain.actions import IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
@@ -139,9 +140,7 @@ class Shortcuts:
                 elif get_text(place, "ts"):
                     outcome = await self._ask_about(place, words, user, key, context)
                 else:
-                    opened = await self.client.write("conversations.open", {"users": user})
-                    channel = get_text(opened, "channel", "id")
-                    outcome = await self._begin(channel, words, user, key, context)
+                    outcome = await self._begin(await self.client.open_direct(user), words, user, key, context)
         except (SurfaceError, TimeoutError) as error:
             return _field_error(self._reason(error))
         if outcome.run_id is None and outcome.notice:
@@ -212,14 +211,7 @@ class Shortcuts:
         action = replace(action, message_ref="")
         if not await self.admits(action):
             return (await self.take(action))[1]
-        drawing = render_content(Notice(markdown=_asked(action.person, action.text)))
-        body: JsonObject = {
-            "channel": channel,
-            "text": drawing.text,
-            "blocks": list(drawing.blocks),
-            "unfurl_links": False,
-            "unfurl_media": False,
-        }
+        body = notice_body(channel, _asked(action.person, action.text))
         with BEGIN, waiting_at_most(POST_SECONDS):
             ts = get_text(await self.client.write("chat.postMessage", body), "ts")
         address = replace(action.address, thread_key=ts)

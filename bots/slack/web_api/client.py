@@ -284,6 +284,10 @@ class SlackClient:
         """Calls a method that changes something, with arguments as JSON. Raises the same exceptions as `read`."""
         return await self._call(method, "POST", body=body, precondition=precondition)
 
+    async def open_direct(self, person_id: str) -> str:
+        """Returns the id of the direct message with a person. Raises the same exceptions as `read`."""
+        return get_text(await self.write("conversations.open", {"users": person_id}), "channel", "id")
+
     async def write_form(
         self, method: str, parameters: Parameters, *, precondition: Precondition | None = None
     ) -> JsonObject:

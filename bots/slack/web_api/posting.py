@@ -55,6 +55,15 @@ async def post_with_fallback(
     return await client.write(method, in_words, precondition=precondition)
 
 
+NO_PREVIEWS: JsonObject = {"unfurl_links": False, "unfurl_media": False}
+
+
+def notice_body(channel: str, markdown: str) -> JsonObject:
+    """Returns the body of a message that the bot itself writes."""
+    drawing = render_content(Notice(markdown=markdown))
+    return {"channel": channel, "text": drawing.text, "blocks": list(drawing.blocks), **NO_PREVIEWS}
+
+
 CLOSE_SECONDS_MAX = 5.0
 NOTICE = Failpoint("slack.notice")
 
@@ -84,8 +93,7 @@ class NoticeSender:
 
     async def _send_directly(self, user: str, sentence: str) -> None:
         try:
-            opened = await self._client.write("conversations.open", {"users": user})
-            channel = get_text(opened, "channel", "id")
+            channel = await self._client.open_direct(user)
             await self._client.write("chat.postMessage", {"channel": channel, "text": sentence})
         except SurfaceError as error:
             log.warning("slack: not told %r: %s", sentence, error)
@@ -101,7 +109,7 @@ class NoticeSender:
         if is_ephemeral:
             method, body = "chat.postEphemeral", {**body, "user": inbound.person.person_id}
         else:
-            method, body = "chat.postMessage", body | {"unfurl_links": False, "unfurl_media": False}
+            method, body = "chat.postMessage", body | NO_PREVIEWS
         try:
             with NOTICE:
                 await post_with_fallback(self._client, method, body, drawing)

@@ -4,10 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from functools import partial
-from weakref import WeakValueDictionary
 
-from bots.delivery.reaction_cache import ReactionCache
 from bots.slack.events.payload_fields import get_objects, get_strings, get_text
 from bots.slack.web_api.client import ClientFor, SlackClient
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
@@ -75,61 +72,8 @@ EMOJI: dict[Reaction, str] = {
 }
 
 
-class Reactions:
-    """Keeps at most one of the bot's reactions on a message.
-
-    Caches the reactions that this process added, and fetches those that another process may have added.
-    """
-
-    def __init__(self) -> None:
-        self._shown_reactions = ReactionCache()
-        self._reaction_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    async def show(
-        self,
-        client: SlackClient,
-        channel: str,
-        ts: str,
-        reaction: Reaction | None,
-        *,
-        precondition: Precondition | None = None,
-    ) -> None:
-        """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
-
-        Holds a lock per message, because the end of a run and the start of the next may concern the same message.
-        """
-        # bots of several workspaces may be in a channel that these share
-        message = f"{client.identity.team_id}:{channel}:{ts}"
-        lock = self._reaction_locks.setdefault(message, asyncio.Lock())
-        async with lock:
-            await self._replace(client, channel, ts, message, reaction, precondition)
-
-    async def _replace(
-        self,
-        client: SlackClient,
-        channel: str,
-        ts: str,
-        message: str,
-        reaction: Reaction | None,
-        precondition: Precondition | None,
-    ) -> None:
-        wanted, change = EMOJI[reaction] if reaction else "", partial(_change, client, channel, ts, precondition)
-        last, is_sure = self._shown_reactions.last(message), self._shown_reactions.is_sure(message)
-        self._shown_reactions.put(message, last or "", is_sure=False)
-        if wanted and not (is_sure and wanted == last):
-            await change("reactions.add", wanted, "already_reacted")
-        if last is None and reaction in ("seen", "queued"):
-            # a reaction left by an earlier process is removed when the run ends
-            self._shown_reactions.put(message, wanted, is_sure=self._shown_reactions.is_new(float(ts)))
-            return
-        others = {last or ""} if is_sure else {last or "", *await _ours(client, channel, ts)}
-        for name in others - {wanted, ""}:
-            await change("reactions.remove", name, "no_reaction")
-        self._shown_reactions.put(message, wanted)
-
-
-async def _change(
-    client: SlackClient, channel: str, ts: str, precondition: Precondition | None, method: str, name: str, fine: str
+async def change_reaction(
+    client: SlackClient, channel: str, ts: str, precondition: Precondition | None, method: str, fine: str, name: str
 ) -> None:
     """Calls the method for an emoji. `fine` is an error code that counts as success."""
     try:
@@ -139,16 +83,16 @@ async def _change(
             raise
 
 
-async def _ours(client: SlackClient, channel: str, ts: str) -> set[str]:
-    """Fetches the bot's reactions on the message. Returns an empty set if Slack refuses."""
+async def fetch_own_reactions(client: SlackClient, channel: str, ts: str) -> list[str] | None:
+    """Fetches the bot's reactions on the message. Returns None if Slack refuses."""
     try:
         answer = await client.read("reactions.get", {"channel": channel, "timestamp": ts, "full": True})
     except SurfaceRefused as error:
         log.info("slack: the reactions on a message cannot be read: %s", error)
-        return set()
+        return None
     ours = client.identity.user_id
-    return {
+    return [
         get_text(entry, "name")
         for entry in get_objects(answer, "message", "reactions")
         if get_text(entry, "name") in EMOJI.values() and ours in get_strings(entry, "users")
-    }
+    ]

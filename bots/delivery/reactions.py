@@ -1,0 +1,78 @@
+"""Keeps at most one of the bot's reactions on a message."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from weakref import WeakValueDictionary
+
+from core.ports import Reaction
+
+SURE_SECONDS = 4.0
+"""How long a cached reaction is trusted. Other processes take over a run only after a longer silence."""
+_KEPT_MAX = 2000
+
+
+class Reactions:
+    """Exchanges reactions. Remembers the last one on each message and until when no other process can have changed it,
+    and fetches those that another process may have added."""
+
+    def __init__(self, emoji: dict[Reaction, str], *, sure_seconds: float = SURE_SECONDS) -> None:
+        self._emoji = emoji
+        self._sure_seconds = sure_seconds
+        self._began_at_seconds = time.time()
+        self._signs: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def show(
+        self,
+        message: str,
+        reaction: Reaction | None,
+        *,
+        sent_at_seconds: float,
+        add: Callable[[str], Awaitable[object]],
+        remove: Callable[[str], Awaitable[object]],
+        fetch_own: Callable[[], Awaitable[Iterable[str] | None]],
+    ) -> None:
+        """Makes `reaction` the bot's only reaction on the message, or removes all if None. Adds before it removes.
+
+        `message` names it, and `sent_at_seconds` is its Unix time. `fetch_own` returns the bot's reactions on it, or
+        None if they cannot be read. Calls for one message wait for each other, because the end of a run and the start
+        of the next may concern it.
+        """
+        lock = self._locks.setdefault(message, asyncio.Lock())
+        async with lock:
+            wanted = self._emoji[reaction] if reaction else ""
+            last, is_sure = self._signs.get(message, (None, 0.0))[0], self.is_sure(message)
+            self._put(message, last or "", is_sure=False)
+            if last is None and reaction in ("seen", "queued"):
+                # a reaction left by an earlier process is removed when the run ends
+                await add(wanted)
+                self._put(message, wanted, is_sure=self._is_new(sent_at_seconds))
+                return
+            known = {last or ""}
+            found = known if is_sure else await fetch_own()
+            if wanted and (found is None or wanted not in found):
+                await add(wanted)
+            for emoji in {*(known if found is None else found)} - {wanted, ""}:
+                await remove(emoji)
+            self._put(message, wanted, is_sure=True)
+
+    def is_sure(self, message: str) -> bool:
+        """Whether the remembered reaction is certainly the only reaction of the bot on `message`."""
+        return time.monotonic() < self._signs.get(message, ("", float("-inf")))[1]
+
+    def _is_new(self, sent_at_seconds: float) -> bool:
+        """Whether only this process can have reacted to the message with this Unix time.
+
+        The process that this one replaces may have reacted to older messages.
+        """
+        age_seconds = time.time() - sent_at_seconds
+        return sent_at_seconds > self._began_at_seconds and age_seconds < self._sure_seconds
+
+    def _put(self, message: str, sign: str, *, is_sure: bool) -> None:
+        until = time.monotonic() + self._sure_seconds if is_sure else float("-inf")
+        self._signs[message] = (sign, until)
+        self._signs.move_to_end(message)
+        while len(self._signs) > _KEPT_MAX:
+            self._signs.popitem(last=False)
