@@ -84,17 +84,21 @@ class Platforms:
 
     async def upload(self, address: Address, file: OutgoingFile) -> object:
         """Posts a file into a thread, outside any run. Raises SurfaceError."""
-        surface = self.surfaces.get(address.platform)
-        if surface is None:
-            raise SurfaceRefused("files can be posted only in chats", code="no_chat")
-        return await surface.upload(address, file, delivery_id=new_id(), precondition=_no_precondition)
+        return await self._surface_at(address).upload(
+            address, file, delivery_id=new_id(), precondition=_no_precondition
+        )
 
     async def tell(self, address: Address, text: str) -> object:
         """Posts Markdown into a thread, outside any run. Raises SurfaceError."""
-        surface = self.surfaces.get(address.platform)
-        if surface is None:
+        notice = Notice(markdown=text)
+        return await self._surface_at(address).post(
+            address, notice, delivery_id=new_id(), precondition=_no_precondition
+        )
+
+    def _surface_at(self, address: Address) -> DeliverySurface:
+        if (surface := self.surfaces.get(address.platform)) is None:
             raise SurfaceRefused("this can be posted only in chats", code="no_chat")
-        return await surface.post(address, Notice(markdown=text), delivery_id=new_id(), precondition=_no_precondition)
+        return surface
 
 
 async def _no_precondition() -> None:
@@ -215,22 +219,14 @@ async def wait_for_discord(discord: "DiscordApp", *, is_alone: bool) -> None:
 
 def add_platform_checks(observability: ObservabilityDeps, platforms: Platforms) -> None:
     """Adds readiness checks that fail while this process is not connected to a configured platform."""
-    if platforms.slack is not None:
-        observability.health.checks["slack"] = slack_check(platforms.slack)
-    if platforms.discord is not None:
-        observability.health.checks["discord"] = discord_check(platforms.discord)
+    for name, app in {"slack": platforms.slack, "discord": platforms.discord}.items():
+        if app is not None:
+            observability.health.checks[name] = connection_check(app)
 
 
-def slack_check(slack: "SlackApp") -> ReadinessCheck:
+def connection_check(app: "SlackApp | DiscordApp") -> ReadinessCheck:
     async def check() -> str:
-        return "" if await slack.is_connected() else "It is not connected just now."
-
-    return check
-
-
-def discord_check(discord: "DiscordApp") -> ReadinessCheck:
-    async def check() -> str:
-        return "" if discord.is_ready else "It is not connected just now."
+        return "" if await app.is_connected() else "It is not connected just now."
 
     return check
 

@@ -86,6 +86,9 @@ class DiscordApp:
         self._has_logged_in = False
         self._is_closing = False
 
+    async def is_connected(self) -> bool:
+        return self.is_ready
+
     @property
     def is_ready(self) -> bool:
         """Whether the gateway connection of every shard is up."""

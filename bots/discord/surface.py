@@ -128,7 +128,7 @@ class DiscordSurface:
     async def _post(
         self, address: Address, body: JsonObject, delivery_id: str, precondition: Precondition | None
     ) -> str:
-        signed = {**body, "nonce": delivery_marker.delivery_nonce(delivery_id), "enforce_nonce": True}
+        signed = _with_nonce(body, delivery_id)
         answer = await self._into(
             address,
             lambda channel_id: self._rest.call(
@@ -190,12 +190,7 @@ class DiscordSurface:
     ) -> str:
         bytes_max = self.file_limit(address)
         async with prepare_upload(files, bytes_max=bytes_max) as (about_files, ready):
-            signed: JsonObject = {
-                **body,
-                **about_files,
-                "nonce": delivery_marker.delivery_nonce(delivery_id),
-                "enforce_nonce": True,
-            }
+            signed = _with_nonce({**body, **about_files}, delivery_id)
             with UPLOAD:
                 answer = await self._into(
                     address,
@@ -358,6 +353,10 @@ class DiscordSurface:
         )
         reactions = get_objects(message.get("reactions")) if isinstance(message, dict) else []
         return [get_text(entry.get("emoji"), "name") for entry in reactions if entry.get("me")]
+
+
+def _with_nonce(body: JsonObject, delivery_id: str) -> JsonObject:
+    return {**body, "nonce": delivery_marker.delivery_nonce(delivery_id), "enforce_nonce": True}
 
 
 def _message_id(answer: JsonValue) -> str:

@@ -162,7 +162,8 @@ class AccessCheck:
         log.info("%s may not talk to the agent in %s: %s", person_id, place, sentence)
         if (code := await self._new_code(action)) is not None:
             await self.inbox.claim(_refusal_key(action))
-            return Outcome(notice=_format_code_sentence(code), is_ignored=True)
+            told = f"the code `{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes"
+            return Outcome(notice=f"I do not know you yet: give an admin of this bot {told}.", is_ignored=True)
         if action.actor.expects_answer or await self.inbox.claim(_refusal_key(action)):
             return Outcome(notice=sentence, is_ignored=True)
         return Outcome(is_ignored=True)
@@ -202,13 +203,6 @@ def pairing_workspace(address: Address) -> str:
 def hash_code(code: str) -> str:
     """Returns the hash under which a pairing code is stored. Ignores case, spaces, dashes and backquotes."""
     return hashlib.sha256(re.sub("[- ]", "", code.strip("`")).upper().encode()).hexdigest()
-
-
-def _format_code_sentence(code: str) -> str:
-    return (
-        "I do not know you yet: give an admin of this bot the code "
-        f"`{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes."
-    )
 
 
 def _refusal_key(action: UserAction) -> str:

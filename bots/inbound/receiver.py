@@ -125,7 +125,9 @@ class ActionReceiver:
                     return await self._accept(message)
                 return await self._answer(action)
             case IncomingMessage():
-                return await self._accept_message(action)
+                below = None if action.agent_id else await self._newest_below(action)
+                # first as the answer to the open question there
+                return await (self._accept(replace(action, address=below), action) if below else self._accept(action))
             case MessageEdited() | MessageDeleted() | AskAnswered() | StopRequested():
                 return await self._accept(action)
             case _:
@@ -143,11 +145,6 @@ class ActionReceiver:
             place.platform, place.workspace_id, action.person.person_id, limit=1, channel_id=place.channel_id
         )
         return newest[0][1].address if newest else None
-
-    async def _accept_message(self, message: IncomingMessage) -> Outcome:
-        """Accepts a message, first as the answer to the open question of the conversation below it."""
-        there = None if message.agent_id else await self._newest_below(message)
-        return await (self._accept(replace(message, address=there), message) if there else self._accept(message))
 
     async def _answer(self, called: CommandCalled) -> Outcome:
         """Answers a command and then claims its dedupe key.

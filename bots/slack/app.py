@@ -76,12 +76,24 @@ class SlackApp:
         self._on_uninstall = on_uninstall
         self._install = install
         cursors = ChannelCursors(inbox) if inbox else None
+
+        def new_event_handler(client: SlackClient, people: People) -> EventHandler | None:
+            if receive is None:
+                return None
+            return EventHandler(
+                client,
+                people,
+                receive,
+                groups,
+                admits=admits,
+                conversations=conversations,
+                file_ref_signer=tokens.file_ref_signer if tokens else None,
+                cursors=cursors,
+                greetings=greetings,
+            )
+
         self._workspaces = Workspaces(
-            tokens=tokens,
-            new_client=lambda token: new_client(bot_token=token),
-            new_event_handler=partial(
-                _build_event_handler, receive, admits, conversations, groups, tokens, cursors, greetings
-            ),
+            tokens=tokens, new_client=lambda token: new_client(bot_token=token), new_event_handler=new_event_handler
         )
         self._retry_buffer = RetryBuffer("slack")
         self._backfill = Backfill(inbox, cursors, self._workspaces) if inbox and cursors else None
@@ -166,30 +178,3 @@ class SlackApp:
         """Returns the routes for the HTTP server: events (with a signing secret) and installation."""
         events = [web.post(EVENTS_PATH, self._http.handle)] if self._http else []
         return [*events, *(self._install.routes() if self._install else ())]
-
-
-def _build_event_handler(
-    receive: Receive | None,
-    admits: Admits | None,
-    conversations: Conversations | None,
-    groups: Sequence[str],
-    tokens: TokenSource | None,
-    cursors: ChannelCursors | None,
-    greetings: Greetings | None,
-    client: SlackClient,
-    people: People,
-) -> EventHandler | None:
-    if receive is None:
-        return None
-    names = tokens.file_ref_signer if tokens else None
-    return EventHandler(
-        client,
-        people,
-        receive,
-        groups,
-        admits=admits,
-        conversations=conversations,
-        file_ref_signer=names,
-        cursors=cursors,
-        greetings=greetings,
-    )

@@ -12,7 +12,7 @@ from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import ClientFor
 from bots.slack.web_api.posting import NO_PREVIEWS, START_STREAM, SlackStreams, post_with_fallback
-from bots.slack.web_api.presence import EMOJI, BusyStatus, change_reaction, fetch_own_reactions
+from bots.slack.web_api.presence import EMOJI, change_reaction, fetch_own_reactions, show_busy
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, FileUploads, names_delivery
 from core.domain.errors import SurfaceUnclear
 from core.domain.messages import JsonObject
@@ -63,7 +63,6 @@ class SlackSurface:
         self._client_for = client_for
         self._uploads = FileUploads()
         self._reactions = Reactions(EMOJI)
-        self._presence = BusyStatus(client_for)
         self._streams = SlackStreams(client_for)
 
     def file_limit(self, address: Address) -> int:
@@ -198,4 +197,4 @@ class SlackSurface:
             )
 
     def typing(self, address: Address) -> AbstractAsyncContextManager[None]:
-        return self._presence.typing(address)
+        return show_busy(self._client_for, address)

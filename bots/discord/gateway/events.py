@@ -278,24 +278,13 @@ class EventHandler:
         """Stores the message, then opens its thread, then lets its run begin. A crash in between loses nothing, as the
         address is known. `inbound` is the request or the command that its words are."""
         async with self._thread_opener.opening(request.address.thread_key):
-            open_thread = partial(self._open_thread, message, request)
+            open_thread = partial(open_thread_for, request, self._thread_opener, self._channel_cursors, self._receive)
             is_command = inbound is not request
             outcome = await self._receive(inbound if is_command else replace(request, prepare=open_thread))
             # a message is redelivered because a crash may have prevented it the first time
             if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
                 await open_thread()
         await self._reply(message, outcome)
-
-    async def _open_thread(self, message: discord.Message, inbound: IncomingMessage) -> None:
-        try:
-            title = inbound.text or ", ".join(file.name for file in inbound.files)
-            await self._thread_opener.open_thread(inbound.address, title)
-            await self._channel_cursors.record_thread(message.id, message.guild and message.guild.id)
-        except SurfaceRefused as refused:
-            log.warning("discord: a thread was refused: %s", refused.code)
-            await self._receive(stop_unopened(inbound))
-        except SurfaceError as error:
-            log.warning("discord: a thread could not be opened yet: %s", error)
 
     async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
@@ -366,6 +355,23 @@ def _unknown_standing(location: ChannelLocation) -> ActorContext:
     return ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
-def stop_unopened(request: IncomingMessage) -> StopRequested:
-    """Stops a run whose thread cannot be opened. Its delivery tells the requester why."""
-    return replace(stop_by(request), dedupe_key=f"{request.dedupe_key}:unopened")
+async def open_thread_for(
+    request: IncomingMessage,
+    opener: ThreadOpener,
+    cursors: ChannelCursors,
+    receive: Receive,
+    *,
+    adds_author: bool = False,
+) -> None:
+    """Opens the thread of a request in a channel. If that is refused, stops its run, whose delivery tells the requester
+    why."""
+    try:
+        await opener.open_thread(request.address, request.text or ", ".join(file.name for file in request.files))
+        await cursors.record_thread(int(request.message_ref), int(request.address.workspace_id))
+        if adds_author:
+            await opener.add_member(request.address, request.person.person_id)
+    except SurfaceRefused as refused:
+        log.warning("discord: a thread was refused: %s", refused.code)
+        await receive(replace(stop_by(request), dedupe_key=f"{request.dedupe_key}:unopened"))
+    except SurfaceError as error:
+        log.warning("discord: a thread could not be opened yet: %s", error)

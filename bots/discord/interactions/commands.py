@@ -128,7 +128,7 @@ def _build_command(
                     option.name,
                     Parameter.KEYWORD_ONLY,
                     default=_REQUIRED if option.is_required else option.default,
-                    annotation=_annotation(option),
+                    annotation=Literal[option.kind] if isinstance(option.kind, tuple) else _KINDS[option.kind],
                 )
                 for option in options
             ),
@@ -137,10 +137,6 @@ def _build_command(
     described = app_commands.describe(**{option.name: option.help for option in options})(call)
     suggesting = app_commands.autocomplete(**{option.name: suggest for option in options if option.find})(described)
     return app_commands.Command(name=name, description=description, callback=suggesting)
-
-
-def _annotation(option: Option) -> object:
-    return Literal[option.kind] if isinstance(option.kind, tuple) else _KINDS[option.kind]
 
 
 @cache

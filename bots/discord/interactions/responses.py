@@ -16,7 +16,7 @@ from discord.webhook.async_ import async_context
 
 from bots.discord.address import ChannelLocation, locate_channel
 from bots.discord.gateway.cursors import ChannelCursors
-from bots.discord.gateway.events import stop_unopened
+from bots.discord.gateway.events import open_thread_for
 from bots.discord.gateway.parse import parse_attachment, parse_files, parse_person, parse_standing, quote_text
 from bots.discord.limits import MODAL_INPUT_MAX, to_single_line
 from bots.discord.permissions import describe_obstacle
@@ -34,7 +34,7 @@ from bots.inbound.actions import (
 )
 from bots.inbound.receiver import Receive, Suggest
 from core.domain.actions import ActorContext, AskAnswered, IncomingMessage
-from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
+from core.domain.errors import StorageUnavailable
 from core.domain.threads import Address, IncomingFile, Person
 from core.failpoints import Failpoint
 from core.tasks import spawn
@@ -241,16 +241,8 @@ class InteractionHandler:
     async def _open(self, interaction: AnyInteraction, inbound: IncomingMessage, shown: str) -> None:
         """Shows the text as the response, and opens the thread from it."""
         await _edit_original(interaction, shown)
-        message_id = int(inbound.message_ref)
-        try:
-            await self._thread_opener.open_thread(inbound.address, inbound.text)
-            await self._channel_cursors.record_thread(message_id, int(inbound.address.workspace_id))
-            await self._thread_opener.add_member(inbound.address, inbound.person.person_id)
-        except SurfaceRefused as refused:
-            log.warning("discord: a thread was refused: %s", refused.code)
-            await self._receive(stop_unopened(inbound))
-        except SurfaceError as error:
-            log.warning("a thread could not be opened yet: %s", error)
+        opener, cursors = self._thread_opener, self._channel_cursors
+        await open_thread_for(inbound, opener, cursors, self._receive, adds_author=True)
 
 
 def build_text_form(title: str, label: str, *, custom_id: str, is_optional: bool = False) -> discord.ui.Modal:

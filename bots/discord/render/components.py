@@ -68,7 +68,8 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
             return _layout_message(_question(ask), delivery_id)
         case AnswerPart(markdown=markdown, run_id=run_id):
             answer = text_message(markdown, delivery_id)
-            return {**answer, "components": [_feedback_row(run_id)]} if run_id else answer
+            buttons = [button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()]
+            return {**answer, "components": [action_row(*buttons)]} if run_id else answer
         case Notice(markdown=markdown, level=level):
             return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
         case _:
@@ -116,10 +117,6 @@ def _container(colour: int, children: list[JsonObject]) -> JsonObject:
     return {"type": CONTAINER, "accent_color": colour, "components": list(children)}
 
 
-def _feedback_row(run_id: str) -> JsonObject:
-    return action_row(*(button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()))
-
-
 def _status(status: RunStatus) -> JsonObject:
     view = status.view
     children = [text_display(text) for text in status_sections(view)]
@@ -148,7 +145,10 @@ def _question(ask: Ask) -> JsonObject:
         utf16_length(option) <= BUTTON_LABEL_MAX for option in options
     )
     if options and fit_buttons:
-        children.append(action_row(*_option_buttons(ask, options)))
+        buttons = [
+            button(f"th:ask:{ask.ask_id}:{at}", option, _option_style(ask, option)) for at, option in enumerate(options)
+        ]
+        children.append(action_row(*buttons))
     elif options:
         children += _listed_options(options)
         starts = range(0, len(options), SELECT_OPTIONS_MAX)[:MENUS_MAX]
@@ -159,13 +159,6 @@ def _question(ask: Ask) -> JsonObject:
     children.append(action_row(button(f"th:ask:{ask.ask_id}:write", write)))
     children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)
-
-
-def _option_buttons(ask: Ask, options: list[str]) -> list[JsonObject]:
-    return [
-        button(f"th:ask:{ask.ask_id}:{index}", option, _option_style(ask, option))
-        for index, option in enumerate(options)
-    ]
 
 
 def _option_style(ask: Ask, option: str) -> int:

@@ -134,7 +134,14 @@ class TokenStore:
         elif newer is not None:
             await self.installations.reseal(found, newer)
         return WorkspaceToken(
-            token=token.access_token, identity=_build_identity(found, team_id), installed_by=found.workspace_id
+            token=token.access_token,
+            identity=Identity(
+                team_id=team_id,
+                organisation_id=get_text(found.facts, "organisation_id"),
+                user_id=get_text(found.facts, "bot_user_id"),
+                bot_id=get_text(found.facts, "bot_id"),
+            ),
+            installed_by=found.workspace_id,
         )
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
@@ -166,12 +173,3 @@ class TokenStore:
             return self.token_cipher.unseal(found.workspace_id, now.sealed_token)
         except UnreadableToken:
             return otherwise
-
-
-def _build_identity(found: Installation, team_id: str) -> Identity:
-    return Identity(
-        team_id=team_id,
-        organisation_id=get_text(found.facts, "organisation_id"),
-        user_id=get_text(found.facts, "bot_user_id"),
-        bot_id=get_text(found.facts, "bot_id"),
-    )

@@ -252,14 +252,12 @@ def _simplify_block(block: JsonObject) -> JsonObject:
             )
         case "plan":
             lines = [f"*{escape_mrkdwn(get_text(block, 'title'))}*"]
-            lines += [_task_line(task) for task in get_objects(block, "tasks")]
+            for task in get_objects(block, "tasks"):
+                sign = _SIGNS.get(get_text(task, "status"), "☐")
+                lines.append(f"{sign} {escape_mrkdwn(get_text(task, 'title'))}")
             return section_block(_whole_lines(lines, limits.SECTION_TEXT_MAX))
         case _:
             return block
-
-
-def _task_line(card: JsonObject) -> str:
-    return f"{_SIGNS.get(get_text(card, 'status'), '☐')} {escape_mrkdwn(get_text(card, 'title'))}"
 
 
 def _whole_lines(lines: Sequence[str], length_max: int) -> str:

@@ -70,16 +70,14 @@ class _Writer:
             case "blockquote_open" | "blockquote_close":
                 self.quotes += token.nesting
             case "fence" | "code_block":
-                self._preformatted(token.content.removesuffix("\n"))
+                code = _text(token.content.removesuffix("\n") or " ")
+                self.elements.append({"type": "rich_text_preformatted", "elements": [code]})
             case "hr":
                 self.elements.append(_section([_text(_RULE)]))
             case "inline":
                 self._inline(list(_inline_elements(token.children or (), is_bold=self.is_heading)))
             case _:
                 pass
-
-    def _preformatted(self, code: str) -> None:
-        self.elements.append({"type": "rich_text_preformatted", "elements": [_text(code or " ")]})
 
     def _inline(self, parts: list[JsonObject]) -> None:
         if not parts:

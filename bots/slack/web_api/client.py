@@ -22,7 +22,12 @@ from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimiter
 from bots.slack.events.payload_fields import get_object, get_text
-from bots.slack.web_api.rate_limits import IDEMPOTENT_METHODS, NEVER_WAITING_METHODS, WAIT_SECONDS_MAX, CallLimiter
+from bots.slack.web_api.rate_limits import (
+    IDEMPOTENT_METHODS,
+    NEVER_WAITING_METHODS,
+    WAIT_SECONDS_MAX,
+    allowances_for_call,
+)
 from core.domain.errors import (
     ConfigurationError,
     SurfaceError,
@@ -176,8 +181,8 @@ class SlackClient:
     ) -> None:
         self._trace = trace
         self.api_url = URL(api_url)
-        is_ahead = not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
-        self._call_limiter = CallLimiter(limiter or RateLimiter(MemoryRateBudget()), limits_proactively=is_ahead)
+        self._limiter = limiter or RateLimiter(MemoryRateBudget())
+        self._paces_ahead = not is_loopback(self.api_url) if limits_proactively is None else limits_proactively
         self.bot_token = bot_token
         self._identity: Identity | None = None
         self._scopes: frozenset[str] | None = None
@@ -306,11 +311,14 @@ class SlackClient:
     ) -> JsonObject:
         """Calls the method within the rate limit. Retries if it is rate-limited, because Slack then did nothing."""
         channel = str((body or params or {}).get("channel", ""))
-        counted = (token or self.bot_token, method, channel)
+        used = token or self.bot_token
+        allowances = allowances_for_call(used, method, channel, limits_proactively=self._paces_ahead)
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        attempts = 1 if method in NEVER_WAITING_METHODS else RATE_LIMIT_ATTEMPTS
+        may_wait = method not in NEVER_WAITING_METHODS
+        attempts, wait_seconds_max = (RATE_LIMIT_ATTEMPTS, WAIT_SECONDS_MAX) if may_wait else (1, 0)
+        is_idempotent = method in IDEMPOTENT_METHODS
         while True:
-            await self._call_limiter.acquire(*counted)
+            await self._limiter.admit(allowances, wait_seconds_max=wait_seconds_max, oversleeps=is_idempotent)
             if precondition is not None:
                 await precondition()
             attempts -= 1
@@ -318,7 +326,7 @@ class SlackClient:
                 return await self._answer(method, verb, params, body, headers)
             except SurfaceRateLimited as limit:
                 seconds = limit.retry_after_seconds
-                await self._call_limiter.record_rate_limit(*counted, seconds=seconds)
+                await self._limiter.refuse(allowances, seconds=seconds)
                 if not attempts or seconds > WAIT_SECONDS_MAX:
                     raise
 

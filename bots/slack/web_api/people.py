@@ -52,8 +52,8 @@ class People:
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
         """Returns people's names by id. Leaves out names that are not found within LOOKUP_SECONDS_MAX."""
-        wanted = set(ids)
-        missing = [person for person in sorted(wanted) if self._is_missing(person)]
+        wanted, now = set(ids), time.monotonic()
+        missing = [one for one in sorted(wanted) if one not in self._known or self._known[one].expires_at < now]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
         if lookups:
             await asyncio.wait(lookups, timeout=seconds_left(LOOKUP_SECONDS_MAX))
@@ -75,9 +75,6 @@ class People:
     def _asked_at(self, person: str) -> float:
         known = self._known.get(person)
         return known.asked_at if known and known.standing else -math.inf
-
-    def _is_missing(self, person: str) -> bool:
-        return person not in self._known or self._known[person].expires_at < time.monotonic()
 
     def _lookup(self, person: str) -> asyncio.Task[None]:
         if person not in self._asking:

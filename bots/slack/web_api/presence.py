@@ -21,45 +21,39 @@ _SET_STATUS = "agents.sessions.setStatus"
 _NO_SESSIONS = frozenset({"feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"})
 
 
-class BusyStatus:
-    """Shows a thread as busy. Errors are logged only, since the status is not essential."""
+@asynccontextmanager
+async def show_busy(client_for: ClientFor, address: Address) -> AsyncGenerator[None]:
+    """Context manager: inside the block, the thread shows that the agent is working. Errors are logged only."""
+    await _try_status(client_for, address, is_busy=True)
+    try:
+        yield
+    finally:
+        await _try_status(client_for, address, is_busy=False)
 
-    def __init__(self, client_for: ClientFor) -> None:
-        self._client_for = client_for
 
-    @asynccontextmanager
-    async def typing(self, address: Address) -> AsyncGenerator[None]:
-        """Context manager: inside the block, the thread shows that the agent is working."""
-        await self._show(address, is_busy=True)
+async def _try_status(client_for: ClientFor, address: Address, *, is_busy: bool) -> None:
+    try:
+        async with asyncio.timeout(TYPING_SECONDS_MAX):
+            with TYPING:
+                await _set_status(await client_for(address), address, is_busy=is_busy)
+    except (SurfaceError, StorageUnavailable, TimeoutError) as error:
+        log.debug("slack: the busy status cannot be set: %s", error)
+
+
+async def _set_status(client: SlackClient, address: Address, *, is_busy: bool) -> None:
+    """Sets the status of the agent session, which has a stop button, or of the assistant thread if that fails."""
+    thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
+    if _SET_STATUS not in client.unavailable_methods:
         try:
-            yield
-        finally:
-            await self._show(address, is_busy=False)
-
-    async def _show(self, address: Address, *, is_busy: bool) -> None:
-        try:
-            async with asyncio.timeout(TYPING_SECONDS_MAX):
-                with TYPING:
-                    await self._set_status(address, is_busy=is_busy)
-        except (SurfaceError, StorageUnavailable, TimeoutError) as error:
-            log.debug("slack: the busy status cannot be set: %s", error)
-
-    async def _set_status(self, address: Address, *, is_busy: bool) -> None:
-        """Sets the status of the agent session, which has a stop button, or of the assistant thread if that fails."""
-        client = await self._client_for(address)
-        thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
-        if _SET_STATUS not in client.unavailable_methods:
-            status = "processing" if is_busy else "active"
-            try:
-                await client.write(_SET_STATUS, {**thread, "status": status})
-                return
-            except SurfaceRefused as error:
-                if error.code not in _NO_SESSIONS:
-                    raise
-                log.info("slack: agent sessions are not available (%s)", error.code)
-                client.unavailable_methods.add(_SET_STATUS)
-        line = "is working…" if is_busy else ""
-        await client.write("assistant.threads.setStatus", {**thread, "status": line})
+            await client.write(_SET_STATUS, {**thread, "status": "processing" if is_busy else "active"})
+            return
+        except SurfaceRefused as error:
+            if error.code not in _NO_SESSIONS:
+                raise
+            log.info("slack: agent sessions are not available (%s)", error.code)
+            client.unavailable_methods.add(_SET_STATUS)
+    line = "is working…" if is_busy else ""
+    await client.write("assistant.threads.setStatus", {**thread, "status": line})
 
 
 EMOJI: dict[Reaction, str] = {

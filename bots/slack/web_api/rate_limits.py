@@ -8,7 +8,7 @@ enforced from the start.
 
 from collections.abc import Mapping
 
-from bots.delivery.rate_limiter import RateLimit, RateLimiter, rate_limit_owner
+from bots.delivery.rate_limiter import RateLimit, rate_limit_owner
 
 WAIT_SECONDS_MAX = 30
 POST_MESSAGE = "chat.postMessage"
@@ -75,24 +75,3 @@ def allowances_for_call(
         is_proactive=is_post and limits_proactively,
     )
     return whole, in_channel
-
-
-class CallLimiter:
-    """Makes the calls of one client wait for the rate limiter."""
-
-    def __init__(self, limiter: RateLimiter, *, limits_proactively: bool) -> None:
-        self._limiter = limiter
-        self._paces_ahead = limits_proactively
-
-    async def acquire(self, token: str, method: str, channel: str) -> None:
-        """Waits for permission to call. Raises SurfaceRateLimited instead of a long wait."""
-        await self._limiter.admit(
-            allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead),
-            wait_seconds_max=0 if method in NEVER_WAITING_METHODS else WAIT_SECONDS_MAX,
-            oversleeps=method in IDEMPOTENT_METHODS,
-        )
-
-    async def record_rate_limit(self, token: str, method: str, channel: str, *, seconds: float) -> None:
-        """Records that Slack refused a call for `seconds` (`Retry-After`)."""
-        counted = allowances_for_call(token, method, channel, limits_proactively=self._paces_ahead)
-        await self._limiter.refuse(counted, seconds=seconds)

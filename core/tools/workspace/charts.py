@@ -59,6 +59,8 @@ async def draw_charts(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]
             done = await sandbox.shell.execute(names, session=SESSION, folder=".", timeout_seconds=DRAW_SECONDS_MAX)
             if done.exit_code != 0 or done.output:
                 log.info("not every chart is drawn: %s", done.output[-300:])
+        except ToolError as error:
+            log.info("no chart is drawn: %s", error)
         finally:
             with suppress(ToolError):
                 await sandbox.shell.terminate(SESSION)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bots.bootstrap.messaging import Messaging, open_messaging
 from bots.bootstrap.observability import messaging_checks, worker_check
-from bots.bootstrap.platforms import discord_check, slack_check
+from bots.bootstrap.platforms import connection_check
 from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings
@@ -86,14 +86,14 @@ async def test_a_worker_that_can_take_nothing_up_says_so(world: World) -> None:
 
 async def test_slack_is_connected_once_its_socket_is() -> None:
     by_socket = SlackApp(bot_token="xoxb-1", app_token="xapp-1", receive=receive)
-    assert await slack_check(by_socket)() == "It is not connected just now."
+    assert await connection_check(by_socket)() == "It is not connected just now."
     by_http = SlackApp(bot_token="xoxb-1", signing_secret="s", receive=receive)
-    assert await slack_check(by_http)() == ""
+    assert await connection_check(by_http)() == ""
 
 
 async def test_discord_is_connected_once_its_gateway_is(world: World) -> None:
     app = DiscordApp(token="t", receive=receive, cursors=SqlInbox(world.database))
-    assert await discord_check(app)() == "It is not connected just now."
+    assert await connection_check(app)() == "It is not connected just now."
     await app.close()
 
 
