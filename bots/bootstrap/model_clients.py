@@ -301,8 +301,8 @@ def _check_model_names(settings: Settings, table: ModelTable) -> None:
         is_known = "/" in model or model in table.limits or provider_key_name(model)
         if not is_known:
             near = difflib.get_close_matches(model, table.limits, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`threadhand setup` lists the models."
-            raise ConfigurationError(f"No provider has the model {model}: write <provider>/<model>; {hint}")
+            hint = f"; did you mean {near[0]}?" if near else ", such as anthropic/claude-sonnet-4-5."
+            raise ConfigurationError(f"No provider has the model {model}: write <provider>/<model>{hint}")
 
 
 def _own_price(settings: Settings) -> Price | None:

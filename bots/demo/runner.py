@@ -11,6 +11,7 @@ from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
+from bots.setup.dialog import has_browser
 from core.domain.approval import APPROVE_ONCE
 from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
@@ -44,7 +45,7 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
             samples = page_samples(stage, play_themselves=stage.script is not None)
             async with served_page(platforms, port=port, samples=samples) as address:
                 _say(f"Open {address} in a browser. Ctrl-C ends the demo.")
-                if sys.stdout.isatty() and _has_browser():
+                if sys.stdout.isatty() and has_browser():
                     await asyncio.to_thread(webbrowser.open, address)
                 await asyncio.Event().wait()
         except PortInUse as error:
@@ -105,14 +106,6 @@ def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
         "files": sum(one.files for one in played),
         "seconds": round(sum(one.seconds for one in played), 2),
     }
-
-
-def _has_browser() -> bool:
-    """Whether this machine has a graphical browser. Text browsers do not count, because they occupy the terminal."""
-    try:
-        return type(webbrowser.get()) is not webbrowser.GenericBrowser
-    except webbrowser.Error:
-        return False
 
 
 def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:

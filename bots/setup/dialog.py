@@ -1,6 +1,7 @@
 """The conversation of `threadhand setup`: questions in the terminal, keys recognised by shape, lists to pick from."""
 
-import base64
+import codecs
+import html
 import os
 import re
 import select
@@ -10,28 +11,38 @@ import sys
 import termios
 import textwrap
 import tty
-from collections.abc import Mapping, Sequence
+import webbrowser
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 from typing import Protocol
 
 WIDTH_MAX = 80
 ROWS_SHOWN_MAX = 20
+SLACK_CONFIGURATION_TOKEN = "SLACK_CONFIGURATION_TOKEN"  # noqa: S105 - a name
+"""The name of the token that creates Slack apps. It is used once and never stored."""
 SHAPES: Mapping[str, str] = {
+    SLACK_CONFIGURATION_TOKEN: r"xoxe\.xoxp-[\w-]+",
     "THREADHAND_SLACK_BOT_TOKEN": r"xoxb-[\w-]+",
     "THREADHAND_SLACK_APP_TOKEN": r"xapp-[\w-]+",
     "ANTHROPIC_API_KEY": r"sk-ant-[\w-]+",
     "OPENROUTER_API_KEY": r"sk-or-[\w-]+",
     "OPENAI_API_KEY": r"sk-(?:proj|svcacct)-[\w-]+",
+    "THREADHAND_LLM_API_KEY": r"sk-[\w-]{16,}",
     "GROQ_API_KEY": r"gsk_\w+",
     "GEMINI_API_KEY": r"AIza[\w-]{30,}",
     "XAI_API_KEY": r"xai-\w{20,}",
     "THREADHAND_TAVILY_API_KEY": r"tvly-[\w-]+",
     "THREADHAND_DISCORD_TOKEN": r"[MNO][\w-]{5,40}\.[\w-]{5,12}\.[\w-]{8,60}",
 }
-"""The shapes of keys and tokens, by the variable that each belongs to."""
+"""The shapes of keys and tokens, by the variable that each belongs to. The first shape that fits counts."""
 _SHAPE = re.compile(
     r"(?<![\w.-])(?:" + "|".join(f"(?P<{name}>{shape})" for name, shape in SHAPES.items()) + r")(?![\w.-])", re.ASCII
 )
+# client secrets and signing secrets look alike, so nothing tells which question they belong to
+_NAMELESS_SECRET = re.compile(r"(?<!\w)[0-9a-f]{32}(?!\w)")
+_TERMINAL_SEQUENCE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]?|O.)?")
 PASTED_CHARACTERS_MAX = 10_000
 
 
@@ -47,8 +58,9 @@ class Dialog(Protocol):
         """
         ...
 
-    def copy(self, text: str) -> None:
-        """Copies the text to the clipboard if the terminal can do that."""
+    def show_link(self, title: str, address: str, file: Path) -> None:
+        """Opens a long address in the browser. If there is none, shows the title as a link, and writes `file`, an HTML
+        page that leads there."""
         ...
 
 
@@ -75,7 +87,7 @@ class Terminal:
         wakeup = signal.set_wakeup_fd(waker)
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            return (_read_secret if is_secret else _read_line)(f"{last}: ", woken).strip()
+            return _read_answer(f"{last}: ", woken, is_secret=is_secret).strip()
         except KeyboardInterrupt:
             raise EOFError from None
         finally:
@@ -84,50 +96,68 @@ class Terminal:
             os.close(woken)
             os.close(waker)
 
-    def copy(self, text: str) -> None:
-        """Uses the escape sequence OSC 52, which also reaches the clipboard of the machine before a remote shell."""
-        if sys.stdout.isatty():
-            sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode()).decode()}\x07")
+    def show_link(self, title: str, address: str, file: Path) -> None:
+        if has_browser() and webbrowser.open(address):
+            self.say(f"{title}: opened in the browser.")
+            return
+        page = f'<!doctype html><meta charset="utf-8"><a href="{html.escape(address)}">{html.escape(title)}</a>\n'
+        file.write_text(page, "utf-8")
+        sys.stdout.write(f"\x1b]8;;{address}\x1b\\{title}\x1b]8;;\x1b\\\n")
+        self.say(f"If your terminal does not open that link, open this file in a browser:\n{file}")
 
 
-def _read_line(prompt: str, woken: int) -> str:
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
-    if sys.stdin.isatty():
-        # a Ctrl-C just before a read would leave the read waiting
-        select.select([sys.stdin, woken], [], [])
-    if not (line := sys.stdin.readline()):
-        raise EOFError
-    return line
+def has_browser() -> bool:
+    """Whether this machine has a graphical browser. Text browsers do not count, because they occupy the terminal."""
+    try:
+        return type(webbrowser.get()) is not webbrowser.GenericBrowser
+    except webbrowser.Error:
+        return False
 
 
-def _read_secret(prompt: str, woken: int) -> str:
+def _read_answer(prompt: str, woken: int, *, is_secret: bool) -> str:
+    """Reads a line without the terminal's echo, because only this side sees a secret in it before it is shown."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
-    typed = ""
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    dot = "•" if sys.stdout.encoding.lower() == "utf-8" else "*"
+    typed = shown = ""
     try:
         # the echo ends before the question, and what was pasted ahead is kept
         tty.setcbreak(descriptor, termios.TCSADRAIN)
         sys.stdout.write(prompt)
         sys.stdout.flush()
         while True:
+            # a Ctrl-C just before a read would leave the read waiting
             select.select([descriptor, woken], [], [])
-            key = os.read(descriptor, 1)
-            if key in (b"\r", b"\n"):
-                return typed
-            if key in (b"\x04", b""):
-                raise EOFError
-            char = key.decode("ascii", "ignore")
-            if char in ("\x7f", "\b"):
-                sys.stdout.write("\b \b" if typed else "")
-                typed = typed[:-1]
-            elif char and char.isprintable():
-                typed += char
-                sys.stdout.write("•" if sys.stdout.encoding.lower() == "utf-8" else "*")
+            keys = ""
+            # what is pasted is read as a whole, so that its beginning is not shown either
+            while not keys.endswith(("\r", "\n", "\x04")) and select.select([descriptor], [], [], 0)[0]:
+                if not (read := os.read(descriptor, 1)):
+                    raise EOFError
+                keys += decoder.decode(read)
+            for key in _TERMINAL_SEQUENCE.sub("", keys):
+                if key in "\x7f\b":
+                    typed = typed[:-1]
+                elif key == "\x15":
+                    typed = ""
+                elif key.isprintable():
+                    typed += key
+            wanted = dot * len(typed) if is_secret or contains_secret(typed) else typed
+            kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(wanted, shown, strict=False)))
+            sys.stdout.write("\b \b" * (len(shown) - kept) + wanted[kept:])
             sys.stdout.flush()
+            shown = wanted
+            if keys.endswith("\x04"):
+                raise EOFError
+            if keys.endswith(("\r", "\n")):
+                return typed
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
         sys.stdout.write("\n")
+
+
+def contains_secret(text: str) -> bool:
+    return bool(recognise_keys(text)) or _NAMELESS_SECRET.search(text[:PASTED_CHARACTERS_MAX]) is not None
 
 
 def recognise_keys(text: str) -> dict[str, str]:
@@ -148,9 +178,15 @@ class Choice:
 
 
 def pick(
-    dialog: Dialog, question: str, choices: Sequence[Choice], *, id_shape: str = "", is_single: bool = False
-) -> list[str] | None:
-    """Shows the choices with numbers and returns the values of those picked, or None if the answer is empty.
+    say: Callable[[str], None],
+    read: Callable[[str], str],
+    question: str,
+    choices: Sequence[Choice],
+    *,
+    id_shape: str = "",
+    is_single: bool = False,
+) -> list[str]:
+    """Shows the choices with numbers and returns the values of those picked, none if the answer is empty.
 
     An answer names choices by number, by label, or by a part of a label that only one has. `id_shape` is a pattern of
     values that may be typed although they are not listed.
@@ -160,10 +196,10 @@ def pick(
         if len(choices) > ROWS_SHOWN_MAX:
             rows.append(f"      and {len(choices) - ROWS_SHOWN_MAX} more: type a part of the name")
         if rows:
-            dialog.say("\n".join(rows))
-        answer = dialog.ask(question)
+            say("\n".join(rows))
+        answer = read(question)
         if not answer:
-            return None
+            return []
         picked: list[str] = []
         problem = ""
         for part in (piece.strip() for piece in ([answer] if is_single else answer.split(","))):
@@ -173,7 +209,7 @@ def pick(
             picked.append(value)
         if not problem:
             return list(dict.fromkeys(picked))
-        dialog.say(problem)
+        say(problem)
 
 
 def _resolve(text: str, choices: Sequence[Choice], id_shape: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from bots.bootstrap.model_clients import missing_key_warnings
 from bots.bootstrap.sandboxes import build_docker_sandboxes, build_modal_plan, confine_parsers
 from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, process_environment
 from bots.setup.findings import Finding, failures
-from bots.setup.model_checks import check_embedding_model, check_model_keys, model_checks
+from bots.setup.model_checks import SEE_SETTINGS, check_embedding_model, check_model_keys, model_checks
 from bots.setup.report import REPORT_SECONDS, Check, in_thread, run_in_parallel
 from bots.setup.service_checks import (
     ServiceClient,
@@ -184,7 +184,7 @@ def _check_agents(settings: Settings) -> tuple[Finding, ...]:
     return (
         Finding("ok", "agents", f"are {', '.join(files.latest)}."),
         *(Finding("fail", "agents", one, AGENT_REMEDY) for one in sorted(files.problems)),
-        *(Finding("fail", "agents", one, "`threadhand setup` asks for keys.") for one in keyless),
+        *(Finding("fail", "agents", one, SEE_SETTINGS) for one in keyless),
     )
 
 
@@ -286,8 +286,7 @@ def _check_access(settings: Settings) -> tuple[Finding, ...]:
         return (Finding("fail", "access", str(error), "Correct it in .env."),)
     has_platform = settings.discord_token or settings.slack_bot_token or settings.slack_client_id
     if has_platform and settings.no_access_warning:
-        remedy = "`threadhand setup` lists the ids with their names."
-        return (Finding("fail", "access", settings.no_access_warning, remedy),)
+        return (Finding("fail", "access", settings.no_access_warning, SEE_SETTINGS),)
     return ()
 
 

@@ -58,4 +58,6 @@ def print_findings(findings: Sequence[Finding], *, as_json: bool = False, with_c
         if with_color:
             line = typer.style(line[:5], fg=_COLORS[finding.state]) + line[5:]
         sys.stdout.write(f"{line}\n")
+    if code:
+        sys.stdout.write("`threadhand setup` asks for keys, the model and who may use the agent.\n")
     return code

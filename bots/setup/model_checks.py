@@ -30,7 +30,8 @@ from core.ports import ModelFinished, ModelRequest
 
 MODEL_SECONDS = 30.0
 ANOTHER_MODEL = "Try again, or choose another model."
-NO_MODEL = "Choose one with `threadhand setup`, or set THREADHAND_MODEL in .env."
+SEE_SETTINGS = "See docs/operators/settings.md."
+NO_MODEL = "Set THREADHAND_MODEL in .env."
 NO_VECTORS = "Correct THREADHAND_EMBEDDING_MODEL or the key of its provider; without it knowledge is searched by words."
 ANSWER_TOKENS = 16
 """The length of the requested answer, which is the smallest that every provider accepts."""
@@ -50,6 +51,7 @@ _TOOL: JsonObject = {
         "parameters": {"type": "object", "properties": {}},
     },
 }
+OLLAMA_URL = "http://127.0.0.1:11434/v1"
 _MODEL_LISTS = {
     **{prefix.rstrip("/"): url for prefix, (url, _) in OPENAI_PROTOCOL_PROVIDERS.items()},
     "anthropic": "https://api.anthropic.com/v1",
@@ -133,7 +135,7 @@ async def _check_model(client: ServiceClient, model: str, settings: Settings) ->
         finally:
             await provider.close()
     except ConfigurationError as error:
-        return (Finding("fail", "model", str(error), "`threadhand setup` asks for it."),)
+        return (Finding("fail", "model", str(error), SEE_SETTINGS),)
     except ModelError as error:
         return (await _refusal(client, model, settings, error),)
     return (Finding("ok", "model", f"{model} answers and accepts {accepted}."), window)
@@ -201,7 +203,7 @@ async def _refusal(client: ServiceClient, model: str, settings: Settings, error:
         more = f" and {len(names) - _NAMES_SHOWN_MAX} more" if len(names) > _NAMES_SHOWN_MAX else ""
         remedy = f"Set THREADHAND_MODEL to one that it has: {shown}{more}."
         return Finding("fail", "model", f"{endpoint} does not have {model}.", remedy)
-    remedy = "Correct THREADHAND_MODEL or the key of its provider; `threadhand setup` lists the models."
+    remedy = f"Correct THREADHAND_MODEL or {provider_key_name(model) or 'the credentials of its provider'}."
     return Finding("fail", "model", f"{model} refuses: {facts}", remedy)
 
 
@@ -218,11 +220,12 @@ async def list_models(client: ServiceClient, model: str, settings: Settings) -> 
     variable = provider_key_name(model)
     if not provider and variable:
         provider = variable.removesuffix("_API_KEY").lower()
-    url = settings.llm_base_url or _MODEL_LISTS.get(provider, "")
+    own = OLLAMA_URL if provider.startswith("ollama") else ""
+    url = settings.llm_base_url or own or _MODEL_LISTS.get(provider, "")
     if not url:
         return None, ()
-    own = settings.provider_keys.get(variable or "")
-    key = settings.llm_api_key.get_secret_value() or (own.get_secret_value() if own else "")
+    named = settings.provider_keys.get(variable or "")
+    key = settings.llm_api_key.get_secret_value() or (named.get_secret_value() if named else "")
     headers = {"x-api-key": key, "anthropic-version": "2023-06-01"}
     if provider == "anthropic" and not settings.llm_base_url:
         reply = await client.call("GET", f"{url}/models", headers=headers)

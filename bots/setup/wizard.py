@@ -2,9 +2,10 @@
 
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
 import yaml
@@ -14,7 +15,7 @@ from bots.bootstrap.model_clients import load_model_specs
 from bots.settings import PREFIX, Settings, load_process_settings, with_changes
 from bots.settings import env_file as env
 from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
-from bots.setup.dialog import Choice, Dialog, pick, recognise_keys
+from bots.setup.dialog import SLACK_CONFIGURATION_TOKEN, Choice, Dialog, pick, recognise_keys
 from bots.setup.directory import load_directory, post_test_message
 from bots.setup.doctor import check_settings
 from bots.setup.findings import Finding, failures
@@ -28,12 +29,14 @@ from bots.setup.service_checks import (
     discord_invite,
     open_service_client,
 )
-from bots.slack.install.manifest import build_manifest, build_manifest_yaml
+from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
+from core.domain.messages import JsonObject, json_fields, json_objects
 
 GENERATE = "generate"
-SKIP = "skip"
+NO_VALUES = frozenset({"y", "yes", "n", "no"})
 Answers = dict[str, str]
+ChoiceT = TypeVar("ChoiceT")
 Check = Callable[[ServiceClient, Settings], Awaitable[tuple[Finding, ...]]]
 
 PROVIDER_PREFIXES = {
@@ -42,6 +45,22 @@ PROVIDER_PREFIXES = {
     "OPENROUTER_API_KEY": "openrouter/",
     "GROQ_API_KEY": "groq/",
     "XAI_API_KEY": "xai/",
+}
+KEYLESS_PREFIX = "ollama_chat/"
+"""The models that are listed if there is no key: those of the Ollama on this machine."""
+SLACK_CREDENTIALS = {
+    "THREADHAND_SLACK_CLIENT_ID": "client_id",
+    "THREADHAND_SLACK_CLIENT_SECRET": "client_secret",
+    "THREADHAND_SLACK_SIGNING_SECRET": "signing_secret",
+}
+"""The settings that Slack returns when it creates an app, and their names there."""
+SLACK_QUESTIONS = {
+    "THREADHAND_SLACK_BOT_TOKEN": "Bot token (xoxb-...)",
+    "THREADHAND_SLACK_APP_TOKEN": "App token (xapp-..., Enter: HTTP mode)",
+    "THREADHAND_SLACK_CLIENT_ID": "Client id",
+    "THREADHAND_SLACK_CLIENT_SECRET": "Client secret",
+    "THREADHAND_SLACK_SIGNING_SECRET": "Signing secret (Enter: Socket Mode)",
+    "THREADHAND_ENCRYPTION_KEYS": f"Encryption keys ({GENERATE}: adds a new one)",
 }
 # shorter numbers are places in the list
 _NUMBER = r"\d{15,20}"
@@ -64,11 +83,11 @@ class Section:
 
 
 class Wizard:
-    """Holds the tokens that were pasted before their question came."""
+    """Holds the keys that were pasted before their question came."""
 
     def __init__(self, dialog: Dialog, env_file: Path, client: ServiceClient) -> None:
         self._dialog = dialog
-        self._env_file = env_file
+        self.env_file = env_file.absolute()
         self.client = client
         self._pasted: Answers = {}
 
@@ -77,85 +96,105 @@ class Wizard:
 
         Saves each section as soon as its keys work, so that an interrupted setup can be taken up again.
         """
-        self.say(f"Settings go to {self._env_file}. Enter keeps what is there; Ctrl-D leaves.")
-        title = ""
+        self.say(f"Enter keeps what is there; Ctrl-D leaves. Settings go to\n{self.env_file}")
+        title = "the start"
         try:
+            settings = self.settings()
+            done = [one.title for one in SECTIONS if one.is_done(settings)]
+            again = self.pick("Set up already. Change which? (Enter: none)", [Choice(one, one) for one in done])
             for section in SECTIONS:
                 title = section.title
-                await self._run_section(section)
+                if title in again or title not in done:
+                    await self._run_section(section)
             title = "the last check"
             return await self._finish()
         except EOFError:
-            self.say(f"\nLeft at {title}. `threadhand setup` goes on there.")
+            self.say(f"Left at {title}. `threadhand setup` asks for what is missing.")
             return 1
 
     def say(self, text: str) -> None:
         self._dialog.say(text)
 
-    def settings(self) -> Settings:
-        return load_process_settings(self._env_file)
+    def show_link(self, title: str, address: str, file_name: str) -> None:
+        self._dialog.show_link(title, address, self.env_file.with_name(file_name))
 
-    def ask(self, variable: str, text: str, *, is_secret: bool = False) -> str:
-        """Asks for the value of a variable. Keys of other variables in the answer are kept for their questions."""
-        if variable in self._pasted:
-            self.say(f"{text}: pasted before.")
-            return self._pasted.pop(variable)
+    def settings(self) -> Settings:
+        return load_process_settings(self.env_file)
+
+    def read(self, question: str, *, is_secret: bool = False, variables: Collection[str] = ()) -> str:
+        """Returns the answer to any question.
+
+        Keys of other variables than these are kept for their questions, and the question is asked again.
+        """
         while True:
-            answer = self._dialog.ask(text, is_secret=is_secret)
+            answer = self._dialog.ask(question, is_secret=is_secret)
             keys = recognise_keys(answer)
-            own = keys.pop(variable, "")
-            self._pasted.update(keys)
-            if own or not keys:
-                return own or answer
-            self.say(f"That is for {', '.join(keys)}: kept.")
-            if variable in self._pasted:
-                return self._pasted.pop(variable)
+            self._pasted |= keys
+            if others := ", ".join(name for name in keys if name not in variables):
+                self.say(f"That is for {others}: kept.")
+            if not keys or any(name in variables for name in keys):
+                return answer
+
+    def ask(self, text: str, *variables: str, is_secret: bool = False) -> Answers:
+        """Asks for the value of a variable until it is valid. Returns nothing if the answer is empty.
+
+        Further variables are those whose keys are answers too. An address is one of an endpoint if the variable is the
+        key of a model.
+        """
+        if answers := self.take_pasted(variables):
+            self.say(f"{text}: pasted before.")
+        while not answers:
+            value = self.read(text, is_secret=is_secret, variables=variables)
+            if not value:
+                return {}
+            answers = self.take_pasted(variables)
+            if not answers and value.lower() in NO_VALUES:
+                self.say(f"`{value}` is no answer here: give a value, or press Enter for none.")
+            elif not answers:
+                is_endpoint = variables[0] == "THREADHAND_LLM_API_KEY" and value.startswith(("http://", "https://"))
+                name = "THREADHAND_LLM_BASE_URL" if is_endpoint else variables[0]
+                answers = _with_generated({name: value}, self.settings())
+                try:
+                    with_changes(self.settings(), answers)
+                except ConfigurationError as error:
+                    self.say(f"{error}")
+                    answers = {}
+        return answers
 
     def confirm(self, question: str, *, is_yes_usual: bool = False) -> bool:
-        answer = self._dialog.ask(f"{question} ({'Y/n' if is_yes_usual else 'y/N'})").lower()
-        return answer.startswith("y") or (is_yes_usual and not answer)
+        words = {"y": True, "yes": True, "n": False, "no": False, "": is_yes_usual}
+        return self.choose(f"{question} ({'Y/n' if is_yes_usual else 'y/N'})", words)
 
-    def pick(
-        self, question: str, choices: list[Choice], *, id_shape: str = "", is_single: bool = False
-    ) -> list[str] | None:
-        return pick(self._dialog, question, choices, id_shape=id_shape, is_single=is_single)
+    def choose(self, question: str, words: Mapping[str, ChoiceT]) -> ChoiceT:
+        """Returns the meaning of the word that is the answer. Asks again if the answer is none of the words."""
+        while (answer := self.read(question).lower()) not in words:
+            self.say(f"Answer with {', '.join(word for word in words if word)}, or press Enter.")
+        return words[answer]
 
-    def take_pasted(self, names: Mapping[str, str]) -> Answers:
+    def pick(self, question: str, choices: list[Choice], *, id_shape: str = "", is_single: bool = False) -> list[str]:
+        """See `dialog.pick`. There is no question if there is nothing to pick or to type."""
+        if not choices and not id_shape:
+            return []
+        return pick(self.say, self.read, question, choices, id_shape=id_shape, is_single=is_single)
+
+    def take_pasted(self, names: Collection[str]) -> Answers:
         """Returns the pasted keys of these variables and forgets them."""
         return {name: self._pasted.pop(name) for name in names if name in self._pasted}
-
-    def copy(self, text: str) -> None:
-        self._dialog.copy(text)
 
     async def _run_section(self, section: Section) -> None:
         settings = self.settings()
         self.say(f"\n{section.title}")
-        if section.is_done(settings) and not self.confirm("It is set up. Change it?"):
-            return
-        while True:
-            try:
-                asked = await section.ask(self, settings)
-            except ConfigurationError as error:
-                self.say(f"{error}")
-                continue
-            answers = {name: text for name, text in asked.items() if text}
+        word = "new"
+        answers: Answers = {}
+        while word != "skip":
+            if word == "new":
+                answers = await section.ask(self, settings)
             if not answers or await self._try_and_save(section.check, settings, answers):
                 return
-            if not await self._wants_again(section.check, settings, answers):
-                return
-
-    async def _wants_again(self, check: Check, settings: Settings, answers: Answers) -> bool:
-        """Whether the questions are to be asked again. Tries the same answers as often as the user wants."""
-        while True:
-            question = f"Enter tries again, `new` asks again, `{SKIP}` leaves it out"
-            match self._dialog.ask(question).lower():
-                case "":
-                    if await self._try_and_save(check, settings, answers):
-                        return False
-                case "new":
-                    return True
-                case _:
-                    return False
+            question = "Enter tries again, `new` asks again, `skip` leaves it out"
+            word = self.choose(question, {"new": "new", "skip": "skip", "": ""})
+            # a better key may have been pasted
+            answers |= self.take_pasted(answers)
 
     async def _try_and_save(self, check: Check, settings: Settings, answers: Answers) -> bool:
         try:
@@ -165,14 +204,14 @@ class Wizard:
             return False
         failed = failures(found)
         for finding in failed:
-            self.say(f"{finding.subject}: {finding.fact} {finding.remedy}")
+            self.say(f"{finding.subject}: {finding.fact} {finding.remedy}".rstrip())
         if any(not finding.is_untested for finding in failed):
             self.say("Not saved.")
             return False
         for finding in found:
             if finding.state == "ok":
                 self.say(f"{finding.subject}: {finding.fact}")
-        env.write_env_file(self._env_file, answers)
+        env.write_env_file(self.env_file, answers)
         self.say("Saved, not tested." if failed else "Saved.")
         return True
 
@@ -186,10 +225,7 @@ class Wizard:
 
     async def _send_test_message(self, settings: Settings) -> None:
         channels = (await load_directory(self.client, settings)).channels
-        while channels:
-            picked = self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True)
-            if not picked:
-                return
+        while picked := self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True):
             problem = await post_test_message(self.client, settings, picked[0])
             self.say(problem or "Sent.")
             if not problem:
@@ -202,34 +238,39 @@ def report(dialog: Dialog, findings: tuple[Finding, ...]) -> bool:
     for finding in failed:
         dialog.say(str(finding))
     if failed:
-        tail = "`threadhand doctor` checks again, `threadhand setup` goes on."
-        dialog.say(f"Not done yet. {tail}")
+        dialog.say("Not done yet: `threadhand setup` asks for what is missing, `threadhand doctor` checks again.")
     else:
         dialog.say("Done: everything that `threadhand doctor` checks works.")
     return not failed
 
 
 async def ask_model(wizard: Wizard, settings: Settings) -> Answers:
-    wizard.say("Any provider that litellm knows, or an OpenAI-compatible endpoint.")
-    text = "API key, or https:// address of an endpoint"
-    answer = wizard.ask("THREADHAND_LLM_API_KEY", text, is_secret=True)
-    answers = wizard.take_pasted(PROVIDER_PREFIXES)
-    if answer.startswith(("http://", "https://")):
-        answers["THREADHAND_LLM_BASE_URL"] = answer
-        answer = wizard.ask("THREADHAND_LLM_API_KEY", "Its API key (Enter: none)", is_secret=True)
-    if found := recognise_keys(answer):
-        answers |= found
-    elif answer:
-        answers["THREADHAND_LLM_API_KEY"] = answer
-    prefix = next((PROVIDER_PREFIXES[name] for name in answers if name in PROVIDER_PREFIXES), "")
+    wizard.say(
+        "Any provider that litellm knows, or an OpenAI-compatible endpoint. Ollama needs no key. Bedrock and Vertex"
+        " take their credentials from the environment."
+    )
+    key, keys = "THREADHAND_LLM_API_KEY", ("THREADHAND_LLM_API_KEY", *PROVIDER_PREFIXES)
+    answers = wizard.ask("API key, or https:// address of an endpoint (Enter: none)", *keys, is_secret=True)
+    if "THREADHAND_LLM_BASE_URL" in answers:
+        answers |= wizard.ask("Its API key (Enter: none)", key, is_secret=True)
     changed = with_changes(settings, answers)
+    known = answers if answers or changed.model else changed.provider_keys
+    prefix = next((PROVIDER_PREFIXES[name] for name in known if name in PROVIDER_PREFIXES), "")
+    if not prefix and not answers and not changed.model:
+        prefix = KEYLESS_PREFIX
     _, names = await list_models(wizard.client, prefix or changed.model, changed)
     if changed.llm_base_url:
         prefix = ""
     choices = [Choice(f"{prefix}{name}", name) for name in names]
-    question = "Model" if choices else "Model, for example anthropic/claude-sonnet-4-5"
+    question = "Model" if choices else "Model, for example anthropic/claude-sonnet-4-5 or ollama_chat/llama3.2"
     picked = wizard.pick(question, choices, id_shape=r"\S+", is_single=True)
-    return {**answers, "THREADHAND_MODEL": picked[0] if picked else ""}
+    answers |= wizard.take_pasted(keys)
+    if picked:
+        answers["THREADHAND_MODEL"] = picked[0]
+    elif not changed.model:
+        wizard.say("Without a model there is nothing to save.")
+        return {}
+    return answers
 
 
 async def check_model_and_price(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
@@ -250,46 +291,55 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
         return {}
     several = "Will several workspaces install the bot themselves?"
     if wizard.confirm(several, is_yes_usual=bool(settings.slack_client_id)):
-        return _ask_several_workspaces(wizard, settings)
-    manifest = json.dumps(build_manifest(), separators=(",", ":"))
-    wizard.copy(build_manifest_yaml())
-    wizard.say(
-        "1. Create the app. This link fills in its manifest:\n"
-        f"{SLACK_APPS}?new_app=1&manifest_json={quote(manifest)}\n"
-        f"   If the page does not show a manifest, open {SLACK_APPS}, choose Create New App and"
-        " From a manifest, and paste the output of `threadhand slack manifest` (it is in the"
-        " clipboard if the terminal allows that).\n"
-        "2. Install it. Copy the bot token (xoxb-...) from OAuth & Permissions.\n"
-        "3. Create an app token (xapp-...) with connections:write under Basic Information,"
-        " App-Level Tokens. Newer dialogs show both tokens at once, after Create."
-    )
-    answers = {
-        "THREADHAND_SLACK_BOT_TOKEN": wizard.ask("THREADHAND_SLACK_BOT_TOKEN", "Bot token (xoxb-...)", is_secret=True),
-        "THREADHAND_SLACK_APP_TOKEN": wizard.ask(
-            "THREADHAND_SLACK_APP_TOKEN", "App token (xapp-..., Enter: HTTP mode)", is_secret=True
-        ),
-    }
-    if answers["THREADHAND_SLACK_BOT_TOKEN"] and not answers["THREADHAND_SLACK_APP_TOKEN"]:
-        name = "THREADHAND_SLACK_SIGNING_SECRET"
-        answers[name] = wizard.ask(name, "Signing secret", is_secret=True)
+        wizard.say("Each workspace installs the bot at your public address, and its token is stored encrypted.")
+        answers = wizard.ask("Public address (https://...)", "THREADHAND_PUBLIC_URL")
+        url = answers.get("THREADHAND_PUBLIC_URL") or settings.public_url
+        answers |= (await _create_slack_app(wizard, settings, build_manifest(public_url=url)))[0]
+        names = (*SLACK_CREDENTIALS, "THREADHAND_ENCRYPTION_KEYS", "THREADHAND_SLACK_APP_TOKEN")
+        last, alternative = names[-1], "THREADHAND_SLACK_SIGNING_SECRET"
+    else:
+        created, place = await _create_slack_app(wizard, settings, build_manifest())
+        wizard.say(
+            f"2. Install it{place and f': {place}/install-on-team'}. Copy the bot token (xoxb-...) from OAuth &"
+            " Permissions.\n"
+            "3. Create an app token (xapp-...) with connections:write under Basic Information, App-Level Tokens."
+        )
+        names = ("THREADHAND_SLACK_BOT_TOKEN", "THREADHAND_SLACK_APP_TOKEN", "THREADHAND_SLACK_SIGNING_SECRET")
+        last, alternative = names[-1], "THREADHAND_SLACK_APP_TOKEN"
+        answers = {name: text for name, text in created.items() if name in names}
+    for name in names:
+        # one of the two says how events come
+        if name not in answers and not (name == last and alternative in answers):
+            answers |= wizard.ask(SLACK_QUESTIONS[name], name, is_secret=name != "THREADHAND_SLACK_CLIENT_ID")
     return answers
 
 
-def _ask_several_workspaces(wizard: Wizard, settings: Settings) -> Answers:
+async def _create_slack_app(wizard: Wizard, settings: Settings, manifest: JsonObject) -> tuple[Answers, str]:
+    """Creates the app if the user has a token for that, and otherwise shows a link that does.
+
+    Returns the app's credentials and the address of its pages, both empty if the app was not created here.
+    """
     wizard.say(
-        "Each workspace installs the bot at your public address, and its token is stored encrypted. Create the app"
-        f" at {SLACK_APPS} from `threadhand slack manifest --public-url https://your.address`."
+        f"1. Create the app. With a token from {SLACK_APPS} (Your App Configuration Tokens, Generate Token), it is"
+        " created here."
     )
-    questions = {
-        "THREADHAND_SLACK_CLIENT_ID": ("Client id", False),
-        "THREADHAND_SLACK_CLIENT_SECRET": ("Client secret", True),
-        "THREADHAND_PUBLIC_URL": ("Public address (https://...)", False),
-        "THREADHAND_ENCRYPTION_KEYS": (f"Encryption keys ({GENERATE}: adds a new one)", True),
-        "THREADHAND_SLACK_SIGNING_SECRET": ("Signing secret (Enter: Socket Mode)", True),
-        "THREADHAND_SLACK_APP_TOKEN": ("App token (xapp-..., Enter: HTTP mode)", True),
-    }
-    answers = {name: wizard.ask(name, text, is_secret=is_secret) for name, (text, is_secret) in questions.items()}
-    return _with_generated(answers, settings)
+    text = json.dumps(manifest, separators=(",", ":"))
+    question = "App configuration token (xoxe.xoxp-..., Enter: create the app in the browser)"
+    while token := wizard.ask(question, SLACK_CONFIGURATION_TOKEN, is_secret=True).get(SLACK_CONFIGURATION_TOKEN):
+        reply = await wizard.client.slack(settings, "apps.manifest.create", token, manifest=text)
+        if app_id := reply.text("app_id"):
+            made = json_fields(reply.body.get("credentials"))
+            wizard.say(f"The app {app_id} is created.")
+            credentials = {name: str(made.get(key) or "") for name, key in SLACK_CREDENTIALS.items()}
+            return {name: text for name, text in credentials.items() if text}, f"{SLACK_APPS}/{app_id}"
+        reasons = [f"{one.get('pointer')}: {one.get('message')}" for one in json_objects(reply.body.get("errors"))]
+        wizard.say(f"Slack does not create it: {'; '.join([reply.text('error') or 'no answer', *reasons])}.")
+    wizard.show_link("Create the Slack app", f"{SLACK_APPS}?new_app=1&manifest_json={quote(text)}", "slack-app.html")
+    wizard.say(
+        f"If the page does not show a manifest, open {SLACK_APPS}, choose Create New App and From a manifest, and paste"
+        " the output of `threadhand slack manifest`."
+    )
+    return {}, ""
 
 
 def _with_generated(answers: Answers, settings: Settings) -> Answers:
@@ -309,16 +359,12 @@ async def ask_discord(wizard: Wizard, settings: Settings) -> Answers:
         "2. Under Bot, switch on the Message Content Intent and save.\n"
         "3. Under Bot, choose Reset Token, and copy the token."
     )
-    name = "THREADHAND_DISCORD_TOKEN"
-    token = wizard.ask(name, "Bot token", is_secret=True)
-    if not token:
-        return {}
-    changed = with_changes(settings, {name: token})
-    application = await wizard.client.discord(changed, "/applications/@me")
+    answers = wizard.ask("Bot token", "THREADHAND_DISCORD_TOKEN", is_secret=True)
+    application = await wizard.client.discord(with_changes(settings, answers), "/applications/@me")
     if application_id := application.text("id"):
         wizard.say(f"4. Add the bot to your server:\n{discord_invite(application_id)}")
         wizard.confirm("Is it in the server?", is_yes_usual=True)
-    return {name: token}
+    return answers
 
 
 async def ask_access(wizard: Wizard, settings: Settings) -> Answers:
@@ -335,15 +381,10 @@ async def ask_access(wizard: Wizard, settings: Settings) -> Answers:
             "Admins, who let people in and change budgets in chat", directory.people, "ADMINS",
         ),
     }  # fmt: skip
-    return {
-        name: ",".join(wizard.pick(text, choices, id_shape=ID_SHAPES[kind]) or ())
-        for name, (text, choices, kind) in lists.items()
+    picked = {
+        name: wizard.pick(text, choices, id_shape=ID_SHAPES[kind]) for name, (text, choices, kind) in lists.items()
     }
-
-
-async def check_access(_client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    warning = settings.no_access_warning
-    return (Finding("fail", "access", warning),) if warning else ()
+    return {name: ",".join(values) for name, values in picked.items() if values}
 
 
 async def ask_budgets(wizard: Wizard, _settings: Settings) -> Answers:
@@ -352,15 +393,15 @@ async def ask_budgets(wizard: Wizard, _settings: Settings) -> Answers:
         " 100 US dollars a day. Give other amounts, or `none` for no limit."
     )
     questions = {"RUN": "A run", "USER_DAY": "A person and day", "WORKSPACE_DAY": "A workspace and day"}
-    names = {f"{PREFIX}BUDGET_{name}_USD": text for name, text in questions.items()}
-    return {name: wizard.ask(name, f"{text}, US dollars") for name, text in names.items()}
+    answers: Answers = {}
+    for name, text in questions.items():
+        answers |= wizard.ask(f"{text}, US dollars", f"{PREFIX}BUDGET_{name}_USD")
+    return answers
 
 
-async def ask_http(wizard: Wizard, settings: Settings) -> Answers:
+async def ask_http(wizard: Wizard, _settings: Settings) -> Answers:
     wizard.say("Without a token, the HTTP API serves only programs on this machine.")
-    name = "THREADHAND_API_TOKEN"
-    text = f"Token ({GENERATE}: makes one, Enter: none)"
-    return _with_generated({name: wizard.ask(name, text, is_secret=True)}, settings)
+    return wizard.ask(f"Token ({GENERATE}: makes one, Enter: none)", "THREADHAND_API_TOKEN", is_secret=True)
 
 
 async def accept(_client: ServiceClient, _settings: Settings) -> tuple[Finding, ...]:
@@ -379,7 +420,7 @@ SECTIONS = (
     Section("Language model", lambda one: bool(one.model), ask_model, check_model_and_price),
     Section("Slack", has_slack, ask_slack, check_slack),
     Section("Discord", lambda one: bool(one.discord_token), ask_discord, check_discord),
-    Section("Access", lambda one: not one.no_access_warning, ask_access, check_access),
+    Section("Access", lambda one: not one.no_access_warning, ask_access, accept),
     Section(
         "Budgets", lambda one: any(name.startswith("budget_") for name in one.model_fields_set), ask_budgets, accept
     ),

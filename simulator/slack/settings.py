@@ -68,7 +68,7 @@ class Shortcut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackSettings:
-    """`rate_scale` multiplies every rate limit (0: no limits).
+    """`configuration_token` creates apps. `rate_scale` multiplies every rate limit (0: no limits).
 
     `retry_seconds` are the pauses before the three redeliveries; the real platform waits nothing, a minute and five
     minutes. `offline_seconds` is how long an event waits for a Socket Mode connection. `mentions_first` says whether
@@ -86,6 +86,7 @@ class SlackSettings:
     bot_token: str = "xoxb-simulated"  # noqa: S105 - the token of a workspace that exists only here
     app_token: str = "xapp-simulated"  # noqa: S105 - likewise
     signing_secret: str = "simulated"  # noqa: S105 - likewise
+    configuration_token: str = "xoxe.xoxp-simulated"  # noqa: S105 - likewise
     events_url: str | None = None
     people: tuple[str, ...] = ("alice", "bob")
     channels: tuple[str, ...] = ("general",)

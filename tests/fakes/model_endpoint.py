@@ -48,7 +48,7 @@ class ModelEndpoint:
         return response
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        if request.headers.get("Authorization") == f"Bearer {self.key}":
+        if not self.key or request.headers.get("Authorization") == f"Bearer {self.key}":
             return None
         return _error(401, "Incorrect API key provided", "invalid_api_key")
 

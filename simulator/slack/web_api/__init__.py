@@ -1,6 +1,16 @@
 """The methods of Slack's Web API that the simulator knows."""
 
-from simulator.slack.web_api import agents, conversations, directory, files, messages, reactions, streams, views
+from simulator.slack.web_api import (
+    agents,
+    conversations,
+    directory,
+    files,
+    manifests,
+    messages,
+    reactions,
+    streams,
+    views,
+)
 from simulator.slack.web_api.call import Call, Method
 
 METHODS: dict[str, Method] = {
@@ -12,6 +22,7 @@ METHODS: dict[str, Method] = {
     **views.METHODS,
     **streams.METHODS,
     **agents.METHODS,
+    **manifests.METHODS,
 }
 
 __all__ = ["METHODS", "Call", "Method"]

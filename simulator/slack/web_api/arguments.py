@@ -13,6 +13,7 @@ _JSON_VALUES = {
     "chunks": "invalid_chunks",
     "files": "invalid_arguments",
     "loading_messages": "invalid_arguments",
+    "manifest": "invalid_manifest",
     "metadata": "invalid_metadata_format",
     "prompts": "invalid_arguments",
     "view": "invalid_arguments",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.tenants import Tenants
@@ -108,13 +108,13 @@ def missing_scope(workspace: Workspace, needed: str) -> Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """`scopes` are alternatives; `required` arguments must be there and not empty."""
+    """`scopes` are alternatives; `required` arguments must be there and not empty; `caller` is whose token it takes."""
 
     run: Callable[[Call], Payload]
     tier: str
     scopes: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    is_for_app_token: bool = False
+    caller: Literal["bot", "app", "configuration"] = "bot"
 
 
 SCARCE = frozenset({"conversations.history", "conversations.replies"})

@@ -122,14 +122,16 @@ class WebApi:
             raise Refused("not_authed")
         tenants = self.platform.tenants
         known = METHODS.get(method)
-        if token == self.settings.app_token:
-            if known is None or not known.is_for_app_token:
+        kinds = {self.settings.app_token: "app", self.settings.configuration_token: "configuration"}
+        kind = kinds.get(token, "bot")
+        if kind != "bot":
+            if known is None or known.caller != kind:
                 raise Refused("not_allowed_token_type")
             return next(iter(tenants.workspaces.values()))
         holder = tenants.tokens.get(token) or tenants.organisation_with(token)
         if holder is None:
             raise Refused("account_inactive" if token in tenants.revoked else "invalid_auth")
-        if known is not None and known.is_for_app_token:
+        if known is not None and known.caller != "bot":
             raise Refused("not_allowed_token_type")
         return holder
 

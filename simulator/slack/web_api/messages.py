@@ -220,7 +220,7 @@ def get_url_for_sockets(call: Call) -> Payload:
 
 
 METHODS = {
-    "apps.connections.open": Method(run=get_url_for_sockets, tier="t1", is_for_app_token=True),
+    "apps.connections.open": Method(run=get_url_for_sockets, tier="t1", caller="app"),
     "chat.delete": Method(run=delete_message, tier="t3", scopes=("chat:write",), required=("channel", "ts")),
     "chat.getPermalink": Method(run=get_permalink, tier="special", required=("channel", "message_ts")),
     "chat.postEphemeral": Method(run=post_ephemeral, tier="t4", scopes=("chat:write",), required=("channel", "user")),

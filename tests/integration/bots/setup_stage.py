@@ -18,11 +18,10 @@ from simulator.slack.server import SlackSimulator
 from tests.fakes.model_endpoint import ModelEndpoint, model_endpoint
 from tests.integration.bots.test_cli import environment
 
-DISCORD_TOKEN = "MTAwMQ.simulated.discord-token"
 ANSWER_SECONDS = 60.0
 _UNSTABLE = (
-    (re.compile(r"\x1b\]52;c;[^\x07]*\x07"), ""),
-    (re.compile(r"https://api\.slack\.com/apps\?new_app=1&manifest_json=\S+"), "<manifest link>"),
+    (re.compile(r"\x1b\]8;;https://api\.slack\.com/apps\?new_app=1&manifest_json=[^\x1b]+\x1b\\"), "<link>"),
+    (re.compile(r"\x1b\]8;;\x1b\\"), "</link>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:PORT"),
 )
 
@@ -175,7 +174,7 @@ async def setup_stage(folder: Path) -> AsyncGenerator[SetupStage, None]:
     """Context manager: the services run inside the block."""
     async with AsyncExitStack() as stack:
         slack = await stack.enter_async_context(SlackSimulator())
-        discord = await stack.enter_async_context(DiscordSimulator(token=DISCORD_TOKEN))
+        discord = await stack.enter_async_context(DiscordSimulator())
         model = await stack.enter_async_context(model_endpoint())
         stage = SetupStage(folder, slack, discord, model)
         stage.env_file.write_text(

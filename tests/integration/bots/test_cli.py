@@ -114,7 +114,8 @@ def test_the_doctor_lists_the_settings(tmp_path: Path) -> None:
 def test_the_doctor_names_remedies_and_fails(tmp_path: Path) -> None:
     result = command(tmp_path, "doctor", THREADHAND_SANDBOX="none", THREADHAND_HTTP_PORT="0")
     assert result.returncode == 1
-    assert "fail  model     is not chosen, so runs cannot start. Choose one with `threadhand setup`" in result.stdout
+    assert "fail  model     is not chosen, so runs cannot start. Set THREADHAND_MODEL in .env." in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("`threadhand setup` asks for ")
     assert result.stderr == ""
 
 

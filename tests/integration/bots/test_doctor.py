@@ -159,12 +159,10 @@ async def test_an_open_api_is_found(env_file: Path) -> None:
 
 
 async def test_half_a_set_up_is_found_before_any_call(env_file: Path) -> None:
-    settings = {"MODEL": "", "SLACK_BOT_TOKEN": "xoxb-1", "DISCORD_TOKEN": "client-secret"}
-    findings = await found(env_file, is_offline=False, **settings)
+    findings = await found(env_file, is_offline=False, MODEL="", SLACK_BOT_TOKEN="xoxb-1")
     assert "THREADHAND_SLACK_APP_TOKEN" in findings["slack"].fact
-    assert "(Bot, Reset Token), not the client secret." in findings["discord"].remedy
     assert findings["access"].state == "fail"
-    assert findings["model"].remedy.startswith("Choose one with `threadhand setup`")
+    assert findings["model"].remedy == "Set THREADHAND_MODEL in .env."
 
 
 async def test_a_missing_model_key_is_named(env_file: Path) -> None:

