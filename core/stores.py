@@ -214,13 +214,15 @@ class Conversations(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """What a person thinks of the answer of a run. `reason` may be empty."""
+    """What a person thinks of the answer of a run. `reason` may be empty. `request` is the text of the run's request,
+    which is read with the feedback and not stored with it."""
 
     run_id: str
     thread_id: str
     person: Person
     is_good: bool
     reason: str = ""
+    request: str = ""
     given_at: datetime
 
 

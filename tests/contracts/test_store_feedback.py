@@ -11,8 +11,8 @@ NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 async def given(stores: Stores) -> Feedback:
     lease = await stores.started()
-    run = (await stores.conversations.runs(lease.thread_id))[0]
-    return Feedback(run_id=run.run_id, thread_id=lease.thread_id, person=ALICE, is_good=False, given_at=NOW)
+    run_id, thread_id = lease.run_id, lease.thread_id
+    return Feedback(run_id=run_id, thread_id=thread_id, person=ALICE, is_good=False, request="hello", given_at=NOW)
 
 
 async def test_the_last_word_of_each_person_counts(stores: Stores) -> None:

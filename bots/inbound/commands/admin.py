@@ -10,6 +10,7 @@ from core.domain.audit import AuditAction, AuditEntry, AuditLog
 from core.domain.outside_text import shown_name, single_line
 from core.domain.pairing import Pairings
 from core.domain.threads import Person
+from core.stores import Feedback
 
 ConnectTools = Callable[[CommandCalled], Outcome]
 """Returns a link with which a person agrees to the use of a tool server."""
@@ -17,6 +18,7 @@ NO_SERVERS = "There are no tool servers here."
 ENTRIES_SHOWN = 10
 ENTRIES_SHOWN_MAX = 30
 PEOPLE_SHOWN_MAX = 50
+REASON_CHARACTERS_MAX = 1000
 ADMINS_ONLY = "Only admins of this bot can do that."
 NOT_IN_PUBLIC = "Everyone here would see the answer. Ask me with `/agent {name}`, or in a direct message."
 _WORDS: dict[AuditAction, str] = {
@@ -121,6 +123,16 @@ def format_audit_entry(entry: AuditEntry) -> str:
     """Returns an audit entry as one line for the operator, including its workspace and channel."""
     where = f"{entry.address.platform}/{entry.address.workspace_id}/{entry.address.channel_id}"
     return f"{_format_entry(entry, single_line)}  {where}" + (f"  run {entry.run_id}" if entry.run_id else "")
+
+
+def format_feedback(feedback: Feedback) -> str:
+    """Returns what a person thinks of an answer as one line for the operator, with the words of the request."""
+    reason = f": {single_line(feedback.reason, REASON_CHARACTERS_MAX)}" if feedback.reason else ""
+    return (
+        f"{feedback.given_at:%Y-%m-%d %H:%M} {'good' if feedback.is_good else 'bad '}"
+        f" {_format_person(feedback.person, single_line)} thread {feedback.thread_id}"
+        f" “{single_line(feedback.request)}”{reason}"
+    )
 
 
 def _format_entry(entry: AuditEntry, show: Callable[[str], str]) -> str:

@@ -43,7 +43,7 @@ from storage.sql.rows import (
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
-from storage.sql.stores.talk import read_unread_talk
+from storage.sql.stores.talk import read_request, read_unread_talk
 from storage.sql.tables import (
     audit_entries,
     deliveries,
@@ -476,14 +476,11 @@ class SqlConversations:
         )
 
         def read(connection: Connection) -> tuple[tuple[Run, Thread, str], ...]:
-            found: list[tuple[Run, Thread, str]] = []
-            for run in map(run_from_row, connection.execute(newest).mappings().all()):
-                inputs = select(thread_inputs.c.text).where(thread_inputs.c.thread_id == run.thread_id)
-                of_run = inputs.where(or_(thread_inputs.c.taken_by == run.run_id, thread_inputs.c.taken_by.is_(None)))
-                request = connection.execute(of_run.order_by(thread_inputs.c.position).limit(1)).scalar()
-                if thread := read_thread(connection, run.thread_id):
-                    found.append((run, thread, request or ""))
-            return tuple(found)
+            return tuple(
+                (run, thread, read_request(connection, run.thread_id, run.run_id))
+                for run in map(run_from_row, connection.execute(newest).mappings().all())
+                if (thread := read_thread(connection, run.thread_id))
+            )
 
         return await self._database.read(read)
 

@@ -20,7 +20,7 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import Feedback
-from storage.sql.database import Database, read_all
+from storage.sql.database import Database
 from storage.sql.rows import Row, address_parameters, from_row, to_row, words_to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
@@ -223,7 +223,7 @@ class SqlFeedback:
 
     async def record(self, feedback: Feedback) -> None:
         values: dict[str, object] = {
-            **to_row(feedback, "person"),
+            **to_row(feedback, "person", "request"),
             "person_id": feedback.person.person_id,
             "person_name": feedback.person.name,
         }
@@ -240,9 +240,21 @@ class SqlFeedback:
         statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
         if only_bad:
             statement = statement.where(feedback_rows.c.is_good.is_(False))
-        return tuple(reversed(await read_all(self._database, statement, _feedback_of)))
+
+        def read(connection: Connection) -> tuple[Feedback, ...]:
+            rows = connection.execute(statement).mappings().all()
+            return tuple(_feedback_of(row, connection) for row in reversed(rows))
+
+        return await self._database.read(read)
 
 
-def _feedback_of(row: Row) -> Feedback:
+def read_request(connection: Connection, thread_id: str, run_id: str) -> str:
+    """Returns the text of the run's request, or an empty string if it is gone."""
+    inputs = select(thread_inputs.c.text).where(thread_inputs.c.thread_id == thread_id)
+    of_run = inputs.where(or_(thread_inputs.c.taken_by == run_id, thread_inputs.c.taken_by.is_(None)))
+    return connection.execute(of_run.order_by(thread_inputs.c.position).limit(1)).scalar() or ""
+
+
+def _feedback_of(row: Row, connection: Connection) -> Feedback:
     person = Person(person_id=row["person_id"], name=row["person_name"])
-    return from_row(Feedback, row, person=person)
+    return from_row(Feedback, row, person=person, request=read_request(connection, row["thread_id"], row["run_id"]))
