@@ -89,6 +89,16 @@ def demo(
     raise typer.Exit(_run(run_demo(settings, headless=headless, port=port)))
 
 
+@app.command()
+def chat() -> None:
+    """Talk with the agent in this terminal. Needs a model, and no chat app."""
+    settings = _load_settings(Path("chat.log"))
+    with _paused_garbage_collection():
+        from bots.chat import run_chat
+
+    raise typer.Exit(_run(run_chat(settings), exit_seconds=settings.exit_seconds))
+
+
 @app.command(name="eval")
 def evaluate(
     tasks: Annotated[list[str] | None, typer.Argument(metavar="TASK...", help="Only these tasks.")] = None,
@@ -98,7 +108,7 @@ def evaluate(
     attempts: Annotated[int, typer.Option(min=1, max=100, help="Attempts at each task.")] = 1,
     parallel: Annotated[int, typer.Option(min=1, max=64, help="Tasks at the same time.")] = 4,
     agent: Annotated[Path | None, typer.Option(help="The YAML file of the agent.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("eval"),
+    out: Annotated[Path, typer.Option(help="Where the results and the log go.")] = Path("eval"),
     compare: Annotated[
         tuple[Path, Path] | None,
         typer.Option(metavar="BEFORE AFTER", help="Compare two result.json files; play nothing."),
@@ -106,7 +116,7 @@ def evaluate(
     record: Annotated[str, typer.Option(metavar="THREAD_ID", help="Write a recorded thread as a task to --out.")] = "",
 ) -> None:
     """Measure a model, a prompt or an agent with tasks of chat work."""
-    settings = _load_settings()
+    settings = _load_settings(out.absolute() / "eval.log")
     with _requires_simulator("The evaluation"):
         from bots.eval.runner import EvalOptions, compare_results, run_eval
         from bots.eval.task_from_thread import record_thread
@@ -307,6 +317,7 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
 
     Raises ConfigurationError, StorageUnavailable.
     """
+    from bots.inbound.commands.admin import format_feedback
     from storage.sql.database import open_database
     from storage.sql.stores.talk import SqlFeedback
 
@@ -315,12 +326,7 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
         found = await SqlFeedback(database).newest(limit=limit, only_bad=only_bad)
     finally:
         await database.close()
-    lines = [
-        f"{one.given_at:%Y-%m-%d %H:%M} {'good' if one.is_good else 'bad '}"
-        f" {one.person.name} ({one.person.person_id}) thread {one.thread_id}"
-        f"{': ' + ' '.join(one.reason.split()) if one.reason else ''}"
-        for one in found
-    ]
+    lines = [format_feedback(one) for one in found]
     if export is not None:
         with _requires_simulator("The export"):
             from bots.eval.task_from_thread import record_thread
@@ -332,14 +338,16 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
     return lines
 
 
-def _load_settings() -> "Settings":
+def _load_settings(log_file: Path | None = None) -> "Settings":
+    """Loads the settings and begins to log: to stderr, or to a file, whose path may be relative to the data folder."""
     from bots.observability.logs import configure_logging, log_uncaught_errors
     from bots.settings import load_process_settings, secret_values
     from core.failpoints import arm
 
     settings = load_process_settings()
-    configure_logging(settings.log_level, secret_values(settings), settings.log_format)
-    log_uncaught_errors()
+    file = settings.data_dir / log_file if log_file else None
+    configure_logging(settings.log_level, secret_values(settings), settings.log_format, file=file)
+    log_uncaught_errors(file)
     try:
         arm(settings.failpoints)
     except ValueError as error:

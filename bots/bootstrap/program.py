@@ -111,8 +111,9 @@ class CloseWithDrain(Protocol):
 class RunningProgram:
     """The running program.
 
-    `http_app` serves the HTTP API, and is None without it. `sandbox` is the name of the sandbox provider. Each warning
-    is a sentence that names a disabled feature and why it is disabled. Admins read the startup findings in the chat.
+    `http_app` serves the HTTP API, and is None without it; `api` are its dependencies. `sandbox` is the name of the
+    sandbox provider. Each warning is a sentence that names a disabled feature and why it is disabled. Admins read the
+    startup findings in the chat.
     """
 
     http_port: int
@@ -124,6 +125,7 @@ class RunningProgram:
     worker_id: str
     parts: ProgramParts
     startup_findings: list[str]
+    api: WebDeps
 
 
 async def serve(settings: Settings, *, with_worker: bool, find_late: FindLate | None = None) -> None:
@@ -334,6 +336,8 @@ class _ProgramBuilder:
             connect_tools=self._consents.start,
         )
 
+        self._api = self._web_ports()
+
     async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool) -> RunningProgram:
         """Starts all parts of the program and registers their shutdown in `stack`.
 
@@ -369,6 +373,7 @@ class _ProgramBuilder:
             worker_id=self._worker_id,
             parts=self._parts,
             startup_findings=platforms.startup_findings,
+            api=self._api,
         )
 
     def _build_worker(self, stack: AsyncExitStack) -> Worker:
@@ -437,7 +442,7 @@ class _ProgramBuilder:
         from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
 
         host = self._settings.http_host
-        self._http_app = web = web_app(self._web_ports(), self._observability.health)
+        self._http_app = web = web_app(self._api, self._observability.health)
         web.add_routes(self._consents.routes())
         stack.push_async_callback(self._consents.close)
         if slack is not None:

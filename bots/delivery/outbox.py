@@ -17,7 +17,7 @@ from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
 from core.domain.errors import AgentError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
 from core.domain.threads import Run
-from core.ports import OutgoingFile, Sandbox
+from core.ports import OutgoingFile, Sandbox, SandboxProvider
 from core.stores import REPLY_ORDINALS, Delivery, DeliveryDraft, DeliveryLease
 from core.tools.workspace.paths import workspace_path
 
@@ -254,7 +254,7 @@ async def _attached_files(
         async with asyncio.timeout(FILES_SECONDS if waiting else None):
             for one in waiting[: poster.surface.files_per_message]:
                 with suppress(AgentError, ToolError):
-                    sandbox, path, size = await _found_file(one, run, deps)
+                    sandbox, path, size = await find_file(str(one.body.get("path", "")), run.thread_id, deps.sandboxes)
                     if 0 < size <= room:
                         room -= size
                         open_file = partial(_sandbox_file, sandbox, path, size)
@@ -262,12 +262,12 @@ async def _attached_files(
     return attached
 
 
-async def _found_file(file: Delivery, run: Run, deps: DeliveryDeps) -> tuple[Sandbox, str, int]:
-    """Returns the sandbox, the path and the size of a file to post. Raises AgentError or ToolError."""
-    path = workspace_path(str(file.body.get("path", "")))
-    if deps.sandboxes is None:
+async def find_file(attachment: str, thread_id: str, sandboxes: SandboxProvider | None) -> tuple[Sandbox, str, int]:
+    """Returns the sandbox, the path and the size of a file that the model attaches. Raises AgentError or ToolError."""
+    path = workspace_path(attachment)
+    if sandboxes is None:
         raise AgentError("There is no sandbox here.")
-    sandbox = await deps.sandboxes.open(run.thread_id, fence=0)
+    sandbox = await sandboxes.open(thread_id, fence=0)
     entries = await sandbox.files.list(path)
     if not (len(entries) == 1 and entries[0].path == path and entries[0].kind == "file"):
         raise ToolError("It is not a file.")
@@ -293,7 +293,7 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: Delivery
         return
     path = str(file.body.get("path", ""))
     try:
-        sandbox, path, size = await _found_file(file, run, deps)
+        sandbox, path, size = await find_file(path, run.thread_id, deps.sandboxes)
     except (AgentError, ToolError) as error:
         log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
         await _say(file, f"The file `{path}` could not be attached: {error}", poster)

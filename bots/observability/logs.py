@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, TextIO
 
@@ -112,7 +113,7 @@ class JsonFormatter(TextFormatter):
 
 
 class _Output(logging.StreamHandler[TextIO]):
-    """A log handler for stderr. If an entry cannot be formatted, logs its source location without its arguments."""
+    """A log handler. If an entry cannot be formatted, logs its source location without its arguments."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         told = "an entry of the log was lost (%s), made at %s:%d"
@@ -168,13 +169,17 @@ def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
-def configure_logging(level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text") -> None:
-    """Sends all log entries of this process to stderr and redacts `secrets`.
+def configure_logging(
+    level: str, secrets: Iterable[str] = (), log_format: Literal["text", "json"] = "text", *, file: Path | None = None
+) -> None:
+    """Sends all log entries of this process to stderr, or adds them to `file`, and redacts `secrets`.
 
     Unless the level is DEBUG, libraries log only warnings and errors, and the messages of library exceptions are
     removed.
     """
-    output = _Output(sys.stderr)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    output = _Output(sys.stderr if file is None else file.open("a", encoding="utf-8"))
     output.addFilter(FloodFilter())
     lines = JsonFormatter if log_format == "json" else TextFormatter
     output.setFormatter(lines(secrets, with_texts=level == "DEBUG"))
@@ -186,13 +191,17 @@ def configure_logging(level: str, secrets: Iterable[str] = (), log_format: Liter
         logging.getLogger(name).setLevel(logging.NOTSET if level == "DEBUG" else max(logging.WARNING, root.level))
 
 
-def log_uncaught_errors() -> None:
-    """Logs uncaught exceptions of the program and its threads, instead of printing their tracebacks to stderr."""
+def log_uncaught_errors(file: Path | None = None) -> None:
+    """Logs uncaught exceptions of the program and its threads, instead of printing their tracebacks to stderr.
+
+    `file` is where the log goes, if it is not stderr, which then names it."""
     previous = sys.excepthook
 
     def of_program(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if isinstance(error, Exception):
             log.critical("the program broke", exc_info=(kind, error, trace))
+            if file is not None:
+                print(f"threadhand: the program broke. The details are in {file}.", file=sys.stderr)
         else:
             previous(kind, error, trace)
 

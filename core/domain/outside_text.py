@@ -21,6 +21,11 @@ def single_line(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
     return " ".join(visible[:characters_max].split())
 
 
+def without_control_characters(text: str) -> str:
+    """Returns the text without characters that steer how it is shown. Line breaks and tabs stay."""
+    return _STEERING.sub(lambda found: found[0] if found[0] in "\n\t" else "", text)
+
+
 def escape_markdown(words: str) -> str:
     """Escapes what people wrote themselves, such as names, so that it shows no links, styles, headings or lists."""
     escaped = re.sub(r"([\\`*_~|\[\]<>])", r"\\\1", words)

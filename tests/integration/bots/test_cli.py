@@ -32,7 +32,7 @@ def command(folder: Path, *arguments: str, **settings: str) -> subprocess.Comple
 def test_help_names_every_command(tmp_path: Path) -> None:
     result = command(tmp_path, "--help")
     assert result.returncode == 0
-    for name in ("up", "worker", "demo", "mcp", "migrate", "slack", "setup", "doctor", "--version"):
+    for name in ("up", "worker", "demo", "chat", "mcp", "migrate", "slack", "setup", "doctor", "--version"):
         assert f"  {name} " in result.stdout
 
 

@@ -134,9 +134,7 @@ async def test_a_missing_intent_is_told_with_its_page(services: Services) -> Non
 
 async def test_a_refused_discord_token_is_told(services: Services) -> None:
     line = await services.failed(DISCORD_TOKEN="MTAwMQ.nonsense.token")
-    assert (
-        "refuses the token (status 401). Copy the bot token, not the client secret, from" in line
-    )
+    assert "refuses the token (status 401). Copy the bot token, not the client secret, from" in line
 
 
 async def test_missing_permissions_are_named_with_the_invitation(services: Services) -> None:

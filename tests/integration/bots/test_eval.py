@@ -13,6 +13,7 @@ from core.domain.errors import ConfigurationError
 from simulator.threadbench.results import EvalResult
 from simulator.threadbench.task import load_tasks
 from tests.chaos.harness import staged
+from tests.integration.bots.test_cli import command
 
 SMOKE = tuple(task for task in load_tasks() if task.is_smoke)
 SECONDS_MAX = 400
@@ -113,3 +114,12 @@ async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tm
     assert {"posted": {"name": "lines.txt"}} in task["checks"]
     result = await evaluate(settings(), load_tasks(tmp_path / "tasks"), EvalOptions(model="scripted:golden"))
     assert failed(result) == {}
+
+
+def test_the_command_prints_a_line_for_each_task_and_logs_to_a_file(tmp_path: Path) -> None:
+    played = command(tmp_path, "eval", "--model", "scripted:golden", "greeting-needs-no-tools")
+    assert (played.returncode, played.stderr) == (0, "")
+    first, *others = played.stdout.splitlines()
+    assert first.startswith("passed  greeting-needs-no-tools")
+    assert [line for line in others if line.startswith(("passed ", "FAILED "))] == []
+    assert " info " in (tmp_path / "eval" / "eval.log").read_text()
