@@ -201,7 +201,7 @@ def log_uncaught_errors(file: Path | None = None) -> None:
         if isinstance(error, Exception):
             log.critical("the program broke", exc_info=(kind, error, trace))
             if file is not None:
-                print(f"threadhand: the program broke. The details are in {file}.", file=sys.stderr)
+                sys.stderr.write(f"threadhand: the program broke. The details are in {file}.\n")
         else:
             previous(kind, error, trace)
 
