@@ -17,6 +17,8 @@ ResultT = TypeVar("ResultT")
 
 log = logging.getLogger(__name__)
 _running: set[asyncio.Task[object]] = set()
+SHUTDOWN_SECONDS = 0.05
+"""How long a request may take to end when its server stops, twice: a page that is open never ends its own."""
 _LOOP_TURNS_PER_ACCEPT = 5
 
 
@@ -79,7 +81,7 @@ async def stop_server(runner: web.BaseRunner) -> None:
 @asynccontextmanager
 async def serve_on_loopback(app: web.Application, *, port: int) -> AsyncGenerator[str, None]:
     """Context manager: serves the application and yields its base URL, without a final slash. Raises PortInUse."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     bound_port = await start_listening(runner, port)
     try:
         yield f"http://{HOST}:{bound_port}"

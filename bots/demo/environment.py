@@ -178,6 +178,7 @@ def _settings(
         "http_port": 0,
         "public_url": "",
         "sandbox": sandbox,
+        "drain_seconds": 0.0,  # its runs end with it
     }
     if script is not None:
         changes |= {

@@ -11,7 +11,7 @@ from typing import TypeVar
 from core.agents.definition import AgentVersion
 from core.domain.approval import Approval
 from core.domain.budget import PlannedCall, Reservation
-from core.domain.errors import StorageUnavailable
+from core.domain.errors import LeaseLost, StorageUnavailable
 from core.domain.events import (
     AgentEvent,
     ApprovalAsked,
@@ -233,6 +233,8 @@ class RunRecorder:
     async def _flush_in_background(self) -> None:
         try:
             await self._flush(self._write)
+        except LeaseLost as error:
+            log.info("run %s goes on elsewhere: %s", self._lease.run_id, error)  # the next write raises it again
         except StorageUnavailable as error:
             # stored or not: to write it again could repeat it, so the next write of the run hands the run back
             log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)

@@ -3,6 +3,7 @@
 import { appendText, spelled } from "./emoji.js";
 
 const QUOTE = /^(?:>|&gt;)\s?/;
+const ITEM = /^(\s*)([-*•]|(\d+)\.)\s+/;
 const FENCE = /^\s*(```|~~~)\s*([\w+-]*)\s*$/;
 
 // Discord messages of the bot end in invisible characters that tell it its own again.
@@ -39,7 +40,7 @@ function drawBlock(root, lines, at, flavour) {
   if (flavour === "markdown" && line.includes("|") && /^\s*\|?[\s:|-]+\|[\s:|-]*$/.test(lines[at + 1] ?? "")) {
     return drawTable(root, lines, at, flavour);
   }
-  if (flavour !== "plain" && /^\s*([-*•]|\d+\.)\s+/.test(line)) return drawList(root, lines, at, flavour);
+  if (flavour !== "plain" && ITEM.test(line)) return drawList(root, lines, at, flavour);
   if (flavour !== "plain" && QUOTE.test(line)) return drawQuote(root, lines, at, flavour);
   return drawParagraph(root, lines, at, flavour);
 }
@@ -73,12 +74,20 @@ function drawTable(root, lines, at, flavour) {
   return at;
 }
 
+// An item keeps the number that it has, and a deeper item belongs to the one above it.
 function drawList(root, lines, at, flavour) {
-  const isOrdered = /^\s*\d+\./.test(lines[at]);
-  const list = document.createElement(isOrdered ? "ol" : "ul");
-  while (at < lines.length && /^\s*([-*•]|\d+\.)\s+/.test(lines[at])) {
+  const [, { length: depth }, , first] = ITEM.exec(lines[at]);
+  const list = document.createElement(first ? "ol" : "ul");
+  for (let found; (found = ITEM.exec(lines[at] ?? "")) && found[1].length >= depth; ) {
+    const [whole, indent, , number] = found;
+    if (indent.length > depth) {
+      at = drawList(list.lastChild, lines, at, flavour);
+      continue;
+    }
+    if (Boolean(number) !== Boolean(first)) break;
     const item = document.createElement("li");
-    inline(item, lines[at++].replace(/^\s*([-*•]|\d+\.)\s+/, ""), flavour);
+    if (number) item.value = Number(number);
+    inline(item, lines[at++].slice(whole.length), flavour);
     list.append(item);
   }
   root.append(list);

@@ -4,7 +4,6 @@ const TYPING_MS = 1500;
 const TYPING_STEPS = 40;
 const PRESS_MS = 2500;
 const LOOK_MS = 250;
-const BEGIN_MS = 800;
 // buttons that stay below finished work
 const LASTING = new Set(["Details", "Good answer", "Bad answer"]);
 
@@ -29,7 +28,6 @@ export class Player {
 
   async play() {
     if (!this.stories.length) return;
-    await wait(BEGIN_MS);
     this.bar.hidden = false;
     this.pause(this.isPaused);
     const used = new Map();
@@ -54,9 +52,9 @@ export class Player {
 
   async until(holds) {
     for (;;) {
-      await wait(LOOK_MS);
       const found = !this.isPaused && holds();
       if (found) return found;
+      await wait(LOOK_MS);
     }
   }
 

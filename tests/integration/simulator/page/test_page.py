@@ -229,6 +229,24 @@ async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
         await expect(slack.locator(".messages").get_by_text("where it begins")).to_be_visible()
 
 
+async def test_nested_lists_keep_their_numbers() -> None:
+    async with program(HELLO) as stage, reading(stage) as reader:
+        channel = next(one for one in stage.slack.view().channels if not one.is_direct)
+        text = "3. three\n    1. a\n        • point\n    2. b\n4. four\n• bullet"
+        await stage.slack.say("bob", channel.channel_id, text)
+        message = reader.message("slack", "bullet")
+        await expect(message.locator("ol ol > li")).to_have_count(2)
+        items = await message.locator("li").evaluate_all(
+            "all => all.map(one => [one.parentElement.tagName, one.value, one.firstChild.textContent])"
+        )
+        assert items == [
+            ["OL", 3, "three"], ["OL", 1, "a"], ["UL", 0, "point"], ["OL", 2, "b"], ["OL", 4, "four"],
+            ["UL", 0, "bullet"],
+        ]  # fmt: skip
+        style = await message.locator("ol ol").evaluate("list => getComputedStyle(list).listStyleType")
+        assert style == "lower-alpha"
+
+
 async def test_a_message_is_edited_and_deleted_in_its_place() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         await reader.says("slack", "a first *version*")
