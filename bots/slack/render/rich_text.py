@@ -14,6 +14,7 @@ from core.domain.messages import JsonObject
 
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _INDENT_MAX = 8
+_OFFSET_MAX = 10_000
 _LINK_SCHEMES = ("https://", "http://", "mailto:")
 _RULE = "⎯" * 12
 
@@ -53,6 +54,7 @@ def inline_rich_text(markdown: str) -> list[JsonObject]:
 class _Writer:
     elements: list[JsonObject] = field(default_factory=list[JsonObject])
     lists: list[str] = field(default_factory=list[str])
+    numbers: list[int] = field(default_factory=list[int])
     is_heading: bool = False
     is_item_open: bool = False
     quotes: int = 0
@@ -61,9 +63,12 @@ class _Writer:
         match token.type:
             case "bullet_list_open" | "ordered_list_open":
                 self.lists.append("bullet" if token.type == "bullet_list_open" else "ordered")
+                self.numbers.append(int(token.attrGet("start") or 1) - 1)
             case "bullet_list_close" | "ordered_list_close":
                 self.lists.pop()
+                self.numbers.pop()
             case "list_item_open":
+                self.numbers[-1] += 1
                 self.is_item_open = True
             case "heading_open" | "heading_close":
                 self.is_heading = token.nesting == 1
@@ -107,7 +112,12 @@ class _Writer:
         if is_same and isinstance(held, list):
             held.append(item)
         else:
-            self.elements.append({"type": "rich_text_list", "style": style, "indent": indent, "elements": [item]})
+            # Slack counts from 1 again after a nested list or other content, unless it is told how many came before
+            before = min(self.numbers[-1] - 1, _OFFSET_MAX) if style == "ordered" else 0
+            offset: JsonObject = {"offset": before} if before > 0 else {}
+            self.elements.append(
+                {"type": "rich_text_list", "style": style, "indent": indent, **offset, "elements": [item]}
+            )
 
 
 def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[JsonObject]:

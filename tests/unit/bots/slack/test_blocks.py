@@ -16,6 +16,7 @@ from bots.slack.events.parse import parse_click
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.messages import RenderedMessage, render_content
 from bots.slack.render.mrkdwn import neutralize_mentions
+from bots.slack.render.rich_text import markdown_to_rich_text
 from core.domain.actions import AskAnswered
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
@@ -402,3 +403,9 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
     drawing = checked(AskPrompt(ask=replace(APPROVAL, state="expired")))
     assert [block["type"] for block in drawing.blocks] == ["markdown", "context"]
     assert "No one answered in time." in str(drawing.blocks)
+
+
+def test_a_list_goes_on_with_its_numbers_after_a_nested_list():
+    written = markdown_to_rich_text("3. three\n   1. a\n   2. b\n4. four\n5. five\n   - point\n6. six\n\n* bullet\n")
+    lists = [(one["indent"], one.get("offset"), len(one["elements"])) for one in get_objects(written, "elements")]
+    assert lists == [(0, 2, 1), (1, None, 2), (0, 3, 2), (1, None, 1), (0, 5, 1), (0, None, 1)]
