@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Generator
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -100,7 +101,7 @@ def _kept_terminal() -> Generator[None, None, None]:
         yield
         return
     with suppress(ImportError):
-        import readline  # noqa: F401 - `input` edits lines with it
+        import_module("readline")  # `input` edits lines with it
     before = termios.tcgetattr(sys.stdin)
     try:
         yield
@@ -142,7 +143,10 @@ class _Chat:
             return
         self._stopping.set()
         self.write_line("Stopping. Ctrl-C again leaves.")
-        spawn(self._api.stop(self._run_id), name="stop")
+        spawn(self._stop(self._run_id), name="stop")
+
+    async def _stop(self, run_id: str) -> None:
+        await self._api.stop(run_id)
 
     async def talk(self) -> None:
         """Reads requests and shows what the agent does, until the user leaves or the input ends."""
