@@ -147,7 +147,11 @@ def test_up_starts_with_what_is_set_and_names_the_rest(tmp_path: Path) -> None:
         [sys.executable, "-m", "bots", "up"],
         cwd=tmp_path,
         env=environment(
-            tmp_path, THREADHAND_HTTP_PORT="0", THREADHAND_MODEL="openai/gpt-5", THREADHAND_SLACK_BOT_TOKEN="xoxb-1"
+            tmp_path,
+            THREADHAND_DATA_DIR=str(tmp_path),
+            THREADHAND_HTTP_PORT="0",
+            THREADHAND_MODEL="openai/gpt-5",
+            THREADHAND_SLACK_BOT_TOKEN="xoxb-1",
         ),
         stderr=subprocess.PIPE,
         text=True,
