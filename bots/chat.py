@@ -21,6 +21,7 @@ from bots.bootstrap.model_clients import without_models_that_lack_a_key
 from bots.bootstrap.program import run_program
 from bots.delivery.outbox import find_file
 from bots.delivery.run_view import RunView, apply_event
+from bots.inbound.commands.words import read_word
 from bots.settings import Settings
 from bots.web.deps import WebDeps
 from bots.web.upload_spool import TooLarge, store_upload
@@ -285,7 +286,7 @@ class _Chat:
         if ask is None:
             return
         options = "".join(f"\n  {number}  {option}" for number, option in enumerate(ask.choices, 1))
-        self.write_line(f"{ask.text}{options}\nGive a number, or say why not.")
+        self.write_line(f"{ask.text}{options}\nGive a number, yes or no, or say why not.")
         answer = spawn(self._read(), name="approval")
         stopped = spawn(self._stopping.wait(), name="stopped")
         await asyncio.wait({answer, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -314,8 +315,10 @@ class _Chat:
 
 
 def _meant_option(text: str, ask: Ask | None) -> str | None:
-    """Returns the option that the text names by its number or its words."""
+    """Returns the option that the text names by its number or its words, or as a yes or no to an approval."""
     choices = ask.choices if ask else ()
+    if ask and ask.kind == "approval" and (word := read_word(text)) in ("yes", "no"):
+        return choices[0 if word == "yes" else -1]
     wanted = text.strip().casefold()
     if wanted.isdecimal() and 1 <= int(wanted[:4]) <= len(choices):
         return choices[int(wanted[:4]) - 1]

@@ -39,7 +39,7 @@ async def test_a_conversation_in_the_terminal_from_a_file_to_a_file(tmp_path: Pa
         ("> ", "/attach nowhere.txt"),
         ("> ", "make the report"),
         ("> ", "2"),
-        ("> ", "1"),
+        ("> ", "Yes!"),
         ("> ", "/new"),
         ("> ", "pin another"),
         ("> ", "too loud"),
