@@ -51,6 +51,7 @@ function drawFence(root, lines, at, mark, flavour) {
   const code = document.createElement("code");
   code.textContent = flavour === "mrkdwn" ? unescaped(inside.join("\n")) : inside.join("\n");
   const pre = document.createElement("pre");
+  pre.tabIndex = 0; // long lines scroll, also by keyboard
   pre.append(code);
   root.append(pre);
   return at + 1;

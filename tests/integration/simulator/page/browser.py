@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Download, Locator, Page, async_playwright, expect
 
 from bots.demo.environment import DemoEnvironment, start_demo
@@ -100,7 +101,7 @@ async def program(
 async def reading(
     stage: DemoEnvironment, *, size: tuple[int, int] = WIDE, plays: bool = False
 ) -> AsyncGenerator[Reader, None]:
-    """Someone who looks at the page; its console must have been silent in the end.
+    """Someone who looks at the page. In the end, its console must have been silent, and axe must find no barrier.
 
     `plays`: the stories play by themselves, as in the demo.
     """
@@ -112,6 +113,9 @@ async def reading(
         await expect(reader.page.locator("#discord.is-ready")).to_be_attached()
         yield reader
         assert reader.errors == []
+        found = await Axe().run(reader.page)
+        barriers = [(one["id"], node["html"]) for one in found.response["violations"] for node in one["nodes"]]
+        assert not barriers, barriers
 
 
 @asynccontextmanager
