@@ -251,21 +251,18 @@ class _Chat:
             case ApprovalAsked():
                 await self._approve(thread)
             case RunFinished(reply=Reply() as reply):
-                self._show_reply(reply)
+                whole = reply.whole_text
+                # what the model has streamed is there already
+                rest = whole.removeprefix(self._streamed.strip()) if self._streamed.strip() else whole
+                self.write(rest)
+                for number, option in enumerate(reply.options, 1):
+                    self.write_line(f"  {number}  {option}")
                 for path in reply.attachments:
                     await self._save(path, thread)
             case _:
                 pass
         if not view.can_stop:
             self.write("\n" * self._is_line_open + (f"{view.message}\n" if view.message else ""))
-
-    def _show_reply(self, reply: Reply) -> None:
-        whole = reply.whole_text
-        # what the model has streamed is there already
-        rest = whole.removeprefix(self._streamed.strip()) if self._streamed.strip() else whole
-        self.write(rest)
-        for number, option in enumerate(reply.options, 1):
-            self.write_line(f"  {number}  {option}")
 
     async def _save(self, attachment: str, thread: Thread) -> None:
         if "://" in attachment:

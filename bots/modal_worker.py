@@ -58,7 +58,17 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
         async with run_program(settings, with_chat=False, queue=SingleRunQueue(run_id)) as program:
             while not await record.is_not_for(program.worker_id):
                 await record.wait_until_not_for(program.worker_id)
-                await _end_handover(settings, run_id)
+                # end the handover early, because a user may answer the run's question within a minute
+                if settings.redis_url:
+                    # imported only if it is used, because importing the client takes 0.1 s
+                    from storage.redis.run_queue import RedisHandovers
+                    from storage.redis.streams import create_redis_client
+
+                    client = create_redis_client(settings.redis_url)
+                    try:
+                        await RedisHandovers(client).end(run_id)
+                    finally:
+                        await client.aclose()
     finally:
         await database.close()
 
@@ -103,20 +113,6 @@ class _RunRecord:
         if run.status == "queued" or self._run_id in await self._claims.claimable_runs():
             return False
         return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
-
-
-async def _end_handover(settings: Settings, run_id: str) -> None:
-    """Ends the handover early, because a person may answer the run's question within a minute."""
-    if settings.redis_url:
-        # imported only if it is used, because importing the client takes 0.1 s
-        from storage.redis.run_queue import RedisHandovers
-        from storage.redis.streams import create_redis_client
-
-        client = create_redis_client(settings.redis_url)
-        try:
-            await RedisHandovers(client).end(run_id)
-        finally:
-            await client.aclose()
 
 
 def _load_settings() -> Settings:

@@ -81,7 +81,17 @@ def build_reception(
         commands=CommandDeps(
             conversations=stores.conversations,
             sandboxes=sandboxes,
-            erasure=_build_erasure(stores, sandboxes, histories, upload, wake_delivery),
+            erasure=ErasureDeps(
+                conversations=stores.conversations,
+                sandboxes=sandboxes,
+                stops=stores.stops,
+                signals=stores.signals,
+                deliveries=stores.deliveries,
+                knowledge_base=stores.knowledge_base,
+                histories=histories,
+                upload=upload,
+                wake_delivery=wake_delivery,
+            ),
             knowledge=KnowledgeDeps(
                 knowledge_base=stores.knowledge_base,
                 conversations=stores.conversations,
@@ -98,26 +108,6 @@ def build_reception(
             admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget),
         ),
-        wake_delivery=wake_delivery,
-    )
-
-
-def _build_erasure(
-    stores: Stores,
-    sandboxes: SandboxProvider | None,
-    histories: Mapping[str, ChatHistory],
-    upload: Upload,
-    wake_delivery: Callable[[str], None],
-) -> ErasureDeps:
-    return ErasureDeps(
-        conversations=stores.conversations,
-        sandboxes=sandboxes,
-        stops=stores.stops,
-        signals=stores.signals,
-        deliveries=stores.deliveries,
-        knowledge_base=stores.knowledge_base,
-        histories=histories,
-        upload=upload,
         wake_delivery=wake_delivery,
     )
 

@@ -73,14 +73,11 @@ class Platforms:
         for platform, error in refusals.items():
             if None in apps.values() or len(refusals) == len(apps):
                 raise error
-            self._leave_out(platform)
+            self.slack = None if platform == "slack" else self.slack
+            self.discord = None if platform == "discord" else self.discord
+            for by_platform in (self.surfaces, self.file_sources, self.thread_talks):
+                by_platform.pop(platform, None)
             self.startup_findings.append(f"{platform.capitalize()} is off: {error}")
-
-    def _leave_out(self, platform: str) -> None:
-        self.slack = None if platform == "slack" else self.slack
-        self.discord = None if platform == "discord" else self.discord
-        for by_platform in (self.surfaces, self.file_sources, self.thread_talks):
-            by_platform.pop(platform, None)
 
     async def upload(self, address: Address, file: OutgoingFile) -> object:
         """Posts a file into a thread, outside any run. Raises SurfaceError."""

@@ -345,10 +345,23 @@ class _ProgramBuilder:
         """
         folder, claims = self._settings.data_dir / "workers", self._stores.claims
         await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
-        platforms = self._build_platforms()
+        settings, reception, platforms = self._settings, self._reception, self._platforms
+        on_uninstall = partial(handle_uninstall, reception=reception, stores=self._stores)
+        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall)
+        cursors = self._stores.inbox
+        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall)
         if with_chat:
             add_platform_checks(self._observability, platforms)
-            port = await self._serve_http(stack, platforms.slack)
+            from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
+
+            self._http_app = web = web_app(self._api, self._observability.health)
+            web.add_routes(self._consents.routes())
+            stack.push_async_callback(self._consents.close)
+            if platforms.slack is not None:
+                web.add_routes(platforms.slack.http_routes())
+            port = await stack.enter_async_context(serve_app(web, host=settings.http_host, port=settings.http_port))
+            if not self._links.public_url and not has_live_chat(settings):
+                self._links.public_url = local_url(settings.http_host, port)
         else:
             port = await stack.enter_async_context(serve_worker_health(self._observability, self._settings))
         worker = self._build_worker(stack) if with_worker else None
@@ -429,28 +442,6 @@ class _ProgramBuilder:
     def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
         for name, (seconds, job) in jobs.items():
             stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
-
-    def _build_platforms(self) -> Platforms:
-        settings, reception, platforms = self._settings, self._reception, self._platforms
-        on_uninstall = partial(handle_uninstall, reception=reception, stores=self._stores)
-        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall)
-        cursors = self._stores.inbox
-        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall)
-        return platforms
-
-    async def _serve_http(self, stack: AsyncExitStack, slack: "SlackApp | None") -> int:
-        from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
-
-        host = self._settings.http_host
-        self._http_app = web = web_app(self._api, self._observability.health)
-        web.add_routes(self._consents.routes())
-        stack.push_async_callback(self._consents.close)
-        if slack is not None:
-            web.add_routes(slack.http_routes())
-        port = await stack.enter_async_context(serve_app(web, host=host, port=self._settings.http_port))
-        if not self._links.public_url and not has_live_chat(self._settings):
-            self._links.public_url = local_url(host, port)
-        return port
 
     def _warnings(self) -> tuple[str, ...]:
         parts = self._parts

@@ -30,7 +30,6 @@ from sandbox.modal.config import LIFETIME_SECONDS, ModalConfig
 if TYPE_CHECKING:
     from sandbox.docker.provider import DockerSandboxProvider
     from sandbox.local.probe import ProbeResult
-    from sandbox.local.provider import LocalSandboxProvider
 
 NO_SANDBOX = "You have no sandbox here: commands and files are not available."
 IN_SANDBOX = (
@@ -85,7 +84,12 @@ async def build_sandboxes(
         case "local":
             from sandbox.local.provider import LocalSandboxProvider
 
-            egress = _build_egress(settings)
+            try:
+                policy = parse_egress_policy(settings.sandbox_egress)
+            except ValueError as error:
+                raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
+            guard = build_address_guard(settings, settings.sandbox_egress_allow)
+            egress = EgressConfig(policy=policy, guard=guard)
             reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
             jails = LocalSandboxProvider(
                 folder,
@@ -96,7 +100,18 @@ async def build_sandboxes(
             tried = await jails.probe()
             if tried.ok:
                 jails.lifecycle.start()
-                return _local(jails, egress.policy, tried)
+                text, off = IN_SANDBOX.format(network=_proxy_text(egress.policy)), jails.browser_unavailable_reason
+                if not off:
+                    text += f" {WITH_BROWSER.format(pages=ALL_PAGES if egress.policy.is_open else PAGES_INSIDE)}"
+                return SandboxDeps(
+                    name="local",
+                    provider=jails,
+                    warnings=(f"The browser tools are off: {off}",) if off else (),
+                    prompt_text=text,
+                    has_browser=not off,
+                    installed_text=describe_installed(tried.installed),
+                    occupancy=jails.occupancy,
+                )
             await jails.close()
             return _tools_off(tried)
         case "unsafe-process":
@@ -133,21 +148,6 @@ def confine_parsers(settings: Settings) -> str:
     return ""
 
 
-def _local(jails: "LocalSandboxProvider", policy: EgressPolicy, tried: "ProbeResult") -> SandboxDeps:
-    text, off = IN_SANDBOX.format(network=_proxy_text(policy)), jails.browser_unavailable_reason
-    if not off:
-        text += f" {WITH_BROWSER.format(pages=ALL_PAGES if policy.is_open else PAGES_INSIDE)}"
-    return SandboxDeps(
-        name="local",
-        provider=jails,
-        warnings=(f"The browser tools are off: {off}",) if off else (),
-        prompt_text=text,
-        has_browser=not off,
-        installed_text=describe_installed(tried.installed),
-        occupancy=jails.occupancy,
-    )
-
-
 def _tools_off(tried: "ProbeResult") -> SandboxDeps:
     off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
     return SandboxDeps(name="none", provider=None, warnings=(off,))
@@ -174,16 +174,6 @@ def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
     plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
     folder = settings.data_dir / "sandboxes"
     return DockerSandboxProvider(plan, folder, lifecycle_policy=_idle_limits(settings))
-
-
-def _build_egress(settings: Settings) -> EgressConfig:
-    """Builds the network policy of sandboxes. Raises ConfigurationError if THREADHAND_SANDBOX_EGRESS is invalid."""
-    try:
-        policy = parse_egress_policy(settings.sandbox_egress)
-    except ValueError as error:
-        raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
-    guard = build_address_guard(settings, settings.sandbox_egress_allow)
-    return EgressConfig(policy=policy, guard=guard)
 
 
 def _proxy_text(policy: EgressPolicy) -> str:

@@ -61,7 +61,8 @@ async def register_worker(folder: Path, worker_id: str, claims: RunClaims) -> As
 async def _hold_lock(folder: Path, worker_id: str) -> AsyncGenerator[None, None]:
     path = folder / worker_id
     try:
-        lock = _create_file(path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         log.warning("files cannot be locked, so a dead worker is noticed by its heartbeat only: %s", error.strerror)
         yield
@@ -72,11 +73,6 @@ async def _hold_lock(folder: Path, worker_id: str) -> AsyncGenerator[None, None]
     finally:
         path.unlink(missing_ok=True)
         os.close(lock)
-
-
-def _create_file(path: Path) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 async def lock_file(descriptor: int) -> None:

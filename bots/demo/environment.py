@@ -203,7 +203,28 @@ async def _choose_sandbox(
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
-        return await _start_simulated_modal(stack, folder, is_scripted=is_scripted)
+        if has_modal_account():
+            notes = ("Sandboxes run at Modal, in the account that is set up.",)
+            return _DemoSandbox(sandbox="modal", has_browser=True, notes=notes)
+        if not is_scripted:
+            raise ConfigurationError(MODAL_ACCOUNT_REQUIRED)
+        jail, why = await _jail(folder)
+        modal = await stack.enter_async_context(ModalSimulator(jail))
+        token_id, secret = modal.world.credentials
+        set_sdk_variables(
+            {
+                "MODAL_SERVER_URL": modal.url,
+                "MODAL_TOKEN_ID": token_id,
+                "MODAL_TOKEN_SECRET": secret,
+                "MODAL_DISABLE_API_PROXY": "1",
+            }
+        )
+        notes = ("There is no Modal account here: sandboxes run in a simulated Modal on this machine.",)
+        if jail is None:
+            loud = f"THIS MACHINE ALLOWS NO JAIL: the simulated Modal runs plain processes. {why}"
+            return _DemoSandbox(sandbox="modal", skipped=("jail",), notes=(*notes, loud))
+        lacks = (f"The simulated Modal has no browser: {why}",) if why else ()
+        return _DemoSandbox(sandbox="modal", has_browser=not why, notes=(*notes, *lacks))
     if settings.sandbox != "local":
         return _DemoSandbox(sandbox=settings.sandbox)
     jails = LocalSandboxProvider(folder / "sandboxes")
@@ -223,35 +244,6 @@ USER = 29_999
 MODAL_ACCOUNT_REQUIRED = (
     "A real model needs Modal itself: set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET, or leave THREADHAND_SANDBOX unset."
 )
-
-
-async def _start_simulated_modal(stack: AsyncExitStack, folder: Path, *, is_scripted: bool) -> _DemoSandbox:
-    """Starts a simulated Modal and configures the SDK to use it, unless a Modal account is configured.
-
-    Raises ConfigurationError if the demo uses a real model without a Modal account.
-    """
-    if has_modal_account():
-        notes = ("Sandboxes run at Modal, in the account that is set up.",)
-        return _DemoSandbox(sandbox="modal", has_browser=True, notes=notes)
-    if not is_scripted:
-        raise ConfigurationError(MODAL_ACCOUNT_REQUIRED)
-    jail, why = await _jail(folder)
-    modal = await stack.enter_async_context(ModalSimulator(jail))
-    token_id, secret = modal.world.credentials
-    set_sdk_variables(
-        {
-            "MODAL_SERVER_URL": modal.url,
-            "MODAL_TOKEN_ID": token_id,
-            "MODAL_TOKEN_SECRET": secret,
-            "MODAL_DISABLE_API_PROXY": "1",
-        }
-    )
-    notes = ("There is no Modal account here: sandboxes run in a simulated Modal on this machine.",)
-    if jail is None:
-        loud = f"THIS MACHINE ALLOWS NO JAIL: the simulated Modal runs plain processes. {why}"
-        return _DemoSandbox(sandbox="modal", skipped=("jail",), notes=(*notes, loud))
-    lacks = (f"The simulated Modal has no browser: {why}",) if why else ()
-    return _DemoSandbox(sandbox="modal", has_browser=not why, notes=(*notes, *lacks))
 
 
 def has_modal_account() -> bool:

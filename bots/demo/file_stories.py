@@ -59,7 +59,10 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
     else:
         await platform.say(person, channel, f"{CHOICE}, please", thread_id=watch.thread_id)
     played = await finish_story(watch, _endings(watch, question, person), started)
-    await _check_report(watch)
+    report = next(file for file in files_of_agent(watch) if file.name == REPORT)
+    text = (await download(report)).decode("utf-8", "replace")
+    if BEST_REGION not in text or TOTAL not in text.replace(",", ""):
+        raise watch.broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
     return played
 
 
@@ -78,13 +81,6 @@ def _endings(watch: ThreadReader, question: SeenMessage, person: str) -> list[Ex
         Expectation("a chart arrives", lambda: any(n.lower().endswith(CHARTS) for n in names())),
         Expectation("the plan's last step is ticked", plan_is_done(watch)),
     ]
-
-
-async def _check_report(watch: ThreadReader) -> None:
-    report = next(file for file in files_of_agent(watch) if file.name == REPORT)
-    text = (await download(report)).decode("utf-8", "replace")
-    if BEST_REGION not in text or TOTAL not in text.replace(",", ""):
-        raise watch.broken(f"{REPORT} lacks {BEST_REGION} or {TOTAL}:\n{text}")
 
 
 PAGE_PROMPT = (

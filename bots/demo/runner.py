@@ -38,7 +38,34 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
         for note in stage.notes:
             _say(note)
         if headless:
-            return await _headless(stage)
+            verdict: dict[str, object] = {"ok": True, "sandbox": stage.program.sandbox, "skipped": list(stage.skipped)}
+            patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
+            tellings = {
+                "slack": _play_stories(stage.slack, stage, patience),
+                "discord": _play_stories(stage.discord, stage, patience),
+            }
+            results = await asyncio.gather(*tellings.values(), return_exceptions=True)
+            for name, played in zip(tellings, results, strict=True):
+                _say(f"\n== {name}: what a reader of the threads sees ==")
+                if not isinstance(played, BaseException):
+                    _say("\n  ---\n".join(one.transcript for one in played))
+                    verdict[name] = {
+                        "runs": sum(one.runs for one in played),
+                        "edits": sum(one.edits for one in played),
+                        "files": sum(one.files for one in played),
+                        "seconds": round(sum(one.seconds for one in played), 2),
+                    }
+                    continue
+                if not isinstance(played, StoryBroken):
+                    log.error("the story broke on %s", name, exc_info=played)
+                _say(f"BROKEN: {played}")
+                verdict |= {"ok": False, name: None}
+            for leftover in _leftovers(stage):
+                _say(f"LEFT OVER: {leftover}")
+                verdict["ok"] = False
+            _say("")
+            _say(json.dumps(verdict))
+            return 0 if verdict["ok"] else 1
         try:
             platforms = {"slack": stage.slack, "discord": stage.discord}
             # a real model would cost money before anybody asked for anything
@@ -51,32 +78,6 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
         except PortInUse as error:
             raise ConfigurationError(f"{error} Choose another one with --port.") from error
     return 0
-
-
-async def _headless(stage: DemoEnvironment) -> int:
-    verdict: dict[str, object] = {"ok": True, "sandbox": stage.program.sandbox, "skipped": list(stage.skipped)}
-    patience = PATIENCE_SECONDS if stage.script is not None else MODEL_PATIENCE_SECONDS
-    tellings = {
-        "slack": _play_stories(stage.slack, stage, patience),
-        "discord": _play_stories(stage.discord, stage, patience),
-    }
-    results = await asyncio.gather(*tellings.values(), return_exceptions=True)
-    for name, played in zip(tellings, results, strict=True):
-        _say(f"\n== {name}: what a reader of the threads sees ==")
-        if not isinstance(played, BaseException):
-            _say("\n  ---\n".join(one.transcript for one in played))
-            verdict[name] = _figures(played)
-            continue
-        if not isinstance(played, StoryBroken):
-            log.error("the story broke on %s", name, exc_info=played)
-        _say(f"BROKEN: {played}")
-        verdict |= {"ok": False, name: None}
-    for leftover in _leftovers(stage):
-        _say(f"LEFT OVER: {leftover}")
-        verdict["ok"] = False
-    _say("")
-    _say(json.dumps(verdict))
-    return 0 if verdict["ok"] else 1
 
 
 async def _play_stories(
@@ -97,15 +98,6 @@ def _leftovers(stage: DemoEnvironment) -> list[str]:
     """Returns the steps of the script that the model did not reach, except for those that need a missing browser."""
     left = stage.script.unplayed_steps() if stage.script is not None else ()
     return [one for one in left if stage.has_browser or not one.startswith(f"{file_stories.PAGE_CONVERSATION}, ")]
-
-
-def _figures(played: tuple[StoryResult, ...]) -> dict[str, float]:
-    return {
-        "runs": sum(one.runs for one in played),
-        "edits": sum(one.edits for one in played),
-        "files": sum(one.files for one in played),
-        "seconds": round(sum(one.seconds for one in played), 2),
-    }
 
 
 def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:

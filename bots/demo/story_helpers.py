@@ -34,30 +34,20 @@ async def send_request(
     """Mentions the agent in a Slack channel, or calls its slash command in Discord. Returns a reader for the new
     thread. Raises StoryBroken if the command or the thread does not appear in time."""
     if platform.view().platform == "discord":
-        return await _call_slash_command(platform, text, file, patience_seconds)
+        channel = first_channel(platform.view())
+        wait = patience_seconds
+        await wait_for_view(platform, lambda view: bool(view.commands), "the slash commands come up", wait)
+        before = _threads(platform.view())
+        sent = {"attachment": file} if file else {}
+        await platform.command(person_on(platform), channel, "agent run", {"prompt": text}, files=sent)
+        await wait_for_view(platform, lambda view: bool(_threads(view) - before), "a thread is opened", wait)
+        thread_id = min(_threads(platform.view()) - before)
+        return ThreadReader(platform=platform, thread_id=thread_id, patience_seconds=patience_seconds)
     said = f"@{platform.view().bot_name} {text}"
     channel = first_channel(platform.view())
     sent = [file] if file else []
     thread_id = await platform.say(person_on(platform), channel, said, files=sent)
     return ThreadReader(platform=platform, thread_id=thread_id, patience_seconds=patience_seconds)
-
-
-async def _call_slash_command(
-    discord: SimulatedPlatform, text: str, file: SentFile | None, patience_seconds: float
-) -> ThreadReader:
-    """Calls the slash command with an attachment. Returns a reader for the new thread.
-
-    Raises StoryBroken if the command or the thread does not appear in time.
-    """
-    channel = first_channel(discord.view())
-    wait = patience_seconds
-    await wait_for_view(discord, lambda view: bool(view.commands), "the slash commands come up", wait)
-    before = _threads(discord.view())
-    sent = {"attachment": file} if file else {}
-    await discord.command(person_on(discord), channel, "agent run", {"prompt": text}, files=sent)
-    await wait_for_view(discord, lambda view: bool(_threads(view) - before), "a thread is opened", wait)
-    thread_id = min(_threads(discord.view()) - before)
-    return ThreadReader(platform=discord, thread_id=thread_id, patience_seconds=patience_seconds)
 
 
 def first_channel(view: PlatformView) -> str:

@@ -188,7 +188,16 @@ class ThreadReader:
         """
 
         def looked(_view: PlatformView) -> bool:
-            self._look()
+            for message in self.messages:
+                if not message.is_bot:
+                    continue
+                # only status messages have a Stop button
+                if any(button.label == "Stop" for button in buttons_of(message)):
+                    self.status_ids.add(message.message_id)
+                texts = self.shown.setdefault(message.message_id, [])
+                text = text_of(message)
+                if not texts or texts[-1] != text:
+                    texts.append(text)
             return holds()
 
         try:
@@ -198,18 +207,6 @@ class ThreadReader:
 
     def broken(self, problem: str) -> StoryBroken:
         return StoryBroken(f"{problem}\nThis is what the thread shows:\n{format_transcript(self.messages)}")
-
-    def _look(self) -> None:
-        for message in self.messages:
-            if not message.is_bot:
-                continue
-            # only status messages have a Stop button
-            if any(button.label == "Stop" for button in buttons_of(message)):
-                self.status_ids.add(message.message_id)
-            texts = self.shown.setdefault(message.message_id, [])
-            text = text_of(message)
-            if not texts or texts[-1] != text:
-                texts.append(text)
 
 
 async def wait_for_view(

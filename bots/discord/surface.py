@@ -309,21 +309,18 @@ class DiscordSurface:
                 raise
         # another process may have opened it in the meantime
         if not await self._was_open(int(address.thread_key)):
-            title = await self._title(address)
+            # the thread is named after the text of the message that it starts from, or after the files of that message
+            message = await self._rest.call(
+                "GET",
+                "/channels/{channel_id}/messages/{message_id}",
+                channel_id=address.channel_id,
+                message_id=address.thread_key,
+            )
+            text = re.sub(r"<[@#][!&]?\d+>", "", get_text(message, "content")).strip()
+            files = get_objects(message.get("attachments")) if isinstance(message, dict) else []
+            title = text or ", ".join(get_text(one, "filename") for one in files)
             await self._thread_opener.open_thread(address, title, precondition=precondition)
         return await send(place)
-
-    async def _title(self, address: Address) -> str:
-        """Returns the text of the message that the thread starts from, or its files, for the thread's name."""
-        message = await self._rest.call(
-            "GET",
-            "/channels/{channel_id}/messages/{message_id}",
-            channel_id=address.channel_id,
-            message_id=address.thread_key,
-        )
-        text = re.sub(r"<[@#][!&]?\d+>", "", get_text(message, "content")).strip()
-        files = get_objects(message.get("attachments")) if isinstance(message, dict) else []
-        return text or ", ".join(get_text(one, "filename") for one in files)
 
     async def _typing(self, address: Address) -> None:
         await self._thread_opener.wait_until_open(address)

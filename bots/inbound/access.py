@@ -78,7 +78,17 @@ class AccessPolicy:
             return NOT_ALLOWED if actor.app_ids.isdisjoint(self.apps) else None
         if person_id in self.users or f"{workspace_id}/{person_id}" in self.users:
             return None
-        return self._refusal_of_unlisted(actor)
+        people = (*self.users, *self.roles)
+        if people and ANYONE not in people:
+            if actor.groups is None and self.roles:
+                return UNKNOWN_PERSON
+            if not actor.groups or actor.groups.isdisjoint(self.roles):
+                return NOT_ALLOWED
+        if not actor.is_known and not (self.guests and self.strangers):
+            return UNKNOWN_PERSON
+        if actor.home_id and not self.strangers and actor.home_id not in self.workspaces:
+            return NO_EXTERNAL_MEMBERS
+        return NO_GUESTS if actor.is_guest and not self.guests else None
 
     def may_install(self, workspace_id: str) -> bool:
         """Whether a workspace or organisation is listed and may therefore install the bot."""
@@ -91,20 +101,6 @@ class AccessPolicy:
         return is_set and all(
             not allowed or ANYONE in allowed or not set(allowed).isdisjoint(ids) for allowed, ids in checks
         )
-
-    def _refusal_of_unlisted(self, actor: ActorContext) -> str | None:
-        """Returns the refusal for a user who is not listed by ID, or None. Assumes that the channel is allowed."""
-        people = (*self.users, *self.roles)
-        if people and ANYONE not in people:
-            if actor.groups is None and self.roles:
-                return UNKNOWN_PERSON
-            if not actor.groups or actor.groups.isdisjoint(self.roles):
-                return NOT_ALLOWED
-        if not actor.is_known and not (self.guests and self.strangers):
-            return UNKNOWN_PERSON
-        if actor.home_id and not self.strangers and actor.home_id not in self.workspaces:
-            return NO_EXTERNAL_MEMBERS
-        return NO_GUESTS if actor.is_guest and not self.guests else None
 
 
 def refusal_sentence(action: UserAction, policy: AccessPolicy) -> str | None:

@@ -117,9 +117,26 @@ class ActionReceiver:
             case RunButtonPressed():
                 return await self._handle_button(action)
             case FeedbackGiven():
-                return await self._record_feedback(action)
+                found = await self.commands.conversations.run_with_thread(action.run_id)
+                if found is None or found[1].address != action.address:
+                    return Outcome(notice=NOT_OF_THIS, is_ignored=True)
+                await self.feedback.record(
+                    Feedback(
+                        run_id=action.run_id,
+                        thread_id=found[1].thread_id,
+                        person=action.person,
+                        is_good=action.is_good,
+                        reason=action.text,
+                        given_at=datetime.now(UTC),
+                    )
+                )
+                return Outcome(run_id=action.run_id)
             case CommandCalled(name="stop"):
-                return _stop_outcome(await self._accept(stop_by(action)))
+                outcome = await self._accept(stop_by(action))
+                if outcome.is_ignored:  # with a run, the stop or its message was received before
+                    notice = "" if outcome.run_id else "Nothing is running here."
+                    return Outcome(notice=notice, is_ignored=True)
+                return Outcome(notice="Stopping.", run_id=outcome.run_id)
             case CommandCalled():
                 if (message := await self._answer_meant(action)) is not None:
                     return await self._accept(message)
@@ -288,22 +305,6 @@ class ActionReceiver:
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
 
-    async def _record_feedback(self, given: FeedbackGiven) -> Outcome:
-        found = await self.commands.conversations.run_with_thread(given.run_id)
-        if found is None or found[1].address != given.address:
-            return Outcome(notice=NOT_OF_THIS, is_ignored=True)
-        await self.feedback.record(
-            Feedback(
-                run_id=given.run_id,
-                thread_id=found[1].thread_id,
-                person=given.person,
-                is_good=given.is_good,
-                reason=given.text,
-                given_at=datetime.now(UTC),
-            )
-        )
-        return Outcome(run_id=given.run_id)
-
     async def _may_press(self, button: RunButtonPressed) -> bool:
         """Whether the button's run belongs to this thread, or the user requested it and was told elsewhere.
 
@@ -349,10 +350,3 @@ Admits = Callable[[UserAction], Awaitable[bool]]
 
 Suggest = Callable[[CommandCalled], Awaitable[Sequence[Suggestion]]]
 """Returns values for the option that a person is filling in."""
-
-
-def _stop_outcome(outcome: Outcome) -> Outcome:
-    if outcome.is_ignored:  # with a run, the stop or its message was received before
-        notice = "" if outcome.run_id else "Nothing is running here."
-        return Outcome(notice=notice, is_ignored=True)
-    return Outcome(notice="Stopping.", run_id=outcome.run_id)

@@ -9,7 +9,6 @@ from bots.bootstrap.mcp import load_mcp_server_configs
 from bots.settings import Settings, process_environment
 from core.domain.errors import ConfigurationError
 from core.mcp.connection import check_server
-from core.mcp.settings import McpServerConfig, OAuthSettings
 
 CONSENT_SECONDS = 600.0
 
@@ -25,10 +24,6 @@ async def log_in(settings: Settings, name: str) -> str:
         )
     # giving consent may take longer than connecting
     patient = config.model_copy(update={"connect_timeout_seconds": CONSENT_SECONDS})
-    return await _log_in(patient, oauth)
-
-
-async def _log_in(config: McpServerConfig, oauth: OAuthSettings) -> str:
     arrived: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def receive(request: web.Request) -> web.Response:
@@ -50,14 +45,14 @@ async def _log_in(config: McpServerConfig, oauth: OAuthSettings) -> str:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", place.port).start()
-        seen = await check_server(config, process_environment(), authorize)
+        seen = await check_server(patient, process_environment(), authorize)
     except OSError as error:
         raise ConfigurationError(f"Port {place.port} of redirect_uri cannot be used: {error.strerror}.") from error
     finally:
         await runner.cleanup()
     if seen.problem:
-        raise ConfigurationError(f"{config.name}: {seen.problem}.")
-    return f"{config.name} is authorized and offers {len(seen.tools)} tools. Runs use it from now on."
+        raise ConfigurationError(f"{patient.name}: {seen.problem}.")
+    return f"{patient.name} is authorized and offers {len(seen.tools)} tools. Runs use it from now on."
 
 
 def _show(text: str) -> None:

@@ -48,7 +48,15 @@ class SlackSettings(BaseModel):
     def slack_mode(self) -> Literal["off", "socket", "http"]:
         """The connection mode of Slack. Raises ConfigurationError if the Slack settings are incomplete."""
         bot, app = bool(self.slack_bot_token), bool(self.slack_app_token)
-        self._check_install()
+        needed = {
+            "THREADHAND_SLACK_CLIENT_ID": self.slack_client_id,
+            "THREADHAND_SLACK_CLIENT_SECRET": self.slack_client_secret.get_secret_value(),
+            "THREADHAND_ENCRYPTION_KEYS": self.encryption_keys.get_secret_value(),
+            "THREADHAND_PUBLIC_URL": self.public_url,
+        }
+        missing = [name for name, value in needed.items() if not value]
+        if missing and (self.slack_client_id or self.slack_client_secret.get_secret_value()):
+            raise ConfigurationError(f"For workspaces that install the bot themselves, set {', '.join(missing)}, too.")
         if not (bot or self.slack_client_id) and (app or self.slack_signing_secret):
             raise ConfigurationError(
                 "Slack is set up without its bot token: set THREADHAND_SLACK_BOT_TOKEN (xoxb-...)."
@@ -62,14 +70,3 @@ class SlackSettings(BaseModel):
                 " or THREADHAND_SLACK_SIGNING_SECRET for HTTP mode."
             )
         return "socket" if app else "http"
-
-    def _check_install(self) -> None:
-        needed = {
-            "THREADHAND_SLACK_CLIENT_ID": self.slack_client_id,
-            "THREADHAND_SLACK_CLIENT_SECRET": self.slack_client_secret.get_secret_value(),
-            "THREADHAND_ENCRYPTION_KEYS": self.encryption_keys.get_secret_value(),
-            "THREADHAND_PUBLIC_URL": self.public_url,
-        }
-        missing = [name for name, value in needed.items() if not value]
-        if missing and (self.slack_client_id or self.slack_client_secret.get_secret_value()):
-            raise ConfigurationError(f"For workspaces that install the bot themselves, set {', '.join(missing)}, too.")

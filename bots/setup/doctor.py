@@ -22,14 +22,7 @@ from bots.settings import VARIABLE_NAMES, Settings, load_process_settings, proce
 from bots.setup.findings import Finding, failures
 from bots.setup.model_checks import SEE_SETTINGS, check_embedding_model, check_model_keys, model_checks
 from bots.setup.report import REPORT_SECONDS, Check, in_thread, run_in_parallel
-from bots.setup.service_checks import (
-    ServiceClient,
-    check_clock,
-    check_discord,
-    check_slack,
-    check_slack_channels,
-    open_service_client,
-)
+from bots.setup.service_checks import check_clock, check_discord, check_slack, check_slack_channels, open_service_client
 from bots.setup.web_checks import list_web_services, web_checks
 from core.domain.budget import NO_LIMIT
 from core.domain.errors import ConfigurationError
@@ -75,14 +68,36 @@ async def check_settings(
     Connects to the database and Redis, and, unless `is_offline`, to the chat platforms, models, MCP servers, Modal and
     other services that are configured.
     """
-    local = _local_checks(settings)
+    database = "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
+    local = [
+        in_thread("data", partial(_check_data_dir, settings)),
+        Check("database", partial(_check_database, settings, database), database, DATABASE_REMEDY),
+        Check("redis", partial(_check_redis, settings), "Redis", REDIS_REMEDY),
+        in_thread("budgets", partial(_check_budgets, settings)),
+        in_thread("access", partial(_check_access, settings)),
+        in_thread("parsers", partial(_check_parsers, settings)),
+        in_thread("agents", partial(_check_agents, settings)),
+        in_thread("http", partial(_check_http, settings)),
+        *([] if settings.sandbox == "modal" else [_sandbox_check(settings)]),
+    ]
     if is_offline:
         skipped = Finding("note", "services", "are not tried (--offline).")
         keys = in_thread("model", partial(check_model_keys, settings))
         web = in_thread("outside", partial(list_web_services, settings, is_offline=True))
         return (*await run_in_parallel([*local, keys, web], seconds=seconds), skipped)
     async with open_service_client(settings.public_url) as client:
-        checks = [*local, *_mcp_checks(settings), *_service_checks(client, settings)]
+        checks = [
+            *local,
+            *_mcp_checks(settings),
+            Check("slack", partial(check_slack, client, settings), "Slack"),
+            Check("slack", partial(check_slack_channels, client, settings), "Slack"),
+            Check("discord", partial(check_discord, client, settings), "Discord"),
+            *model_checks(client, settings),
+            Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
+            *web_checks(client, settings),
+            *([_sandbox_check(settings)] if settings.sandbox == "modal" else []),
+            Check("functions", partial(check_modal_functions, settings), "Modal"),
+        ]
         return (*await run_in_parallel(checks, seconds=seconds), *check_clock(client))
 
 
@@ -99,22 +114,6 @@ async def find_late(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def _local_checks(settings: Settings) -> list[Check]:
-    """Returns the checks that need no service but the program's own database and Redis."""
-    database = "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
-    return [
-        in_thread("data", partial(_check_data_dir, settings)),
-        Check("database", partial(_check_database, settings, database), database, DATABASE_REMEDY),
-        Check("redis", partial(_check_redis, settings), "Redis", REDIS_REMEDY),
-        in_thread("budgets", partial(_check_budgets, settings)),
-        in_thread("access", partial(_check_access, settings)),
-        in_thread("parsers", partial(_check_parsers, settings)),
-        in_thread("agents", partial(_check_agents, settings)),
-        in_thread("http", partial(_check_http, settings)),
-        *([] if settings.sandbox == "modal" else [_sandbox_check(settings)]),
-    ]
-
-
 def _sandbox_check(settings: Settings) -> Check:
     return Check("sandbox", partial(check_sandbox, settings), f"the sandbox {settings.sandbox}")
 
@@ -127,20 +126,6 @@ def _mcp_checks(settings: Settings) -> list[Check]:
         return []
     remedy = f"Start it, or correct it in {settings.mcp_config}."
     return [Check("mcp", partial(_check_tool_server, one, settings), one.name, remedy) for one in servers]
-
-
-def _service_checks(client: ServiceClient, settings: Settings) -> list[Check]:
-    """Returns the checks that call services on the network."""
-    return [
-        Check("slack", partial(check_slack, client, settings), "Slack"),
-        Check("slack", partial(check_slack_channels, client, settings), "Slack"),
-        Check("discord", partial(check_discord, client, settings), "Discord"),
-        *model_checks(client, settings),
-        Check("meaning", partial(check_embedding_model, settings), settings.embedding_model),
-        *web_checks(client, settings),
-        *([_sandbox_check(settings)] if settings.sandbox == "modal" else []),
-        Check("functions", partial(check_modal_functions, settings), "Modal"),
-    ]
 
 
 def list_settings() -> tuple[str, ...]:
@@ -219,7 +204,14 @@ async def _check_database(settings: Settings, name: str) -> tuple[Finding, ...]:
         if name == "SQLite":
             await asyncio.to_thread(_open_sqlite, settings.storage_url)
         else:
-            await _open_postgresql(settings.storage_url)
+            import asyncpg  # pyright: ignore[reportMissingTypeStubs] - has none
+
+            address = settings.storage_url.replace("+asyncpg", "", 1)
+            connection = cast(
+                _Connection,
+                await asyncpg.connect(address, timeout=CONNECT_SECONDS),  # pyright: ignore[reportUnknownMemberType] - untyped
+            )
+            await connection.close()
     except Exception as error:  # noqa: BLE001,RUF100 - drivers raise many errors; each is a finding
         fact = f"cannot be opened ({type(error).__name__})."
         return (Finding("fail", "database", fact, DATABASE_REMEDY),)
@@ -235,17 +227,6 @@ def _open_sqlite(url: str) -> None:
         connection.execute("select count(*) from sqlite_master").fetchone()
     finally:
         connection.close()
-
-
-async def _open_postgresql(url: str) -> None:
-    import asyncpg  # pyright: ignore[reportMissingTypeStubs] - has none
-
-    address = url.replace("+asyncpg", "", 1)
-    connection = cast(
-        _Connection,
-        await asyncpg.connect(address, timeout=CONNECT_SECONDS),  # pyright: ignore[reportUnknownMemberType] - untyped
-    )
-    await connection.close()
 
 
 async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
@@ -318,7 +299,26 @@ async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
     """Tests the configured sandbox provider and removes everything that the test creates."""
     match settings.sandbox:
         case "local":
-            return await _check_jail(settings.data_dir)
+            from sandbox.local.provider import LocalSandboxProvider
+
+            folder = settings.data_dir / f".doctor-{secrets.token_hex(4)}"
+            jails = LocalSandboxProvider(folder)
+            try:
+                folder.mkdir(mode=0o711, parents=True)
+                result = await jails.probe()
+                limits = await jails.describe() if result.ok else ()
+            except OSError as error:
+                remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
+                return (Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy),)
+            finally:
+                await jails.close()
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            lack = (
+                f" There is no browser in them: {jails.browser_unavailable_reason}"
+                if jails.browser_unavailable_reason
+                else ""
+            )
+            return (_probe_finding(result, f"local: jails work.{lack}"), *_limit_findings(limits))
         case "docker":
             result = await build_docker_sandboxes(settings).probe()
             return (_probe_finding(result, f"docker: containers of {settings.docker_image} work."),)
@@ -329,28 +329,6 @@ async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
             return (Finding("note", "sandbox", fact),)
         case "modal":
             return (await _check_modal(settings),)
-
-
-async def _check_jail(data_dir: Path) -> tuple[Finding, ...]:
-    """Starts a local sandbox with all its isolation options in a temporary folder."""
-    from sandbox.local.provider import LocalSandboxProvider
-
-    folder = data_dir / f".doctor-{secrets.token_hex(4)}"
-    jails = LocalSandboxProvider(folder)
-    try:
-        folder.mkdir(mode=0o711, parents=True)
-        result = await jails.probe()
-        limits = await jails.describe() if result.ok else ()
-    except OSError as error:
-        remedy = "Set THREADHAND_DATA_DIR to a folder of yours."
-        return (Finding("fail", "sandbox", f"cannot be tried: {error.strerror}.", remedy),)
-    finally:
-        await jails.close()
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    lack = (
-        f" There is no browser in them: {jails.browser_unavailable_reason}" if jails.browser_unavailable_reason else ""
-    )
-    return (_probe_finding(result, f"local: jails work.{lack}"), *_limit_findings(limits))
 
 
 WHO_HOLDS_LIMITS: dict[HeldBy, str] = {

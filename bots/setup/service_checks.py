@@ -90,7 +90,16 @@ class ServiceClient:
                     if len(body) > REPLY_BYTES_MAX:
                         return Reply(response.status)
                 scopes = response.headers.get("X-OAuth-Scopes")
-                return _reply(response.status, body, scopes)
+                try:
+                    parsed: object = json.loads(body)
+                except ValueError:
+                    parsed = None
+                return Reply(
+                    response.status,
+                    json_fields(parsed),
+                    json_objects(parsed),
+                    None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
+                )
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return Reply()
 
@@ -116,19 +125,6 @@ async def open_service_client(own_url: str = "") -> AsyncGenerator[ServiceClient
         yield ServiceClient(session, own_url)
 
 
-def _reply(status: int, body: bytearray, scopes: str | None) -> Reply:
-    try:
-        parsed: object = json.loads(body)
-    except ValueError:
-        parsed = None
-    return Reply(
-        status,
-        json_fields(parsed),
-        json_objects(parsed),
-        None if scopes is None else tuple(one.strip() for one in scopes.split(",") if one.strip()),
-    )
-
-
 async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the tokens, the scopes of the bot token, and whether both tokens belong to the same app."""
     try:
@@ -138,7 +134,29 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
     if mode == "off":
         return (Finding("note", "slack", "is not set up."),)
     if settings.slack_client_id:
-        return await _check_slack_app(client, settings)
+        if settings.slack_bot_token:
+            remedy = "Take THREADHAND_SLACK_BOT_TOKEN out of .env."
+            return (Finding("fail", "slack", "has a bot token, which is for one workspace.", remedy),)
+        if app_token := settings.slack_app_token.get_secret_value():
+            opened = await client.slack(settings, "apps.connections.open", app_token)
+            if problem := _slack_problem(opened, "the app token", SLACK_APPS):
+                return (problem,)
+        # Slack tells whether it knows the app even if the code is invalid. The signing secret cannot be tested before
+        # the first event.
+        form = {
+            "client_id": settings.slack_client_id,
+            "client_secret": settings.slack_client_secret.get_secret_value(),
+            "code": "threadhand-setup",
+        }
+        reply = await client.call("POST", f"{settings.slack_api_url}/oauth.v2.access", data=form)
+        error = reply.text("error")
+        if reply.status is None or not error:
+            return (untested("slack", "Slack"),)
+        if error in _UNKNOWN_APP:
+            remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
+            return (Finding("fail", "slack", f"does not know this app: {error}.", remedy),)
+        fact = f"workspaces install the bot at {settings.public_url}/slack/install."
+        return (Finding("ok", "slack", fact),)
     token = settings.slack_bot_token.get_secret_value()
     app = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
     place = f"{SLACK_APPS}/{app[1]}" if app else SLACK_APPS
@@ -229,34 +247,6 @@ def _slack_problem(reply: Reply, what: str, place: str) -> Finding | None:
     error = reply.text("error") or f"status {reply.status}"
     remedy = _SLACK_REMEDIES.get(error, "Look at {app}.").format(app=place)
     return Finding("fail", "slack", f"refuses {what}: {error}.", remedy)
-
-
-async def _check_slack_app(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
-    """Tests the client ID and secret by calling oauth.v2.access with an invalid code.
-
-    The error code shows whether Slack knows the app. The signing secret cannot be tested before the first event.
-    """
-    if settings.slack_bot_token:
-        remedy = "Take THREADHAND_SLACK_BOT_TOKEN out of .env."
-        return (Finding("fail", "slack", "has a bot token, which is for one workspace.", remedy),)
-    if app_token := settings.slack_app_token.get_secret_value():
-        opened = await client.slack(settings, "apps.connections.open", app_token)
-        if problem := _slack_problem(opened, "the app token", SLACK_APPS):
-            return (problem,)
-    form = {
-        "client_id": settings.slack_client_id,
-        "client_secret": settings.slack_client_secret.get_secret_value(),
-        "code": "threadhand-setup",
-    }
-    reply = await client.call("POST", f"{settings.slack_api_url}/oauth.v2.access", data=form)
-    error = reply.text("error")
-    if reply.status is None or not error:
-        return (untested("slack", "Slack"),)
-    if error in _UNKNOWN_APP:
-        remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
-        return (Finding("fail", "slack", f"does not know this app: {error}.", remedy),)
-    fact = f"workspaces install the bot at {settings.public_url}/slack/install."
-    return (Finding("ok", "slack", fact),)
 
 
 def discord_invite(application_id: str, guild_id: str = "") -> str:

@@ -107,7 +107,12 @@ class Wizard:
                 if title in again or title not in done:
                     await self._run_section(section)
             title = "the last check"
-            return await self._finish()
+            self.say("\nThe last check")
+            settings = self.settings()
+            if not report(self._dialog, await check_settings(settings)):
+                return 1
+            await self._send_test_message(settings)
+            return None if self.confirm("Start now?", is_yes_usual=True) else 0
         except EOFError:
             self.say(f"Left at {title}. `threadhand setup` asks for what is missing.")
             return 1
@@ -214,14 +219,6 @@ class Wizard:
         env.write_env_file(self.env_file, answers)
         self.say("Saved, not tested." if failed else "Saved.")
         return True
-
-    async def _finish(self) -> int | None:
-        self.say("\nThe last check")
-        settings = self.settings()
-        if not report(self._dialog, await check_settings(settings)):
-            return 1
-        await self._send_test_message(settings)
-        return None if self.confirm("Start now?", is_yes_usual=True) else 0
 
     async def _send_test_message(self, settings: Settings) -> None:
         channels = (await load_directory(self.client, settings)).channels

@@ -41,22 +41,18 @@ async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamR
     if request.path.startswith("/api/") or request.path == "/metrics":
         token = request.app[API_TOKEN]
         if token:
-            _check_token(request, token)
+            scheme, _, given_token = request.headers.get("Authorization", "").partition(" ")
+            is_right = hmac.compare_digest(given_token.strip().encode(errors="replace"), token.encode(errors="replace"))
+            if scheme.lower() != "bearer" or not is_right:
+                raise ApiError(
+                    401,
+                    "unauthorized",
+                    "Send the header `Authorization: Bearer <API token>`.",
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
         else:
             _check_local(request)
     return await handler(request)
-
-
-def _check_token(request: web.Request, token: str) -> None:
-    scheme, _, given_token = request.headers.get("Authorization", "").partition(" ")
-    is_right = hmac.compare_digest(given_token.strip().encode(errors="replace"), token.encode(errors="replace"))
-    if scheme.lower() != "bearer" or not is_right:
-        raise ApiError(
-            401,
-            "unauthorized",
-            "Send the header `Authorization: Bearer <API token>`.",
-            headers={"WWW-Authenticate": "Bearer"},
-        )
 
 
 def _check_local(request: web.Request) -> None:

@@ -109,7 +109,13 @@ def _to_api_error(error: Exception, request: web.Request) -> ApiError:
         case ApiError():
             return error
         case web.HTTPException() | web.RequestPayloadError() | HttpProcessingError():
-            return _from_framework_error(error)
+            if not isinstance(error, web.HTTPException):
+                # the request body is incomplete or cannot be decompressed
+                return ApiError(400, *_BY_STATUS[400])
+            fallback = (HTTPStatus(error.status).phrase.lower().replace(" ", "_"), "The request was refused.")
+            code, message = _BY_STATUS.get(error.status, fallback)
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+            return ApiError(error.status, code, message, headers=headers)
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
             return ApiError(503, "sandbox_unavailable", str(error))
@@ -162,13 +168,3 @@ def _route(request: web.Request) -> str:
     """Returns the URL pattern of the route for logs. The actual path may contain a signed token or a file name."""
     resource = request.match_info.route.resource
     return resource.canonical if resource is not None else "no route"
-
-
-def _from_framework_error(error: web.HTTPException | web.RequestPayloadError | HttpProcessingError) -> ApiError:
-    if not isinstance(error, web.HTTPException):
-        # the request body is incomplete or cannot be decompressed
-        return ApiError(400, *_BY_STATUS[400])
-    fallback = (HTTPStatus(error.status).phrase.lower().replace(" ", "_"), "The request was refused.")
-    code, message = _BY_STATUS.get(error.status, fallback)
-    headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-    return ApiError(error.status, code, message, headers=headers)

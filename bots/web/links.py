@@ -145,27 +145,23 @@ def load_link_secret(folder: Path, given: str = "") -> bytes:
     if given:
         return given.encode()
     try:
-        return _stored_secret(folder)
+        file = folder / "link.secret"
+        with suppress(FileNotFoundError):
+            kept = file.read_bytes()
+            if kept:
+                return kept
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"link.secret.{secrets.token_hex(4)}"
+        try:
+            fresh.touch(mode=0o600)
+            fresh.write_bytes(secrets.token_bytes(32))
+            with suppress(FileExistsError):
+                file.hardlink_to(fresh)  # if several processes create the secret, the first one wins
+        finally:
+            fresh.unlink(missing_ok=True)
+        return file.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"The data folder {folder} cannot be used: {error.strerror}.") from error
-
-
-def _stored_secret(folder: Path) -> bytes:
-    file = folder / "link.secret"
-    with suppress(FileNotFoundError):
-        kept = file.read_bytes()
-        if kept:
-            return kept
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / f"link.secret.{secrets.token_hex(4)}"
-    try:
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(secrets.token_bytes(32))
-        with suppress(FileExistsError):
-            file.hardlink_to(fresh)  # if several processes create the secret, the first one wins
-    finally:
-        fresh.unlink(missing_ok=True)
-    return file.read_bytes()
 
 
 def _signed_token(secret: bytes, purpose: bytes, content: list[str | int]) -> str:

@@ -126,7 +126,46 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
         raise ApiError(404, "not_found", "What was here is gone.")
     proxy = await request.app[PORT_PROXIES].open(thread_id, port)
     try:
-        return await _forward_request(request, proxy)
+        url = URL(f"http://localhost:{proxy.port}{_path(request)}", encoded=True)
+        headers = request_headers_for_sandbox(request, proxy.port)
+        if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+            wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
+            protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))
+            plain = [pair for pair in headers if not pair[0].lower().startswith("sec-websocket")]
+            async with proxy.websocket_session.ws_connect(
+                url, headers=plain, protocols=protocols, max_msg_size=MESSAGE_BYTES_MAX
+            ) as inside:
+                chosen = (inside.protocol,) if inside.protocol else ()
+                outside = web.WebSocketResponse(
+                    protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX, heartbeat=HEARTBEAT_SECONDS
+                )
+                await outside.prepare(request)
+                proxy.admit(outside)
+                record_use = partial(proxy.record_use, outside)
+                try:
+                    await _run_until_first(
+                        _copy_messages(outside, inside, record_use), _copy_messages(inside, outside, record_use)
+                    )
+                    await outside.close(code=inside.close_code or 1000)
+                finally:
+                    proxy.websockets.pop(outside, None)
+                return outside
+        async with proxy.session.request(
+            request.method,
+            url,
+            headers=headers,
+            data=request.content if request.body_exists else None,
+            allow_redirects=False,
+            skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
+        ) as answer:
+            response = web.StreamResponse(
+                status=answer.status, reason=answer.reason, headers=response_headers_for_client(answer, proxy.port)
+            )
+            await response.prepare(request)
+            async for piece in answer.content.iter_any():
+                await response.write(piece)
+            await response.write_eof()
+            return response
     except (ClientConnectionError, TimeoutError) as error:
         raise ApiError(502, "nothing_listens", f"Nothing answers on port {port} of the sandbox just now.") from error
     except ClientError as error:
@@ -282,29 +321,6 @@ async def _log_disconnect(work: Awaitable[None]) -> None:
         log.debug("a connection to a sandbox ended: %s", type(error).__name__)
 
 
-async def _forward_request(request: web.Request, proxy: PortProxy) -> web.StreamResponse:
-    url = URL(f"http://localhost:{proxy.port}{_path(request)}", encoded=True)
-    headers = request_headers_for_sandbox(request, proxy.port)
-    if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
-        return await _forward_websocket(request, proxy, url, headers)
-    async with proxy.session.request(
-        request.method,
-        url,
-        headers=headers,
-        data=request.content if request.body_exists else None,
-        allow_redirects=False,
-        skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
-    ) as answer:
-        response = web.StreamResponse(
-            status=answer.status, reason=answer.reason, headers=response_headers_for_client(answer, proxy.port)
-        )
-        await response.prepare(request)
-        async for piece in answer.content.iter_any():
-            await response.write(piece)
-        await response.write_eof()
-        return response
-
-
 def _path(request: web.Request) -> str:
     """Returns the path and query of the request's target, which may be a whole URL. Raises ApiError for `*` and for
     `CONNECT`."""
@@ -314,30 +330,6 @@ def _path(request: web.Request) -> str:
     if not target.startswith("/"):
         raise ApiError(400, "bad_target", "A request must name a path.")
     return target
-
-
-async def _forward_websocket(
-    request: web.Request, proxy: PortProxy, url: URL, headers: Headers
-) -> web.WebSocketResponse:
-    wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
-    protocols = tuple(filter(None, (part.strip() for part in wanted.split(","))))
-    plain = [pair for pair in headers if not pair[0].lower().startswith("sec-websocket")]
-    async with proxy.websocket_session.ws_connect(
-        url, headers=plain, protocols=protocols, max_msg_size=MESSAGE_BYTES_MAX
-    ) as inside:
-        chosen = (inside.protocol,) if inside.protocol else ()
-        outside = web.WebSocketResponse(protocols=chosen, max_msg_size=MESSAGE_BYTES_MAX, heartbeat=HEARTBEAT_SECONDS)
-        await outside.prepare(request)
-        proxy.admit(outside)
-        record_use = partial(proxy.record_use, outside)
-        try:
-            await _run_until_first(
-                _copy_messages(outside, inside, record_use), _copy_messages(inside, outside, record_use)
-            )
-            await outside.close(code=inside.close_code or 1000)
-        finally:
-            proxy.websockets.pop(outside, None)
-        return outside
 
 
 Socket = ClientWebSocketResponse | web.WebSocketResponse

@@ -150,7 +150,13 @@ async def _form(request: web.Request) -> MessageRequest:
                     raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
                 files.append(await _store_part(request, part))
             elif part.name in _FORM_FIELDS:
-                texts[part.name] = await _form_text(part, part.name, _FORM_FIELDS[part.name])
+                characters_max = _FORM_FIELDS[part.name]
+                content = bytearray()
+                while piece := await part.read_chunk():
+                    content += piece
+                    if len(content) > JSON_BYTES_MAX:
+                        raise ApiError(413, "too_large", "The text is too long.")
+                texts[part.name] = _checked_text(content.decode(errors="replace"), part.name, characters_max)
             else:
                 raise ApiError(400, "bad_form", "The form takes the fields text, agent_id and author, and files.")
     except (ValueError, AssertionError, HttpProcessingError) as error:
@@ -161,15 +167,6 @@ async def _form(request: web.Request) -> MessageRequest:
         discard_uploads(request, tuple(files))
         raise
     return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", ""))
-
-
-async def _form_text(part: BodyPartReader, name: str, characters_max: int) -> str:
-    content = bytearray()
-    while piece := await part.read_chunk():
-        content += piece
-        if len(content) > JSON_BYTES_MAX:
-            raise ApiError(413, "too_large", "The text is too long.")
-    return _checked_text(content.decode(errors="replace"), name, characters_max)
 
 
 async def _store_part(request: web.Request, part: BodyPartReader) -> IncomingFile:

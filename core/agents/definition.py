@@ -126,7 +126,19 @@ def parse_definition(text: str, *, file: str, agent_id: str, known: KnownNames) 
     tools and MCP servers that the definition may refer to."""
     if len(text) > FILE_BYTES_MAX:
         raise ConfigurationError(f"The agent file {file} has more than {FILE_BYTES_MAX} bytes.")
-    fields = _mapping(text, file)
+    try:
+        whole: object = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark is not None else ""
+        raise ConfigurationError(f"The agent file {file} is not YAML{line}: correct it.") from None
+    except ValueError as error:
+        raise ConfigurationError(
+            f"The agent file {file} has a value that YAML cannot read: put it in quotes."
+        ) from error
+    if not isinstance(whole, dict):
+        raise ConfigurationError(f"The agent file {file} must be a mapping with name, description and prompt.")
+    fields = {str(key): value for key, value in cast(dict[object, object], whole).items()}
     if "agent_id" in fields:
         raise ConfigurationError(
             f"The agent file {file}: agent_id: the agent goes by the file's name; leave the key out."
@@ -168,22 +180,6 @@ def compare_definitions(before: AgentDefinition | None, after: AgentDefinition |
     changed."""
     lines = difflib.unified_diff(definition_lines(before), definition_lines(after), lineterm="", n=1)
     return "\n".join("..." if line.startswith("@@") else line for line in list(lines)[2:])
-
-
-def _mapping(text: str, file: str) -> dict[str, object]:
-    try:
-        whole: object = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise ConfigurationError(f"The agent file {file} is not YAML{line}: correct it.") from None
-    except ValueError as error:
-        raise ConfigurationError(
-            f"The agent file {file} has a value that YAML cannot read: put it in quotes."
-        ) from error
-    if not isinstance(whole, dict):
-        raise ConfigurationError(f"The agent file {file} must be a mapping with name, description and prompt.")
-    return {str(key): value for key, value in cast(dict[object, object], whole).items()}
 
 
 _SAID = {

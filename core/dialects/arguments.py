@@ -145,7 +145,10 @@ def _mended(text: str) -> str:
     pieces.append(_outside(stripped[end:], open_brackets))
     closers = "".join(_CLOSERS[bracket] for bracket in reversed(open_brackets))
     # trailing commas are removed only outside of strings, so the strings must be split off first
-    return _without_trailing_commas([*pieces, closers])
+    pieces = [*pieces, closers]
+    if pieces[-1] and len(pieces) > 1:
+        pieces[-2:] = [pieces[-2].rstrip().removesuffix(",") + pieces[-1]]
+    return "".join(piece if piece.startswith('"') else _TRAILING_COMMA.sub(r"\1", piece) for piece in pieces)
 
 
 def _without_end_tokens(text: str) -> str:
@@ -196,12 +199,6 @@ def _outside(piece: str, open_brackets: list[str]) -> str:
         elif character in "}]" and open_brackets:
             open_brackets.pop()
     return piece
-
-
-def _without_trailing_commas(pieces: list[str]) -> str:
-    if pieces[-1] and len(pieces) > 1:
-        pieces[-2:] = [pieces[-2].rstrip().removesuffix(",") + pieces[-1]]
-    return "".join(piece if piece.startswith('"') else _TRAILING_COMMA.sub(r"\1", piece) for piece in pieces)
 
 
 def _complaint(text: str, error: ValueError) -> str:
@@ -322,7 +319,9 @@ def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, d
     if isinstance(value, str):
         value = _converted(value, options)
     elif _is_text_wanted(value, options, depth):
-        return _as_text(value)
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return "\n".join(map(str, value))
+        return json.dumps(value, ensure_ascii=False)
     if depth == VALUE_DEPTH_MAX:
         return value
     if isinstance(value, list):
@@ -341,13 +340,6 @@ def _is_text_wanted(value: JsonValue, options: Sequence[JsonObject], depth: int)
     is_nested = depth > 0 and isinstance(value, dict | list)
     kinds = {kind for option in options for kind in _kinds(option)}
     return value is not None and not is_nested and kinds == {"string"}
-
-
-def _as_text(value: JsonValue) -> str:
-    """Returns a list of texts as lines, and any other value as JSON."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
-        return "\n".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _may_be_null(option: JsonObject) -> bool:

@@ -149,7 +149,19 @@ class NativeParser:
             return self._shown(self._written.feed(delta.text))
         self._written.follows_calls = True
         slots_before = len(self._slots)
-        slot = self._slot_of(delta)
+        slot = self._by_index.get(delta.index)
+        if slot is None or _is_another(slot, delta):
+            slot = _Slot(index=len(self._slots))
+            self._slots.append(slot)
+            self._by_index[delta.index] = slot
+        if delta.call_id and not slot.model_id:
+            slot.model_id = delta.call_id
+            if not slot.call_id:
+                self._name_call(slot, delta.call_id)
+        if delta.name and delta.name != slot.name and not slot.characters:
+            slot.name += delta.name
+        elif delta.name and not slot.name:
+            slot.name = delta.name
         if slot.is_complete:
             return ()
         if delta.arguments:
@@ -195,22 +207,6 @@ class NativeParser:
         calls = [one for one in self._written.calls if (one.name, one.arguments) not in made]
         for index, call in enumerate(calls, len(self._slots)):
             yield CallComplete(index=index, call=call)
-
-    def _slot_of(self, delta: ToolCallDelta) -> _Slot:
-        slot = self._by_index.get(delta.index)
-        if slot is None or _is_another(slot, delta):
-            slot = _Slot(index=len(self._slots))
-            self._slots.append(slot)
-            self._by_index[delta.index] = slot
-        if delta.call_id and not slot.model_id:
-            slot.model_id = delta.call_id
-            if not slot.call_id:
-                self._name_call(slot, delta.call_id)
-        if delta.name and delta.name != slot.name and not slot.characters:
-            slot.name += delta.name
-        elif delta.name and not slot.name:
-            slot.name = delta.name
-        return slot
 
     def _name_call(self, slot: _Slot, wanted: str) -> None:
         is_usable = wanted not in self._ids and USABLE_ID.fullmatch(wanted)

@@ -72,20 +72,17 @@ def _described(tool: ToolSpec) -> str:
     needed = required if isinstance(required, list) else []
     lines = [f"## {tool.name}", tool.description]
     for name, schema in (properties if isinstance(properties, dict) else {}).items():
-        line = _parameter_line(name, schema, tool.parameters, is_required=name in needed)
+        is_required = name in needed
+        facts = [describe_type(schema, tool.parameters), "required" if is_required else "optional"]
+        text = ""
+        if isinstance(schema, dict):
+            if not is_required and schema.get("default") is not None:
+                facts.append(f"default {format_value(schema['default'])}")
+            text = str(schema.get("description") or "")
+        line = f"- {name} ({', '.join(facts)}){': ' if text else ''}{text}"
         lines.append(line)
     lines.append(format_call(tool.name, example_arguments(tool)))
     return "\n".join(line for line in lines if line)
-
-
-def _parameter_line(name: str, schema: JsonValue, root: JsonObject, *, is_required: bool) -> str:
-    facts = [describe_type(schema, root), "required" if is_required else "optional"]
-    text = ""
-    if isinstance(schema, dict):
-        if not is_required and schema.get("default") is not None:
-            facts.append(f"default {format_value(schema['default'])}")
-        text = str(schema.get("description") or "")
-    return f"- {name} ({', '.join(facts)}){': ' if text else ''}{text}"
 
 
 NESTED_MAX = 3
@@ -114,17 +111,15 @@ def describe_type(schema: JsonValue, root: JsonObject | None = None, depth: int 
     if depth < NESTED_MAX and isinstance(items, dict):
         return f"array of {describe_type(items, root, depth + 1)}"
     if depth < NESTED_MAX and isinstance(fields, dict) and fields:
-        return _described_fields(fields, schema.get("required"), root, depth + 1)
+        required = schema.get("required")
+        depth = depth + 1
+        needed = required if isinstance(required, list) else []
+        shown = [
+            f"{name}{'' if name in needed else '?'}: {describe_type(schema, root, depth)}"
+            for name, schema in islice(fields.items(), FIELDS_MAX)
+        ]
+        return f"{{{', '.join(shown)}}}"
     return str(kind or "any")
-
-
-def _described_fields(fields: JsonObject, required: JsonValue, root: JsonObject | None, depth: int) -> str:
-    needed = required if isinstance(required, list) else []
-    shown = [
-        f"{name}{'' if name in needed else '?'}: {describe_type(schema, root, depth)}"
-        for name, schema in islice(fields.items(), FIELDS_MAX)
-    ]
-    return f"{{{', '.join(shown)}}}"
 
 
 def _sample(name: str, schema: JsonValue) -> JsonValue:

@@ -65,7 +65,15 @@ class TagGrammar:
         whole, part = self._tool if is_tool else self._block
         found = whole.match(text, start)
         if found is not None:
-            return _tag_token(found)
+            name = found["name"].lower()
+            if found["slash"]:
+                return Token("close", found.group(), name)
+            attributes: dict[str, str] = {}
+            for attribute in _ATTRIBUTE.finditer(found["attributes"]):
+                key, double, single, bare = attribute.groups()
+                value = next(one for one in (double, single, bare) if one is not None)
+                attributes.setdefault(key, _ENTITY.sub(lambda one: html.unescape(one.group()), value))
+            return Token("empty" if found["empty"] else "open", found.group(), name, attributes)
         length_max = TOOL_TAG_CHARACTERS_MAX if is_tool else BLOCK_TAG_CHARACTERS_MAX
         if len(text) - start <= length_max and part.match(text, start):
             return None
@@ -81,18 +89,6 @@ def _tag_patterns(names: str, value: str, part: str) -> tuple[re.Pattern[str], r
     whole = rf"<(?P<slash>/)?(?P<name>{names})(?P<attributes>{attributes})\s*+(?P<empty>/)?>"
     partial = rf"</?(?:{names}){attributes}(?:\s*+/?|\s++{_NAME}++\s*+(?:=\s*+{part})?)\Z"
     return re.compile(whole, re.IGNORECASE), re.compile(partial, re.IGNORECASE)
-
-
-def _tag_token(match: re.Match[str]) -> Token:
-    name = match["name"].lower()
-    if match["slash"]:
-        return Token("close", match.group(), name)
-    attributes: dict[str, str] = {}
-    for attribute in _ATTRIBUTE.finditer(match["attributes"]):
-        key, double, single, bare = attribute.groups()
-        value = next(one for one in (double, single, bare) if one is not None)
-        attributes.setdefault(key, _ENTITY.sub(lambda one: html.unescape(one.group()), value))
-    return Token("empty" if match["empty"] else "open", match.group(), name, attributes)
 
 
 class Lexer:
@@ -157,19 +153,6 @@ class Lexer:
             return self._taken(Token("text", text[start:]))
         if spot.start() > start:
             return self._taken(Token("text", text[start : spot.start()]))
-        return self._at_spot(spot, grammar)
-
-    def _is_worth_joining(self) -> bool:
-        """Returns whether to parse the held text again.
-
-        A long incomplete tag is parsed again only after a new piece arrives that can end it, so that the total work
-        stays linear."""
-        held = len(self._buffer) - self._position
-        if held < BLOCK_TAG_CHARACTERS_MAX // 4 or self._is_closed:
-            return True
-        return self._has_angle or len(self._waiting) > held // 8
-
-    def _at_spot(self, spot: re.Match[str], grammar: TagGrammar) -> Token | None:
         text, start = self._buffer, self._position
         found = spot.group()
         if len(found) > 1 or start + 1 == len(text):
@@ -180,6 +163,16 @@ class Lexer:
         if tag is None and not self._is_closed:
             return None
         return self._taken(tag or Token("text", "<"))
+
+    def _is_worth_joining(self) -> bool:
+        """Returns whether to parse the held text again.
+
+        A long incomplete tag is parsed again only after a new piece arrives that can end it, so that the total work
+        stays linear."""
+        held = len(self._buffer) - self._position
+        if held < BLOCK_TAG_CHARACTERS_MAX // 4 or self._is_closed:
+            return True
+        return self._has_angle or len(self._waiting) > held // 8
 
     def _taken(self, token: Token) -> Token:
         self._position += len(token.raw)

@@ -118,7 +118,12 @@ class XmlParser:
             return ()
         self._raw.append(delta.text)
         if self._is_plain(delta.text):
-            return self._take_plain(delta.text)
+            self._offset += len(delta.text)
+            if self._call is not None:
+                self._call.reader.take_plain(delta.text)
+                return ()
+            self._code.feed(delta.text)
+            return (DisplayText(text=delta.text),)
         self._lexer.feed(delta.text)
         self._read()
         return self._output.drain()
@@ -161,14 +166,6 @@ class XmlParser:
             return self._call.reader.accepts_plain(text)
         return self._block is None and "<" not in text
 
-    def _take_plain(self, text: str) -> Sequence[ParsedPart]:
-        self._offset += len(text)
-        if self._call is not None:
-            self._call.reader.take_plain(text)
-            return ()
-        self._code.feed(text)
-        return (DisplayText(text=text),)
-
     def _read(self) -> None:
         while self._is_open():
             grammar = self._call.reader.grammar if self._call is not None else self._tools.grammar
@@ -185,21 +182,18 @@ class XmlParser:
                     token = Token("text", token.raw + self._lexer.take(code))
             self._offset += len(token.raw)
             if self._call is not None:
-                self._take_in_call(self._call, token)
+                taken = self._call.reader.feed(token)
+                if taken == "ended":
+                    self._complete(self._call, is_ended=True)
+                elif taken == "broken":
+                    self._offset -= len(token.raw)
+                    self._complete(self._call, is_ended=False)
+                    if self._is_open():
+                        self._offset += len(token.raw)
+                        self._take_tag(token)
             elif token.kind == "text":
                 self._show(token)
             else:
-                self._take_tag(token)
-
-    def _take_in_call(self, call: _OpenCall, token: Token) -> None:
-        taken = call.reader.feed(token)
-        if taken == "ended":
-            self._complete(call, is_ended=True)
-        elif taken == "broken":
-            self._offset -= len(token.raw)
-            self._complete(call, is_ended=False)
-            if self._is_open():
-                self._offset += len(token.raw)
                 self._take_tag(token)
 
     def _take_tag(self, token: Token) -> None:
@@ -224,16 +218,13 @@ class XmlParser:
         if self._block is not None:
             self._block.space.clear()
         if token.kind != "close" and token.name != "parameter":
-            self._begin_call(token, start)
-
-    def _begin_call(self, token: Token, start: int) -> None:
-        if token.name == "invoke":
-            reader = InvokeReader(token, self._tools.by_name)
-        else:
-            reader = ElementReader(token, self._tools.by_tag[token.name])
-        self._call = call = _OpenCall(reader, start)
-        if token.kind == "empty":
-            self._complete(call, is_ended=True)
+            if token.name == "invoke":
+                reader = InvokeReader(token, self._tools.by_name)
+            else:
+                reader = ElementReader(token, self._tools.by_tag[token.name])
+            self._call = call = _OpenCall(reader, start)
+            if token.kind == "empty":
+                self._complete(call, is_ended=True)
 
     def _complete(self, call: _OpenCall, *, is_ended: bool, cut: str = "") -> None:
         self._call = None

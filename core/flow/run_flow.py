@@ -93,15 +93,10 @@ async def recover_result(history: Sequence[Message], calls: Calls, context: RunC
         reply = Reply(kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs))
         return RunFinished(status="completed", finish_reason="stop", reply=reply)
     if last.type == "tool":
-        return await _ended_by_call(messages, calls, context)
-    return None
-
-
-async def _ended_by_call(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
-    assistant_id = history[-1].metadata.get("assistant_message_id")
-    for one in history:
-        if one.message_id == assistant_id:
-            return await _ended_by(one, await calls(), context)
+        assistant_id = last.metadata.get("assistant_message_id")
+        for one in messages:
+            if one.message_id == assistant_id:
+                return await _ended_by(one, await calls(), context)
     return None
 
 
@@ -111,20 +106,16 @@ async def _ended_by(assistant: Message, calls: Sequence[ToolCallRecord], context
         if record.assistant_message_id != assistant.message_id or record.name not in ENDING_TOOLS:
             continue
         if (record.result or {}).get("success") and record.name in context.toolbox.tools:
-            return await _repeat_ending_call(record, assistant, context)
+            # repeats the call to get its reply, which is safe because ending tools have no side effects
+            call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
+            prepared = prepare_call(record.name, record.arguments, context.toolbox)
+            outcome = await execute_call(call, prepared, context.tool_context)
+            if outcome.reply is None:
+                return None
+            said = visible_text(assistant, context.dialect, context.toolbox.specs)
+            reply = replace(outcome.reply, preface=said)
+            return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     return None
-
-
-async def _repeat_ending_call(record: ToolCallRecord, assistant: Message, context: RunContext) -> RunFinished | None:
-    """Repeats the call that ended the run, to get its reply. This is safe because ending tools have no side effects."""
-    call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
-    prepared = prepare_call(record.name, record.arguments, context.toolbox)
-    outcome = await execute_call(call, prepared, context.tool_context)
-    if outcome.reply is None:
-        return None
-    said = visible_text(assistant, context.dialect, context.toolbox.specs)
-    reply = replace(outcome.reply, preface=said)
-    return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
 
 
 log = logging.getLogger(__name__)
@@ -214,7 +205,19 @@ class _Play:
         if plan is None or self._is_past(plan, new):
             return await make_plan(flow, self._left())
         if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
-            return await self._taken_up(plan, new, history)
+            flow = self._flow
+            if plan.run_id == flow.run_id and not new:
+                left = self._left()
+                if plan.stage == "answer" and left is not None and is_end_of_run(left):
+                    return left
+                if plan.stage == "choice" and blocked_step(plan) is not None:
+                    return self._question(plan, history)
+            choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
+            if plan.stage != "choice" and choice != "again":
+                choice = None  # people were not asked to choose
+            newest = new[-1].message_id if new else ""
+            await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
+            return None
         if plan.stage == "closed":
             return _answer(f"{GIVEN_UP} {plain_report(plan)}", plan)
         if new and current_step(plan) is None:
@@ -234,24 +237,6 @@ class _Play:
             return False
         return not is_ours and is_over(plan) and bool(new)
 
-    async def _taken_up(self, plan: Plan, new: Sequence[Message], history: Sequence[Message]) -> Ended | None:
-        """Continues a plan of an earlier run, or asks the question that a crash kept the last attempt from asking.
-
-        Returns how the run ends, or None if it continues."""
-        flow = self._flow
-        if plan.run_id == flow.run_id and not new:
-            left = self._left()
-            if plan.stage == "answer" and left is not None and is_end_of_run(left):
-                return left
-            if plan.stage == "choice" and blocked_step(plan) is not None:
-                return self._question(plan, history)
-        choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
-        if plan.stage != "choice" and choice != "again":
-            choice = None  # people were not asked to choose
-        newest = new[-1].message_id if new else ""
-        await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
-        return None
-
     def _question(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
         step = blocked_step(plan)
         if step is None:
@@ -264,7 +249,13 @@ class _Play:
     async def _step(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
         flow = self._flow
         if flow.is_used_up(history):
-            return _used_up(flow)
+            limit = flow.planner.policy.turns_max
+            return RunFinished(
+                status="completed",
+                finish_reason="max_iterations",
+                message=f"The limit of {limit} turns is reached.",
+                can_continue=True,
+            )
         left = self._left()
         new = await begin_step(flow, plan)
         step = current_step(new) if new else None
@@ -310,13 +301,3 @@ def _answer(text: str, plan: Plan, attachments: tuple[str, ...] = ()) -> RunFini
     files = tuple(dict.fromkeys((*plan_attachments(plan), *attachments)))
     reply = Reply(kind="answer", text=text.strip(), attachments=files)
     return RunFinished(status="completed", finish_reason="stop", reply=reply)
-
-
-def _used_up(flow: Flow) -> RunFinished:
-    limit = flow.planner.policy.turns_max
-    return RunFinished(
-        status="completed",
-        finish_reason="max_iterations",
-        message=f"The limit of {limit} turns is reached.",
-        can_continue=True,
-    )

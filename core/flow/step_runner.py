@@ -94,24 +94,20 @@ async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message
             may_pass = isinstance(error, ModelUnavailable)
             await _failed(flow, plan, step, str(error), may_pass=may_pass)
             return None
-    return await _noted(flow, plan, step, left)
-
-
-async def _noted(flow: Flow, plan: Plan, step: Step, ended: Ended) -> Ended | None:
-    if isinstance(ended, Approval) or is_end_of_run(ended):
-        if isinstance(ended, RunFinished) and ended.reply is not None:
+    if isinstance(left, Approval) or is_end_of_run(left):
+        if isinstance(left, RunFinished) and left.reply is not None:
             await flow.change(plan, lambda plan: wait_for_answer(plan, step.key))
-        return ended
-    if ended.reply is None:
+        return left
+    if left.reply is None:
         if flow.is_used_up(await flow.history()):
-            return ended
+            return left
         limit = f"It was not done within {flow.policy.step_turns_max} turns."
-        why = limit if ended.finish_reason == "max_iterations" else ended.message
+        why = limit if left.finish_reason == "max_iterations" else left.message
         await _failed(flow, plan, step, why)
-    elif (why := blocked_reason(ended.reply)) is not None:
+    elif (why := blocked_reason(left.reply)) is not None:
         await _failed(flow, plan, step, why)
     else:
-        reply = ended.reply
+        reply = left.reply
         await flow.change(plan, lambda plan: mark_step_completed(plan, step.key, reply.whole_text, reply.attachments))
     return None
 

@@ -54,14 +54,26 @@ async def retrieve_passages(
     if not ranked and otherwise is not None and any(map(str.strip, texts)):
         ranked = await _ranked(entries, await otherwise(), store, semantics)
     if not ranked:
-        return await _beginnings(entries, store, tokens_max)
+        # the beginnings of the entries in equal shares; later entries also get tokens that earlier ones leave
+        passages, room = list[Passage](), tokens_max
+        for at, entry in enumerate(entries):
+            share = room // (len(entries) - at)
+            held = await store.chunks(entry.entry_id, limit=max(1, share // 100))
+            taken = _within([Passage(entry, chunk) for chunk in held], share)
+            room -= sum(passage.chunk.tokens for passage in taken)
+            passages.extend(taken)
+        return tuple(passages)
     if len(entries) == 1:
         front = await store.chunks(entries[0].entry_id, limit=FRONT_CHUNKS)
         if all(chunk.tokens <= tokens_max // FRONT_SHARE for chunk in front):
             ranked = [*(Hit(entries[0].entry_id, chunk, 0) for chunk in front), *ranked]
     by_id = {entry.entry_id: entry for entry in entries}
     chosen = dict.fromkeys(Passage(by_id[hit.entry_id], hit.chunk) for hit in ranked)
-    return _in_order(_within(tuple(chosen), tokens_max))
+    passages = _within(tuple(chosen), tokens_max)
+    # entries are sorted by their best passage, passages by their place in the document
+    entry_ids = dict.fromkeys(passage.entry.entry_id for passage in passages)
+    rank = {entry_id: at for at, entry_id in enumerate(entry_ids)}
+    return tuple(sorted(passages, key=lambda one: (rank[one.entry.entry_id], one.chunk.number)))
 
 
 def reciprocal_rank_fusion(rankings: Iterable[Sequence[KeyT]]) -> list[KeyT]:
@@ -111,18 +123,6 @@ async def _nearest(question: str, entry_ids: Sequence[str], semantics: SemanticS
     return await semantics.nearest(question, entry_ids, limit=HITS_MAX)
 
 
-async def _beginnings(entries: Sequence[KnowledgeEntry], store: KnowledgeStore, tokens_max: int) -> tuple[Passage, ...]:
-    """Returns the beginnings of the entries in equal shares. Later entries also get tokens that earlier ones leave."""
-    passages, room = list[Passage](), tokens_max
-    for at, entry in enumerate(entries):
-        share = room // (len(entries) - at)
-        held = await store.chunks(entry.entry_id, limit=max(1, share // 100))
-        taken = _within([Passage(entry, chunk) for chunk in held], share)
-        room -= sum(passage.chunk.tokens for passage in taken)
-        passages.extend(taken)
-    return tuple(passages)
-
-
 def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
     """Returns the first passages that fit in the token limit. Truncates the next passage if enough of it remains."""
     kept, room = list[Passage](), tokens_max
@@ -136,13 +136,6 @@ def _within(passages: Sequence[Passage], tokens_max: int) -> list[Passage]:
         kept.append(passage)
         room -= chunk.tokens
     return kept
-
-
-def _in_order(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """Sorts entries by their best passage, and passages by their place in the document."""
-    entry_ids = dict.fromkeys(passage.entry.entry_id for passage in passages)
-    rank = {entry_id: at for at, entry_id in enumerate(entry_ids)}
-    return tuple(sorted(passages, key=lambda one: (rank[one.entry.entry_id], one.chunk.number)))
 
 
 @dataclass(frozen=True, slots=True)

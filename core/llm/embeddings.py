@@ -60,9 +60,6 @@ class ModelEmbedder:
             raise
         usage = parse_usage(json_fields(answer.get("usage")))
         spent(self._model, usage if usage.input_tokens else _estimated(texts))
-        return self._vectors(answer, texts)
-
-    def _vectors(self, answer: Mapping[str, object], texts: Sequence[str]) -> list[list[float]]:
         try:
             told = sorted(_Answer.model_validate(answer).data, key=lambda one: one.index)
         except ValidationError as error:

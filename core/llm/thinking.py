@@ -85,18 +85,15 @@ class ThinkingReader:
         self._is_thinking, self._doubt = True, [text[:8]]
         return text[8:]
 
-    def _take_channel(self, mark: str, deltas: Deltas) -> None:
-        self._is_thinking, self.has_thought, self._doubt = mark.endswith("analysis"), True, []
-        if mark.endswith("to="):
-            self._say("<|channel|>commentary to=", deltas)
-
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False
         self._code = CodeTracker()
 
     def _take_mark(self, mark: str, deltas: Deltas) -> None:
         if self._mark is _BARE_MARK:
-            self._take_channel(mark, deltas)
+            self._is_thinking, self.has_thought, self._doubt = mark.endswith("analysis"), True, []
+            if mark.endswith("to="):
+                self._say("<|channel|>commentary to=", deltas)
             return
         is_end = _IS_END.match(mark) is not None
         if self._is_thinking and is_end:

@@ -118,7 +118,15 @@ def _of_itself(schema: JsonObject, value: JsonValue) -> str | None:
         return f"should be one of {json.dumps(choices, ensure_ascii=False)[:300]}"
     if "const" in schema and not _same(value, schema["const"]):
         return f"should be {json.dumps(schema['const'], ensure_ascii=False)[:300]}"
-    return _of_size(schema, value)
+    for kind, key, fits, said in _SIZES:
+        if key in schema and isinstance(value, kind) and not fits(len(cast(Any, value)), schema[key]):
+            return said.format(schema[key])
+    if not _is(value, "number"):
+        return None
+    for key, fits, said in _RANGES:
+        if key in schema and not fits(value, schema[key]):
+            return said.format(schema[key])
+    return None
 
 
 def _is(value: JsonValue, kind: str) -> bool:
@@ -160,18 +168,6 @@ _RANGES: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("exclusiveMinimum", lambda value, bound: value > bound, "should be greater than {}"),
     ("exclusiveMaximum", lambda value, bound: value < bound, "should be less than {}"),
 )
-
-
-def _of_size(schema: JsonObject, value: JsonValue) -> str | None:
-    for kind, key, fits, said in _SIZES:
-        if key in schema and isinstance(value, kind) and not fits(len(cast(Any, value)), schema[key]):
-            return said.format(schema[key])
-    if not _is(value, "number"):
-        return None
-    for key, fits, said in _RANGES:
-        if key in schema and not fits(value, schema[key]):
-            return said.format(schema[key])
-    return None
 
 
 def _of_object(check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int) -> list[str]:

@@ -170,7 +170,9 @@ class ReconnectingServer:
         except self._sdk.ServerUnreachable as error:
             self._is_legacy = False
             self._failed()
-            self._tell_once(str(error))
+            if not self._is_told:
+                log.warning("the MCP server %s cannot be reached, its tools are left out: %s", self.config.name, error)
+            self._is_told = True
             return str(error)
         except Exception as error:
             # catches everything, because a broken server must not end the run
@@ -183,12 +185,6 @@ class ReconnectingServer:
         self._watching = spawn(self._watch(connection), name=f"mcp {self.config.name} changes")
         log.info("the MCP server %s is connected and offers %d tools", self.config.name, len(self.offers))
         return connection
-
-    def _tell_once(self, why: str) -> None:
-        """Logs a warning, unless the log already has one since the server was last reached."""
-        if not self._is_told:
-            log.warning("the MCP server %s cannot be reached, its tools are left out: %s", self.config.name, why)
-        self._is_told = True
 
     def _failed(self) -> None:
         """Schedules the next attempt: immediately after the first failure, then with exponential backoff."""

@@ -225,7 +225,10 @@ class Connection:
                     async def note(progress: float, total: float | None, message: str | None) -> None:
                         if not limit.expired():
                             limit.reschedule(min(clock() + seconds, last_end))
-                        self._show_progress(context, progress, total, message)
+                        if context.emit is not None:
+                            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
+                            said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
+                            context.emit(ActivityChanged(text=f"{self.config.name}: {said}"))
 
                     result = await client.call_tool(
                         tool, sent, read_timeout_seconds=longest_call_seconds(self.config) + 1, progress_callback=note
@@ -239,12 +242,6 @@ class Connection:
         except OSError as error:
             raise CallLost(explain_error(error)) from error
         return await tool_output(result, server=self.config.name, tool=tool, context=context)
-
-    def _show_progress(self, context: ToolContext, progress: float, total: float | None, message: str | None) -> None:
-        if context.emit is not None:
-            share = f"{progress:g} of {total:g}" if total else f"{progress:g}"
-            said = clean_line(message or "", PROGRESS_CHARACTERS_MAX) or share
-            context.emit(ActivityChanged(text=f"{self.config.name}: {said}"))
 
     def _meaning(self, error: MCPError) -> Exception:
         match error.code:
@@ -349,23 +346,19 @@ def explain_error(error: BaseException) -> str:
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with the status {error.response.status_code}"
     if isinstance(error, MCPError):
-        return _explain_answer(error)
+        if error.code in (HTTP_REFUSED, SESSION_FORGOTTEN):
+            return error.message
+        if error.code == UNSUPPORTED_PROTOCOL_VERSION:
+            named = json_fields(error.error.data).get("supported")
+            versions = cast(list[object], named) if isinstance(named, list) else []
+            return _explain_versions(", ".join(map(str, versions[:10])))
+        return f"it answered with an error: {clean_line(error.message, 300)}"
     if isinstance(error, OAuthFlowError):
         return clean_line(str(error), 300)
     if isinstance(error, RuntimeError) and "protocol version" in str(error):
         return _explain_versions(str(error).rpartition(":")[2])
     said = (sentence for kind, sentence in _SENTENCES if isinstance(error, kind))
     return next(said, f"it failed ({type(error).__name__})")
-
-
-def _explain_answer(error: MCPError) -> str:
-    if error.code in (HTTP_REFUSED, SESSION_FORGOTTEN):
-        return error.message
-    if error.code == UNSUPPORTED_PROTOCOL_VERSION:
-        named = json_fields(error.error.data).get("supported")
-        versions = cast(list[object], named) if isinstance(named, list) else []
-        return _explain_versions(", ".join(map(str, versions[:10])))
-    return f"it answered with an error: {clean_line(error.message, 300)}"
 
 
 def _explain_versions(theirs: str) -> str:

@@ -80,39 +80,36 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             body = cast(httpx2.AsyncByteStream, response.stream)
             response.stream = _BoundedBody(body)
         if response.is_error and request.method == "POST" and request.url == self._url:
-            return await _explained_refusal(request, response)
+            try:
+                error = _error_in(await response.aread())
+            except httpx2.HTTPError:
+                error = None
+            finally:
+                await response.aclose()
+            status = response.status_code
+            has_session = "mcp-session-id" in request.headers
+            if has_session and status in (400, 404) and (error is None or error.code not in _MEANT):
+                said = clean_line(error.message, 300) if error else f"status {status}"
+                error = ErrorData(
+                    code=SESSION_FORGOTTEN, message=f"it was started anew and has forgotten the session ({said})"
+                )
+            elif error is None or status in (401, 403, 429):
+                error = ErrorData(code=HTTP_REFUSED, message=_refusal(response), data=status)
+            body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
+            kept = {"www-authenticate", "retry-after", "mcp-session-id"}
+            return httpx2.Response(
+                status,
+                headers={
+                    **{name: text for name, text in response.headers.items() if name.lower() in kept},
+                    "content-type": "application/json",
+                },
+                content=body.model_dump_json(by_alias=True).encode(),
+                request=request,
+            )
         return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-async def _explained_refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-    """Returns the refusal with an error as its body: the server's own one if it is about the request."""
-    try:
-        error = _error_in(await response.aread())
-    except httpx2.HTTPError:
-        error = None
-    finally:
-        await response.aclose()
-    status = response.status_code
-    has_session = "mcp-session-id" in request.headers
-    if has_session and status in (400, 404) and (error is None or error.code not in _MEANT):
-        said = clean_line(error.message, 300) if error else f"status {status}"
-        error = ErrorData(code=SESSION_FORGOTTEN, message=f"it was started anew and has forgotten the session ({said})")
-    elif error is None or status in (401, 403, 429):
-        error = ErrorData(code=HTTP_REFUSED, message=_refusal(response), data=status)
-    body = JSONRPCError(jsonrpc="2.0", id=None, error=error)
-    kept = {"www-authenticate", "retry-after", "mcp-session-id"}
-    return httpx2.Response(
-        status,
-        headers={
-            **{name: text for name, text in response.headers.items() if name.lower() in kept},
-            "content-type": "application/json",
-        },
-        content=body.model_dump_json(by_alias=True).encode(),
-        request=request,
-    )
 
 
 def _error_in(body: bytes) -> ErrorData | None:

@@ -179,7 +179,20 @@ def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthCl
         return None
     tokens = StoredTokens(settings, config.name, is_person_present=authorize is not None)
     if settings.grant == "client_credentials":
-        return _client_credentials(config.url, settings, tokens)
+        scope, issuer = settings.scope or None, settings.issuer
+        if not settings.private_key:
+            return ClientCredentialsOAuthProvider(
+                config.url, tokens, settings.client_id, settings.client_secret, scope=scope, issuer=issuer
+            )
+        signed = SignedJWTParameters(
+            issuer=settings.client_id,
+            subject=settings.client_id,
+            signing_algorithm=settings.signing_algorithm,
+            signing_key=settings.private_key,
+        )
+        return PrivateKeyJWTOAuthProvider(
+            config.url, tokens, settings.client_id, signed.create_assertion_provider(), scope=scope, issuer=issuer
+        )
     answers: list[str] = []
 
     async def show(link: str) -> None:
@@ -214,20 +227,3 @@ def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthCl
     )
     tokens.context, provider.more_scopes = provider.context, settings.scope
     return provider
-
-
-def _client_credentials(url: str, settings: OAuthSettings, tokens: StoredTokens) -> OAuthClientProvider:
-    scope, issuer = settings.scope or None, settings.issuer
-    if not settings.private_key:
-        return ClientCredentialsOAuthProvider(
-            url, tokens, settings.client_id, settings.client_secret, scope=scope, issuer=issuer
-        )
-    signed = SignedJWTParameters(
-        issuer=settings.client_id,
-        subject=settings.client_id,
-        signing_algorithm=settings.signing_algorithm,
-        signing_key=settings.private_key,
-    )
-    return PrivateKeyJWTOAuthProvider(
-        url, tokens, settings.client_id, signed.create_assertion_provider(), scope=scope, issuer=issuer
-    )

@@ -218,7 +218,17 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
             return _refused(f"{call.name} was not run: {NOT_ALLOWED}")
         log.info("an MCP client calls %s", call.name)
         context = await sessions.context_of(request.session)
-        return _result(await _run(call, prepared, context, request.session))
+        outcome = await _run(call, prepared, context, request.session)
+        values = (outcome.result[key] for key in ("output", "error") if outcome.result[key])
+        said = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
+        content: list[types.ContentBlock] = [types.TextContent(text="\n".join(said))]
+        content.extend(filter(None, map(_picture, outcome.messages)))
+        output = outcome.result["output"]
+        return types.CallToolResult(
+            content=content,
+            structured_content=output if isinstance(output, dict) else None,
+            is_error=outcome.outcome != "completed",
+        )
 
     server = Server[Any](
         "threadhand",
@@ -296,19 +306,6 @@ def _listed(offered: ToolSet) -> list[types.Tool]:
 
 def _refused(why: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
-
-
-def _result(outcome: CallOutcome) -> types.CallToolResult:
-    values = (outcome.result[key] for key in ("output", "error") if outcome.result[key])
-    said = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
-    content: list[types.ContentBlock] = [types.TextContent(text="\n".join(said))]
-    content.extend(filter(None, map(_picture, outcome.messages)))
-    output = outcome.result["output"]
-    return types.CallToolResult(
-        content=content,
-        structured_content=output if isinstance(output, dict) else None,
-        is_error=outcome.outcome != "completed",
-    )
 
 
 def _picture(message: Message) -> types.ImageContent | None:

@@ -164,7 +164,12 @@ async def _read(
             except ConnectionError:
                 raw = b""
             if not raw:
-                await _explain_end(process, noting, state)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(EXIT_EXPLAINED_SECONDS):
+                        code = await process.wait()
+                        await asyncio.wait([noting], timeout=EXIT_EXPLAINED_SECONDS / 2)
+                        said = f'; its last line on stderr: "{state.last_log_line}"' if state.last_log_line else ""
+                        state.why = f"its process ended with exit code {code}{said}"
                 return
             message = parse_message(raw) if raw.strip() else None
             if message is None:
@@ -173,16 +178,6 @@ async def _read(
                 await inbox.send(SessionMessage(message))
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
-
-
-async def _explain_end(process: asyncio.subprocess.Process, noting: asyncio.Task[None], state: ConnectionState) -> None:
-    """Puts the exit code and the last line of the log into `state.why`, if the process ends soon after its output."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(EXIT_EXPLAINED_SECONDS):
-            code = await process.wait()
-            await asyncio.wait([noting], timeout=EXIT_EXPLAINED_SECONDS / 2)
-            said = f'; its last line on stderr: "{state.last_log_line}"' if state.last_log_line else ""
-            state.why = f"its process ended with exit code {code}{said}"
 
 
 def parse_message(raw: bytes) -> JSONRPCMessage | None:
@@ -329,7 +324,28 @@ class FilteredStream:
             return message.method in _PASSED
         if isinstance(message, JSONRPCResponse):
             if isinstance(message.result.get("tools"), list):
-                message.result["tools"] = _fit_tools(message.result["tools"])
+                # one invalid tool would make the SDK reject the page
+                listed = message.result["tools"]
+                found: list[dict[str, Any]] = []
+                for one in listed[:TOOLS_PER_PAGE_MAX]:
+                    tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
+                    schema, hints, description = (
+                        tool.get(key) for key in ("inputSchema", "annotations", "description")
+                    )
+                    if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
+                        continue
+                    is_hinted = json_fields(hints).get("readOnlyHint") is True
+                    fields = json_fields(tool.get("execution"))
+                    found.append(
+                        {
+                            "name": tool["name"],
+                            "description": description if isinstance(description, str) else "",
+                            "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
+                            "annotations": {"readOnlyHint": is_hinted},
+                            "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
+                        }
+                    )
+                message.result["tools"] = found
             fit_result(message.result)
         return True
 
@@ -356,31 +372,6 @@ class FilteredStream:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
-    """Returns the tools of one page that have a name and a schema; one invalid tool would make the SDK reject the page.
-
-    Drops output schemas, because validating a hostile one could take forever.
-    """
-    found: list[dict[str, Any]] = []
-    for one in listed[:TOOLS_PER_PAGE_MAX]:
-        tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
-        schema, hints, description = (tool.get(key) for key in ("inputSchema", "annotations", "description"))
-        if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
-            continue
-        is_hinted = json_fields(hints).get("readOnlyHint") is True
-        fields = json_fields(tool.get("execution"))
-        found.append(
-            {
-                "name": tool["name"],
-                "description": description if isinstance(description, str) else "",
-                "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
-                "annotations": {"readOnlyHint": is_hinted},
-                "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
-            }
-        )
-    return found
 
 
 def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:

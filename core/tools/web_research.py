@@ -18,9 +18,7 @@ from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
-from core.web_access.pages import Page
 from core.web_access.providers import Provider, provider_file
-from core.web_access.search import SearchResults
 
 ResultT = TypeVar("ResultT")
 
@@ -67,7 +65,23 @@ async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolO
         found = await search.search(
             params.query, results_max=params.num_results, after=params.after, before=params.before
         )
-        return _format_findings(found)
+        answer = clean_text(found.answer, ANSWER_CHARACTERS_MAX)
+        return {
+            **({"dates": found.note} if found.note else {}),
+            "query": found.query,
+            "answer": wrap_untrusted(answer, source="the search's own answer") if answer else "",
+            "images": [url for one in found.images if (url := clean_line(one, URL_CHARACTERS_MAX))],
+            "results": [
+                {
+                    "title": clean_line(hit.title, 200),
+                    "url": clean_line(hit.url, URL_CHARACTERS_MAX),
+                    "content": wrap_untrusted(clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url),
+                    "score": round(hit.score, 4),
+                }
+                for hit in found.hits
+            ],
+            "response_time": round(found.response_seconds, 2),
+        }
 
     found, note = await _read_once(params.model_dump_json(), ask, context)
     return ToolOutput(output={"note": note, **found} if note else found)
@@ -80,26 +94,6 @@ async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: 
         return results[key], ALREADY_READ
     results[key] = result = await read()
     return result, ""
-
-
-def _format_findings(findings: SearchResults) -> JsonObject:
-    answer = clean_text(findings.answer, ANSWER_CHARACTERS_MAX)
-    return {
-        **({"dates": findings.note} if findings.note else {}),
-        "query": findings.query,
-        "answer": wrap_untrusted(answer, source="the search's own answer") if answer else "",
-        "images": [url for one in findings.images if (url := clean_line(one, URL_CHARACTERS_MAX))],
-        "results": [
-            {
-                "title": clean_line(hit.title, 200),
-                "url": clean_line(hit.url, URL_CHARACTERS_MAX),
-                "content": wrap_untrusted(clean_text(hit.content, CONTENT_CHARACTERS_MAX), source=hit.url),
-                "score": round(hit.score, 4),
-            }
-            for hit in findings.hits
-        ],
-        "response_time": round(findings.response_seconds, 2),
-    }
 
 
 web_search = Tool(
@@ -160,7 +154,13 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
         """Returns the page, or why it cannot be read, so that one failed page does not fail the others."""
 
         async def load() -> str:
-            return await _format_page(await reader.read(address), room, number, context)
+            page = await reader.read(address)
+            head = f"{clean_line(page.url, 2000)}\n{clean_line(page.title, 300)}".rstrip()
+            text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
+            url = URL(page.url)
+            words = re.sub(r"[^A-Za-z0-9]+", "-", f"{url.host or ''}{url.path}").strip("-")[:80]
+            path = f"{PAGES_FOLDER}/{words or 'page'}-{number}.md"
+            return f"{head}\n{await fence_long_text(text, source=page.url, room=room, path=path, context=context)}"
 
         try:
             page, note = await _read_once(f"{address} {room}", load, context)
@@ -172,15 +172,6 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     if not any(is_read for _, is_read in pages):
         raise ToolError("\n".join(text for text, _ in pages))
     return ToolOutput(output="\n\n".join(text for text, _ in pages))
-
-
-async def _format_page(page: Page, room: int, number: int, context: ToolContext) -> str:
-    head = f"{clean_line(page.url, 2000)}\n{clean_line(page.title, 300)}".rstrip()
-    text = clean_text(page.text, _WHOLE_CHARACTERS_MAX).strip()
-    url = URL(page.url)
-    words = re.sub(r"[^A-Za-z0-9]+", "-", f"{url.host or ''}{url.path}").strip("-")[:80]
-    path = f"{PAGES_FOLDER}/{words or 'page'}-{number}.md"
-    return f"{head}\n{await fence_long_text(text, source=page.url, room=room, path=path, context=context)}"
 
 
 def _scrape_title(params: ScrapeParams) -> str:

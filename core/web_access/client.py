@@ -168,7 +168,8 @@ def _failure(response: ClientResponse, content: bytes, api: Api, again: float | 
     if 200 <= status < 300:
         return None
     log.warning("%s answered %d", name, status)
-    wait = _retry_after(response)
+    text = response.headers.get(hdrs.RETRY_AFTER, "")
+    wait = min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
     if status in (401, 403):
         remedy = f"; {api.key_remedy}" if api.key_remedy else ""
         said = (
@@ -192,12 +193,6 @@ def _failure(response: ClientResponse, content: bytes, api: Api, again: float | 
         said = f"{name} refused the request ({status}){f': {detail}' if detail else ''}. Change it, or use another way."
     is_passing = status in _PASSING
     return _Failure(ApiRefused(said, status=status), again if is_passing else None)
-
-
-def _retry_after(response: ClientResponse) -> float:
-    """Returns the seconds in `Retry-After`, or 0 if it has no number. Ignores dates."""
-    text = response.headers.get(hdrs.RETRY_AFTER, "")
-    return min(float(text), 86_400.0) if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) else 0.0
 
 
 def _detail(content: bytes, api: Api) -> str:

@@ -65,7 +65,17 @@ async def download(
     try:
         with _DOWNLOAD:
             async with asyncio.timeout(limits.seconds_max), _session(guard, limits) as session:
-                return await _followed(session, guard, url, accept, limits)
+                for _ in range(limits.redirects_max + 1):
+                    try:
+                        found = await _asked(session, guard, url, accept, limits)
+                        if isinstance(found, Download):
+                            return found
+                        url = web_url(str(url.join(URL(found))))
+                    except TimeoutError:
+                        raise  # the overall timeout; `except OSError` below would catch it
+                    except (ClientError, OSError, ValueError) as error:
+                        raise ToolError(_why(url, error)) from error
+                raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
     except TimeoutError as error:
         raise ToolError(
             f"{url} did not answer within {limits.seconds_max:g} s. Try it later, or use another source."
@@ -83,22 +93,6 @@ async def _session(guard: AddressGuard, limits: DownloadLimits) -> AsyncGenerato
         trust_env=False,
     ) as session:
         yield session
-
-
-async def _followed(
-    session: ClientSession, guard: AddressGuard, url: URL, accept: str, limits: DownloadLimits
-) -> Download:
-    for _ in range(limits.redirects_max + 1):
-        try:
-            found = await _asked(session, guard, url, accept, limits)
-            if isinstance(found, Download):
-                return found
-            url = web_url(str(url.join(URL(found))))
-        except TimeoutError:
-            raise  # the overall timeout; `except OSError` below would catch it
-        except (ClientError, OSError, ValueError) as error:
-            raise ToolError(_why(url, error)) from error
-    raise ToolError(f"{url} leads on more than {limits.redirects_max} times. Use another address.")
 
 
 async def _asked(

@@ -51,7 +51,11 @@ def is_refused(address: IPAddress | str) -> bool:
     except ValueError:
         return True
     if isinstance(known, IPv6Address):
-        return _is_refused_6(known)
+        if (plain := embedded_address(known)) != known:
+            return is_refused(plain)
+        if known not in _GLOBAL_6 or any(known in one for one in _REFUSED_6):
+            return True
+        return not known.is_global
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
@@ -62,14 +66,6 @@ def embedded_address(address: IPAddress) -> IPAddress:
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address
-
-
-def _is_refused_6(address: IPv6Address) -> bool:
-    if (plain := embedded_address(address)) != address:
-        return is_refused(plain)
-    if address not in _GLOBAL_6 or any(address in one for one in _REFUSED_6):
-        return True
-    return not address.is_global
 
 
 def is_own_address(address: IPAddress) -> bool:

@@ -51,10 +51,7 @@ def fit_picture(content: bytes, *, side_max: int, bytes_max: int) -> tuple[bytes
         sharp = _encoded(picture, "PNG", optimize=True)
         if len(sharp) <= bytes_max * _LOSSLESS_SHARE:
             return sharp, "image/png", picture.size
-    return _small(_on_white(picture), bytes_max)
-
-
-def _small(picture: Image.Image, bytes_max: int) -> tuple[bytes, str, tuple[int, int]]:
+    picture = _on_white(picture)
     while True:
         for quality in _QUALITIES:
             encoded = _encoded(picture, "JPEG", quality=quality)

@@ -119,7 +119,13 @@ class LocalReader:
                 " with a command in the sandbox."
             )
         else:
-            page = await _document(fetched, self.limits)
+            name = PurePosixPath(URL(fetched.url).path).name
+            try:
+                document = await parse_document(fetched.content, name=name, limits=self.limits)
+            except DocumentError as error:
+                raise ToolError(f"{fetched.url}: {error}") from error
+            text = "\n\n".join(page.text for page in document.pages)
+            page = Page(url=fetched.url, title=document.title or name, text=text)
         if not page.text.strip():
             raise ToolError(
                 f"There is no text in {fetched.url}; perhaps it is made by scripts. Open it in the browser, or use"
@@ -148,13 +154,3 @@ async def _page(fetched: Download, limits: ParseLimits) -> Page:
         reason = "" if isinstance(error, ValidationError) else f" {error}"
         raise ToolError(f"{fetched.url} cannot be read.{reason} Use another source, or the browser.") from error
     return Page(url=fetched.url, title=" ".join(read.title.split()), text=read.text)
-
-
-async def _document(fetched: Download, limits: ParseLimits) -> Page:
-    name = PurePosixPath(URL(fetched.url).path).name
-    try:
-        document = await parse_document(fetched.content, name=name, limits=limits)
-    except DocumentError as error:
-        raise ToolError(f"{fetched.url}: {error}") from error
-    text = "\n\n".join(page.text for page in document.pages)
-    return Page(url=fetched.url, title=document.title or name, text=text)

@@ -80,24 +80,21 @@ class _Walk:
                 if not (self._follows_last and self._follow(name)):
                     return name
             elif not self._follow(name):
-                self._enter(name)
+                if len(self.folders) > 500:
+                    raise CallError("The path has too many folders; use the shell.")
+                try:
+                    folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
+                except FileNotFoundError:
+                    if not self._makes_folders:
+                        raise
+                    os.mkdir(name, 0o755, dir_fd=self.folders[-1])
+                    folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
+                self.folders.append(folder)
         return "."
 
     def close(self) -> None:
         for folder in self.folders:
             os.close(folder)
-
-    def _enter(self, name: str) -> None:
-        if len(self.folders) > 500:
-            raise CallError("The path has too many folders; use the shell.")
-        try:
-            folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
-        except FileNotFoundError:
-            if not self._makes_folders:
-                raise
-            os.mkdir(name, 0o755, dir_fd=self.folders[-1])
-            folder = os.open(name, FOLDER, dir_fd=self.folders[-1])
-        self.folders.append(folder)
 
     def _follow(self, name: str) -> bool:
         """Replaces a link by its target. Returns False if the name is not a link."""

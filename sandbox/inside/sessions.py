@@ -53,7 +53,17 @@ class ShellSessions:
         if len(text) > COMMAND_BYTES_MAX or "\0" in text:
             raise CallError("The command is too long or contains NUL; put it in a file first.")
         state = self._state(session)
-        self._enter_folder(state, request.get("folder"))
+        folder = request.get("folder")
+        if folder is not None:
+            path = os.path.join(self._root, str(folder))
+            if not os.path.isdir(path):
+                raise CallError(f"There is no folder {folder}.")
+            state.folder = path
+        elif not (os.path.isdir(state.folder) and os.access(state.folder, os.X_OK)):
+            gone, state.folder = self._shown_folder(state.folder), self._root
+            raise CallError(
+                f"The folder {gone} of this session is gone, so nothing was run. The next command starts in /workspace."
+            )
         command = self._start(session, state, text)
         limit = self._loop.call_later(self._limit_seconds, lambda: self._over_limit(command))
 
@@ -172,18 +182,6 @@ class ShellSessions:
             busy = {command.name.partition("#")[0] for command in self._living if command.is_running}
             del self._states[next(name for name in self._states if name not in busy)]
         return state
-
-    def _enter_folder(self, state: SessionState, folder: Any) -> None:
-        if folder is not None:
-            path = os.path.join(self._root, str(folder))
-            if not os.path.isdir(path):
-                raise CallError(f"There is no folder {folder}.")
-            state.folder = path
-        elif not (os.path.isdir(state.folder) and os.access(state.folder, os.X_OK)):
-            gone, state.folder = self._shown_folder(state.folder), self._root
-            raise CallError(
-                f"The folder {gone} of this session is gone, so nothing was run. The next command starts in /workspace."
-            )
 
     def _start(self, session: str, state: SessionState, text: str) -> Command:
         names = (session if number == 1 else f"{session}#{number}" for number in count(1))

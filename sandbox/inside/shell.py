@@ -208,7 +208,14 @@ class Command:
             if not piece:
                 break
             self.output.add(piece)
-        self._take_state()
+        # After SIGKILL or `exec`, or if the state is too large or the disk full, bash has saved no state, and the
+        # session keeps what it had.
+        text, mark, folder = read_file(f"{self._shell.path}.saved").rpartition(FOLDER_LINE)
+        if mark and folder.endswith(b"\n"):
+            self._shell.state.text = text
+            self._shell.state.folder = self._folder = os.fsdecode(folder[:-1])
+        else:
+            self.output.add(NOT_SAVED)
         self.terminal.drop_inputs()
         self.exit_code = self._shell.state.exit_code = exit_code
         if piece == b"":
@@ -217,16 +224,6 @@ class Command:
         for callback in callbacks:
             callback()
         self._shell.delete_files()
-
-    def _take_state(self) -> None:
-        """Takes over the state that bash has saved. After SIGKILL or `exec`, or if the state is too large or the disk
-        full, the session keeps what it had."""
-        text, mark, folder = read_file(f"{self._shell.path}.saved").rpartition(FOLDER_LINE)
-        if mark and folder.endswith(b"\n"):
-            self._shell.state.text = text
-            self._shell.state.folder = self._folder = os.fsdecode(folder[:-1])
-        else:
-            self.output.add(NOT_SAVED)
 
     def _read(self) -> None:
         taken = 0

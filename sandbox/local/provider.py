@@ -281,19 +281,18 @@ class LocalSandboxProvider:
             python=python,
             cgroups=find_cgroups(self._limits),
         )
-        self._try_jail_once(jail_programs)
-        return self._add_toolbox(jail_programs)
-
-    def _add_toolbox(self, jail_programs: _JailPrograms) -> _JailPrograms:
-        """Adds the toolbox if it works. It is tried once per version, because that takes a second."""
-        folder = self._folder / "programs"
+        result = try_jail(
+            jail_programs.bwrap, self._plan(jail_programs, place), uid=UIDS[-1], drops_user=self._drops_user
+        )
+        if not result.ok:
+            raise MissingRequirement(result.reason, result.remedy)
         try:
             toolbox = find_toolbox(jail_programs.python, drops_user=self._drops_user)
-            tried_before = folder / f"tried-{toolbox.version}-{jail_programs.program.name}"
+            tried_before = place / f"tried-{toolbox.version}-{jail_programs.program.name}"
             with_it = replace(jail_programs, toolbox=toolbox)
-            if not tried_before.exists():
+            if not tried_before.exists():  # trying it takes a second
                 tried = try_toolbox(
-                    jail_programs.bwrap, self._plan(with_it, folder), toolbox, uid=UIDS[-1], drops_user=self._drops_user
+                    jail_programs.bwrap, self._plan(with_it, place), toolbox, uid=UIDS[-1], drops_user=self._drops_user
                 )
                 if not tried.ok:
                     raise MissingRequirement(tried.reason, tried.remedy)
@@ -303,11 +302,3 @@ class LocalSandboxProvider:
             return jail_programs
         self._browser_unavailable_reason = ""
         return with_it
-
-    def _try_jail_once(self, jail_programs: _JailPrograms) -> None:
-        folder = self._folder / "programs"
-        result = try_jail(
-            jail_programs.bwrap, self._plan(jail_programs, folder), uid=UIDS[-1], drops_user=self._drops_user
-        )
-        if not result.ok:
-            raise MissingRequirement(result.reason, result.remedy)

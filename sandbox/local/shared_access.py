@@ -91,7 +91,10 @@ class SharedAccess:
 
     async def acquire(self, thread_id: str) -> Workspace | RemoteSandbox:
         """Returns the thread's workspace, or the sandbox that another process runs in it. Raises SandboxUnavailable."""
-        socket_name = await self._own_socket_name()
+        async with self._opening:
+            if self._server is None:
+                self._server = await self._listen()
+        socket_name = self._name
         clock = asyncio.get_running_loop().time
         deadline = clock() + PATIENCE_SECONDS
         while True:
@@ -134,13 +137,6 @@ class SharedAccess:
         for client in tuple(self._clients):
             await cancel(client)
         (self._folder / self._name).unlink(missing_ok=True)
-
-    async def _own_socket_name(self) -> str:
-        """Returns the name of the own socket, which is created on first use."""
-        async with self._opening:
-            if self._server is None:
-                self._server = await self._listen()
-        return self._name
 
     async def _listen(self) -> asyncio.Server:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -199,7 +195,10 @@ class SharedAccess:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            request = _parse_request(await reader.readline())
+            found: object = json.loads((await reader.readline()) or b"{}")
+            if not isinstance(found, dict):
+                raise ValueError("the request is not an object")
+            request = {str(name): str(value) for name, value in cast("dict[object, object]", found).items()}
             if "end" in request:
                 await self._end(request["end"])
                 return
@@ -224,13 +223,6 @@ class SharedAccess:
             return fence >= self._fences.get(thread_id, 0)
 
         return is_newest
-
-
-def _parse_request(line: bytes) -> dict[str, str]:
-    found: object = json.loads(line or b"{}")
-    if not isinstance(found, dict):
-        raise ValueError("the request is not an object")
-    return {str(name): str(value) for name, value in cast("dict[object, object]", found).items()}
 
 
 @contextlib.contextmanager

@@ -213,7 +213,21 @@ class ModalSandboxProvider:
         `start_seconds`; a sandbox that takes longer goes on starting, and the next call joins it."""
         try:
             async with asyncio.timeout(self._plan.start_seconds):
-                return await self._join_or_create(thread_id)
+                for attempt in range(1, ATTEMPTS + 1):
+                    record = await self._snapshots.find_record(thread_id)
+                    if record is not None and record.state == "started":
+                        machine, sandbox = await self._join(thread_id, record)
+                        if machine:
+                            return machine
+                        before, record = record, await self._recover(record, sandbox)
+                        if record and record.state == "started" and record != before:
+                            continue  # another worker has started the next one
+                    image = await self._image_of(thread_id, record)
+                    sandbox = image and await self._create(thread_id, image, record, attempt)
+                    machine = sandbox and await self._connect(thread_id, sandbox, record)
+                    if machine:
+                        return machine
+                raise SandboxUnavailable(NOT_STARTED, detail=f"{ATTEMPTS} sandboxes of {thread_id} ended")
         except TimeoutError as error:
             if self._account.is_building:
                 raise SandboxUnavailable(IMAGE_IS_MADE, detail="Modal builds the image") from error
@@ -225,23 +239,6 @@ class ModalSandboxProvider:
             raise self._unavailable(error, "start a sandbox") from error
         finally:
             self._unfinished.pop(thread_id, None)
-
-    async def _join_or_create(self, thread_id: str) -> ModalRunningSandbox:
-        for attempt in range(1, ATTEMPTS + 1):
-            record = await self._snapshots.find_record(thread_id)
-            if record is not None and record.state == "started":
-                machine, sandbox = await self._join(thread_id, record)
-                if machine:
-                    return machine
-                before, record = record, await self._recover(record, sandbox)
-                if record and record.state == "started" and record != before:
-                    continue  # another worker has started the next one
-            image = await self._image_of(thread_id, record)
-            sandbox = image and await self._create(thread_id, image, record, attempt)
-            machine = sandbox and await self._connect(thread_id, sandbox, record)
-            if machine:
-                return machine
-        raise SandboxUnavailable(NOT_STARTED, detail=f"{ATTEMPTS} sandboxes of {thread_id} ended")
 
     async def _join(
         self, thread_id: str, record: SandboxRecord

@@ -28,6 +28,10 @@ SQLITE_INDEX = (
     " VALUES ('delete', old.chunk_id, old.entry_id, old.terms); END",
 )
 POSTGRESQL_INDEX = ("CREATE INDEX ix_knowledge_chunk_terms ON knowledge_chunk USING gin (terms)",)
+_SQLITE_SEARCH = text(
+    "SELECT rowid, -bm25(knowledge_fts, 0.0, 1.0) AS score FROM knowledge_fts"
+    " WHERE knowledge_fts MATCH :question ORDER BY score DESC, rowid LIMIT :limit"
+)
 
 
 class FullTextTerms(TypeDecorator[str]):
@@ -60,49 +64,31 @@ def rank_chunks(
     if not terms or not entry_ids:
         return []
     if connection.dialect.name == "postgresql":
-        return _postgresql(connection, terms, entry_ids, limit)
-    return _sqlite(connection, terms, entry_ids, limit)
-
-
-_SQLITE_SEARCH = text(
-    "SELECT rowid, -bm25(knowledge_fts, 0.0, 1.0) AS score FROM knowledge_fts"
-    " WHERE knowledge_fts MATCH :question ORDER BY score DESC, rowid LIMIT :limit"
-)
-
-
-def _sqlite(
-    connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
-) -> list[tuple[int, float]]:
+        # ts_rank ignores how rare a term is, so each term is ranked separately and weighed by its rarity
+        asked = {f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)}
+        of_entries = "entry_id = ANY(CAST(:entry_ids AS text[]))"
+        counts = ", ".join(f"count(*) FILTER (WHERE terms @@ CAST(:{name} AS tsquery))" for name in asked)
+        values: dict[str, object] = {"entry_ids": list(entry_ids), **asked}
+        counted = connection.execute(
+            text(f"SELECT count(*), {counts} FROM knowledge_chunk WHERE {of_entries}"),  # noqa: S608 - names made above
+            values,
+        ).one()
+        total, *held = map(int, counted)  # how many chunks there are, and how many contain each term
+        weights = {f"w{at}": math.log(1 + (total - one + 0.5) / (one + 0.5)) for at, one in enumerate(held)}
+        score = " + ".join(
+            f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)" for at in range(len(terms))
+        )
+        rows = connection.execute(
+            text(
+                f"SELECT chunk_id, {score} AS score FROM knowledge_chunk"  # noqa: S608 - names made above
+                f" WHERE {of_entries} AND terms @@ CAST(:any_term AS tsquery)"
+                " ORDER BY score DESC, chunk_id LIMIT :limit"
+            ),
+            {**values, **weights, "any_term": " | ".join(asked.values()), "limit": limit},
+        )
+        return [(int(row[0]), float(row[1])) for row in rows]
     words = " OR ".join(f'"{term.text}"{"*" if term.is_prefix else ""}' for term in terms)
     owners = " OR ".join(f'"{entry_id}"' for entry_id in entry_ids)
     question = f"entry_id : ({owners}) AND terms : ({words})"
     rows = connection.execute(_SQLITE_SEARCH, {"question": question, "limit": limit})
-    return [(int(row[0]), float(row[1])) for row in rows]
-
-
-def _postgresql(
-    connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], limit: int
-) -> list[tuple[int, float]]:
-    """Ranks each term separately and weighs it by rarity, which ts_rank ignores."""
-    asked = {f"t{at}": f"'{term.text}'{':*' if term.is_prefix else ''}" for at, term in enumerate(terms)}
-    of_entries = "entry_id = ANY(CAST(:entry_ids AS text[]))"
-    counts = ", ".join(f"count(*) FILTER (WHERE terms @@ CAST(:{name} AS tsquery))" for name in asked)
-    values: dict[str, object] = {"entry_ids": list(entry_ids), **asked}
-    counted = connection.execute(
-        text(f"SELECT count(*), {counts} FROM knowledge_chunk WHERE {of_entries}"),  # noqa: S608 - names made above
-        values,
-    ).one()
-    total, *held = map(int, counted)  # how many chunks there are, and how many contain each term
-    weights = {f"w{at}": math.log(1 + (total - one + 0.5) / (one + 0.5)) for at, one in enumerate(held)}
-    score = " + ".join(
-        f"CAST(:w{at} AS float) * ts_rank(terms, CAST(:t{at} AS tsquery), 1)" for at in range(len(terms))
-    )
-    rows = connection.execute(
-        text(
-            f"SELECT chunk_id, {score} AS score FROM knowledge_chunk"  # noqa: S608 - names made above
-            f" WHERE {of_entries} AND terms @@ CAST(:any_term AS tsquery)"
-            " ORDER BY score DESC, chunk_id LIMIT :limit"
-        ),
-        {**values, **weights, "any_term": " | ".join(asked.values()), "limit": limit},
-    )
     return [(int(row[0]), float(row[1])) for row in rows]

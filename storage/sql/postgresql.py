@@ -134,7 +134,14 @@ class PostgresqlDatabase:
             transaction = _Transaction(begin, work)
             try:
                 async with asyncio.timeout(answer_seconds), nullcontext() if is_urgent else self._turns:
-                    return await self._try(transaction)
+                    line = await self._line()
+                    try:
+                        return await line.connection.run_sync(transaction)
+                    finally:
+                        if transaction.has_ended:
+                            self._idle.append(line)
+                        else:
+                            await asyncio.shield(spawn(_drop(line), name="drop a connection"))
             except _DRIVER_ERRORS as error:
                 if transaction.was_cut_off:
                     # the others lead to the same server and would fail, too
@@ -147,16 +154,6 @@ class PostgresqlDatabase:
                     raise StorageUnavailable(describe_driver_error(error)) from error
             await asyncio.sleep(random.uniform(0, 0.01 * attempt))
         raise AssertionError("unreachable")
-
-    async def _try(self, transaction: "_Transaction[ResultT]") -> ResultT:
-        line = await self._line()
-        try:
-            return await line.connection.run_sync(transaction)
-        finally:
-            if transaction.has_ended:
-                self._idle.append(line)
-            else:
-                await asyncio.shield(spawn(_drop(line), name="drop a connection"))
 
     async def _line(self) -> _PooledConnection:
         while self._idle:

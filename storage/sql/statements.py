@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Dialect, Insert, Select, Table, Update, func, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import TypeEngine
 
 from storage.sql.drivers import affected_row_count, asyncpg_connection, await_in_greenlet
 
@@ -105,7 +104,7 @@ class CompiledStatement:
         binds = {name: compiled.binds[name] for name in names}
         return _Plan(
             text=compiled.string,
-            parameters=tuple((name, _binding(binds[name].type, dialect)) for name in names),
+            parameters=tuple((name, binds[name].type.dialect_impl(dialect).bind_processor(dialect)) for name in names),
             constants={name: bind.value for name, bind in binds.items() if name not in given},
         )
 
@@ -125,10 +124,6 @@ def _columns(made: Statement, dialect: Dialect) -> tuple[tuple[str, _Convert], .
         (column.key or "", column.type.dialect_impl(dialect).result_processor(dialect, None))
         for column in made.selected_columns
     )
-
-
-def _binding(kind: TypeEngine[Any], dialect: Dialect) -> _Convert:
-    return kind.dialect_impl(dialect).bind_processor(dialect)
 
 
 @cache

@@ -60,7 +60,10 @@ class ChannelCursors:
                 await self._fill_gap(channel_id)
                 yield
             except BaseException:
-                self._record_gap(channel_id, message_id)
+                # the message could not be handled: record a gap before it, and retry until the gap is filled
+                self._current.discard(channel_id)
+                self._floors.setdefault(channel_id, message_id - 1)
+                self.schedule_retry(channel_id)
                 raise
             await self.advance(channel_id, message_id)
 
@@ -135,12 +138,6 @@ class ChannelCursors:
         """Cancels retries. The next start backfills those channels."""
         for task in tuple(self._retries.values()):
             await cancel(task)
-
-    def _record_gap(self, channel_id: int, message_id: int) -> None:
-        """Records a gap before a message that could not be handled, and retries until it is filled."""
-        self._current.discard(channel_id)
-        self._floors.setdefault(channel_id, message_id - 1)
-        self.schedule_retry(channel_id)
 
     async def _retry(self, channel_id: int) -> None:
         pause = self._retry_seconds

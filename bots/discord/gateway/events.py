@@ -132,7 +132,18 @@ class EventHandler:
         elif location.kind in ("direct", "thread") or not isinstance(request, IncomingMessage):
             await self._reply(message, await self._receive(inbound))
         else:
-            await self._start_thread(message, inbound, request)
+            # Store the message, then open its thread, then let its run begin. A crash in between loses nothing, because
+            # the address is known.
+            async with self._thread_opener.opening(request.address.thread_key):
+                open_thread = partial(
+                    open_thread_for, request, self._thread_opener, self._channel_cursors, self._receive
+                )
+                is_command = inbound is not request
+                outcome = await self._receive(inbound if is_command else replace(request, prepare=open_thread))
+                # a message is redelivered because a crash may have prevented it the first time
+                if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
+                    await open_thread()
+            await self._reply(message, outcome)
 
     def _is_blank_follow_up(self, message: discord.Message) -> bool:
         """Whether Discord has blanked a person's message, because it does not mention the bot."""
@@ -273,18 +284,6 @@ class EventHandler:
             return replace(parse_standing(author, location), groups=frozenset())
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise translate_error(error) from error
-
-    async def _start_thread(self, message: discord.Message, inbound: UserAction, request: IncomingMessage) -> None:
-        """Stores the message, then opens its thread, then lets its run begin. A crash in between loses nothing, as the
-        address is known. `inbound` is the request or the command that its words are."""
-        async with self._thread_opener.opening(request.address.thread_key):
-            open_thread = partial(open_thread_for, request, self._thread_opener, self._channel_cursors, self._receive)
-            is_command = inbound is not request
-            outcome = await self._receive(inbound if is_command else replace(request, prepare=open_thread))
-            # a message is redelivered because a crash may have prevented it the first time
-            if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
-                await open_thread()
-        await self._reply(message, outcome)
 
     async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.

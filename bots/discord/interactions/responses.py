@@ -129,7 +129,12 @@ class InteractionHandler:
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
         request = f"{request}\n\n{quote}" if quote else request
         inbound = _build_request(interaction, location, message_id, request, files, named)
-        shown = _acknowledgement(prompt, files)
+        text = f"**On it:** {discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))}"
+        if files:
+            first, *others = files
+            more = f" and {len(others)} more" if others else ""
+            text += f" · 📎 {discord.utils.escape_markdown(to_single_line(first.name, 100))}{more}"
+        shown = neutralize_mentions(text)
         if location.kind == "channel":
             open_thread = partial(self._open, interaction, inbound, shown)
             inbound = replace(inbound, prepare=open_thread)
@@ -162,19 +167,14 @@ class InteractionHandler:
         elif problem := _why_no_run(interaction, location):
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))
         else:
-            await self._begin_with_files(interaction, location, called)
-
-    async def _begin_with_files(
-        self, interaction: AnyInteraction, location: ChannelLocation, called: CommandCalled
-    ) -> None:
-        title = ", ".join(file.name for file in called.files)
-        request = _build_request(interaction, location, await _defer(interaction), title, called.files, None)
-        async with self._thread_opener.opening(request.address.thread_key):
-            outcome = await _outcome(self._receive(replace(called, address=request.address)))
-            if outcome.is_private:
-                await _refuse(interaction, outcome)
-            else:
-                await self._open(interaction, request, _notice_text(outcome))
+            title = ", ".join(file.name for file in called.files)
+            request = _build_request(interaction, location, await _defer(interaction), title, called.files, None)
+            async with self._thread_opener.opening(request.address.thread_key):
+                outcome = await _outcome(self._receive(replace(called, address=request.address)))
+                if outcome.is_private:
+                    await _refuse(interaction, outcome)
+                else:
+                    await self._open(interaction, request, _notice_text(outcome))
 
     async def suggest(self, interaction: AnyInteraction, name: str, typed: str) -> list[app_commands.Choice[str]]:
         """Returns the values that the menu of an option offers to this person, for what they have typed."""
@@ -425,12 +425,3 @@ async def _edit_original(interaction: AnyInteraction, text: str) -> None:
 
 def _notice_text(outcome: Outcome) -> str:
     return to_discord_markdown(outcome.notice, length_max=2000)[:2000]
-
-
-def _acknowledgement(prompt: str, files: Sequence[IncomingFile]) -> str:
-    text = f"**On it:** {discord.utils.escape_markdown(to_single_line(prompt, PROMPT_SHOWN_MAX // 2))}"
-    if files:
-        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        name = discord.utils.escape_markdown(to_single_line(files[0].name, 100))
-        text += f" · 📎 {name}{more}"
-    return neutralize_mentions(text)

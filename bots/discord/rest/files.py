@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO
 
 import aiohttp
 import discord
@@ -172,7 +171,13 @@ async def prepare_upload(
         ready: list[discord.File] = []
         for file in files:
             spool = stack.enter_context(await asyncio.to_thread(tempfile.TemporaryFile))
-            await _spool_file(spool, file, bytes_max)
+            size = 0
+            async for piece in file.pieces:
+                size += len(piece)
+                if size > bytes_max:
+                    raise _upload_too_large(file, bytes_max)
+                await asyncio.to_thread(spool.write, piece)
+            spool.seek(0)
             ready.append(discord.File(spool, filename=safe_file_name(file.name)))
             stack.callback(ready[-1].close)
         yield _upload_body(files), ready
@@ -196,16 +201,6 @@ def _upload_body(files: Sequence[OutgoingFile]) -> JsonObject:
         description = f"{truncate(name, 200)}, made by the agent, {marker}"
         attachments.append({"id": index, "filename": name, "description": description})
     return {"attachments": attachments, "allowed_mentions": {"parse": []}}
-
-
-async def _spool_file(spool: IO[bytes], file: OutgoingFile, bytes_max: int) -> None:
-    size = 0
-    async for piece in file.pieces:
-        size += len(piece)
-        if size > bytes_max:
-            raise _upload_too_large(file, bytes_max)
-        await asyncio.to_thread(spool.write, piece)
-    spool.seek(0)
 
 
 def _upload_too_large(file: OutgoingFile, bytes_max: int) -> SurfaceRefused:

@@ -30,26 +30,19 @@ async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
             after = versions[asked[1]].definition if len(asked) > 1 else current
             return Outcome(notice=_changes(compare_definitions(versions[asked[0]].definition, after)))
         case "rollback":
-            return await _roll_back(name, asked[0], called, roster)
+            number = asked[0]
+            try:
+                await roster.roll_back(name, number, at=called.address, by=called.person)
+            except ConfigurationError as error:
+                return Outcome(notice=f"Version {number} cannot work any more:\n{error}")
+            notice = f"`{name}` works as version {number} from the next request on."
+            return Outcome(notice=notice, is_private=False)
         case _:
-            return await _reset(name, called, roster)
-
-
-async def _reset(name: str, called: CommandCalled, roster: Roster) -> Outcome:
-    if not await roster.versions.reset(name, at=called.address, by=called.person):
-        return Outcome(notice=f"`{name}` already is as its file says.")
-    left = "is as its file says again" if name in roster.files.latest else "is gone"
-    notice = f"`{name}` {left}. Its versions stay: `agents rollback` brings one back."
-    return Outcome(notice=notice, is_private=False)
-
-
-async def _roll_back(name: str, number: int, called: CommandCalled, roster: Roster) -> Outcome:
-    try:
-        await roster.roll_back(name, number, at=called.address, by=called.person)
-    except ConfigurationError as error:
-        return Outcome(notice=f"Version {number} cannot work any more:\n{error}")
-    notice = f"`{name}` works as version {number} from the next request on."
-    return Outcome(notice=notice, is_private=False)
+            if not await roster.versions.reset(name, at=called.address, by=called.person):
+                return Outcome(notice=f"`{name}` already is as its file says.")
+            left = "is as its file says again" if name in roster.files.latest else "is gone"
+            notice = f"`{name}` {left}. Its versions stay: `agents rollback` brings one back."
+            return Outcome(notice=notice, is_private=False)
 
 
 def _list(name: str, versions: list[AgentVersion], current: AgentDefinition | None) -> str:

@@ -89,7 +89,10 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
     if not is_admin and not await _may_forget(called, thread_ids, deps):
         return Outcome(notice=NOT_YOURS)
     if not is_confirmed:
-        listed = await _list_contents(thread_ids, deps)
+        messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
+        scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
+        documents = len(await deps.knowledge_base.store.entries(scopes))
+        listed = f"{messages:,} messages, {documents:,} documents of knowledge, and its sandbox with all files"
         ask = "Write `forget yes` to me to delete all of it; it cannot be undone."
         return Outcome(notice=f"This conversation holds {listed}. {ask}", is_private=False)
     for thread_id in thread_ids:
@@ -105,32 +108,20 @@ async def _may_forget(called: CommandCalled, thread_ids: tuple[str, ...], deps: 
     requesters = {run.requester.person_id for run in runs if run.requester}
     if called.person.person_id in requesters:
         return True
-    return await _has_started(called.person, called.address, deps.histories)
-
-
-async def _has_started(person: Person, address: Address, histories: Mapping[str, ChatHistory]) -> bool:
-    """Whether the person wrote the message that the chat thread begins with. It is False if that cannot be read."""
-    history = histories.get(address.platform)
+    history = deps.histories.get(called.address.platform)
     if history is None:
         return False
     try:
         # clocks of platforms may be ahead
-        page = await history.read(address, before=datetime.now(UTC) + timedelta(days=1), limit=1)
+        page = await history.read(called.address, before=datetime.now(UTC) + timedelta(days=1), limit=1)
     except SurfaceError as error:
-        log.warning("who started the thread %s is not known: %s", address.thread_key, error)
+        log.warning("who started the thread %s is not known: %s", called.address.thread_key, error)
         return False
     return any(
-        one.message_ref == address.thread_key and one.author.person_id == person.person_id
+        one.message_ref == called.address.thread_key and one.author.person_id == called.person.person_id
         for one in (page.root, *page.messages)
         if one is not None
     )
-
-
-async def _list_contents(thread_ids: tuple[str, ...], deps: ErasureDeps) -> str:
-    messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
-    scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
-    documents = len(await deps.knowledge_base.store.entries(scopes))
-    return f"{messages:,} messages, {documents:,} documents of knowledge, and its sandbox with all files"
 
 
 async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = None) -> None:

@@ -39,7 +39,9 @@ async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> Outcom
         case "add":
             notice = await _add(called, deps)
         case "remove":
-            notice = await _remove(called, deps, name)
+            scope = await _scope(called, deps)
+            removed = await deps.knowledge_base.remove(scope, name) if scope else None
+            notice = f"I have forgotten `{removed.name}`." if removed else f"I know no file named {inline_code(name)}."
         case _:
             notice = await _list(called, deps)
     return Outcome(notice=notice, is_private=False)
@@ -121,9 +123,3 @@ async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
     if len(entries) > ENTRIES_SHOWN_MAX:
         lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
     return "\n".join(lines)
-
-
-async def _remove(called: CommandCalled, deps: KnowledgeDeps, name: str) -> str:
-    scope = await _scope(called, deps)
-    removed = await deps.knowledge_base.remove(scope, name) if scope else None
-    return f"I have forgotten `{removed.name}`." if removed else f"I know no file named {inline_code(name)}."

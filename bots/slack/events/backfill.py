@@ -15,7 +15,7 @@ from bots.slack.events.parse import ParseContext, parse_event
 from bots.slack.events.payload_fields import get_text
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.history import ChannelHistory
-from bots.slack.workspaces import Workspace, Workspaces
+from bots.slack.workspaces import Workspaces
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
@@ -142,7 +142,16 @@ class Backfill:
     async def _run(self, earlier: asyncio.Task[None] | None) -> None:
         if earlier is not None:
             await cancel(earlier)
-        gaps = await self._find_gaps()
+        while True:
+            try:
+                cursors = await self._unread_channels.with_new_channels(
+                    await self._inbox.cursors(PLATFORM), age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS
+                )
+                break
+            except StorageUnavailable as error:
+                log.warning("slack: catching up waits for the database: %s", error)
+                await asyncio.sleep(RETRY_SECONDS)
+        gaps = find_gaps(cursors, now=time.time())
         await self._cursors.resume([gap.scope for found in gaps.values() for gap in found])
         slots, pause_seconds = asyncio.Semaphore(WORKSPACES_AT_ONCE), RETRY_SECONDS
         while True:
@@ -153,19 +162,6 @@ class Backfill:
                 return
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_MAX)
-
-    async def _find_gaps(self) -> Mapping[str, list[ChannelGap]]:
-        """Returns the gaps by workspace, most recently active channels first."""
-        while True:
-            try:
-                cursors = await self._unread_channels.with_new_channels(
-                    await self._inbox.cursors(PLATFORM), age_seconds_max=MISSED_SECONDS_MAX - OVERLAP_SECONDS
-                )
-                break
-            except StorageUnavailable as error:
-                log.warning("slack: catching up waits for the database: %s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-        return find_gaps(cursors, now=time.time())
 
     async def _backfill_workspace_safely(
         self, team_id: str, gaps: list[ChannelGap], slots: asyncio.Semaphore
@@ -199,7 +195,15 @@ class Backfill:
         newest = max(gap.cursor for gap in gaps)
         for gap in gaps[:CHANNELS_MAX]:
             try:
-                read_until = await self._backfill_channel(gap, history, replay, summary)
+                missed = await history.read_since(gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id))
+                for event in missed.messages:
+                    was_retold = await replay.replay_message(event, cursor=gap.cursor)
+                    if get_text(event, "ts") > gap.cursor:
+                        summary.heard += 1
+                        summary.asked += was_retold
+                if missed.is_cut or gap.is_cut:
+                    summary.cut.append(gap.channel_id)
+                read_until = missed.newest
                 # a channel without new messages has missed nothing up to the newest ts of any channel
                 await self._cursors.close_gap(gap.scope, read_until or newest)
             except SurfaceRefused as error:
@@ -207,19 +211,6 @@ class Backfill:
                 await self._cursors.close_gap(gap.scope)
             except (SurfaceError, StorageUnavailable) as error:
                 summary.fail(error, gap)
-
-    async def _backfill_channel(
-        self, gap: ChannelGap, history: ChannelHistory, replay: "MessageReplay", summary: _BackfillSummary
-    ) -> str:
-        missed = await history.read_since(gap.channel_id, gap.oldest, replay.threads_in(gap.channel_id))
-        for event in missed.messages:
-            was_retold = await replay.replay_message(event, cursor=gap.cursor)
-            if get_text(event, "ts") > gap.cursor:
-                summary.heard += 1
-                summary.asked += was_retold
-        if missed.is_cut or gap.is_cut:
-            summary.cut.append(gap.channel_id)
-        return missed.newest
 
 
 def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[ChannelGap]]:
@@ -342,35 +333,30 @@ class UnreadChannels:
             if workspace is None or workspace.event_handler is None or workspace.uses_organisation_token:
                 return True
             async with asyncio.timeout(LISTING_SECONDS_MAX):
-                return await self._add_cursors(team_id, workspace, cursor, cursors, found)
+                history = ChannelHistory.for_client(workspace.client)
+                left = NEW_CHANNELS_MAX
+                for kind in CHANNEL_TYPES:
+                    try:
+                        channels = await history.list_channels(kind)
+                    except SurfaceRefused as error:
+                        if error.code != _MISSING_SCOPE:
+                            raise
+                        log.info(_NOT_LISTED_MESSAGE, team_id, f"{_MISSING_SCOPE} for the kind {kind}")
+                        continue
+                    scopes = [f"{team_id}:{channel_id}" for channel_id in channels]
+                    for scope in [one for one in scopes if one not in cursors]:
+                        if not left:
+                            log.info(_NOT_LISTED_MESSAGE, team_id, f"more than {NEW_CHANNELS_MAX}; at the next start")
+                            return False
+                        await self._inbox.advance_cursor(PLATFORM, scope, cursor)
+                        found[scope] = cursor
+                        left -= 1
+                return True
         except (SurfaceError, StorageUnavailable, TimeoutError) as error:
             log.info(_NOT_LISTED_MESSAGE, team_id, str(error) or "no time is left")
         except Exception:  # continue with the other workspaces
             log.exception("slack: listing the channels of workspace %s failed", team_id)
         return False
-
-    async def _add_cursors(
-        self, team_id: str, workspace: Workspace, cursor: str, cursors: Mapping[str, str], found: dict[str, str]
-    ) -> bool:
-        history = ChannelHistory.for_client(workspace.client)
-        left = NEW_CHANNELS_MAX
-        for kind in CHANNEL_TYPES:
-            try:
-                channels = await history.list_channels(kind)
-            except SurfaceRefused as error:
-                if error.code != _MISSING_SCOPE:
-                    raise
-                log.info(_NOT_LISTED_MESSAGE, team_id, f"{_MISSING_SCOPE} for the kind {kind}")
-                continue
-            scopes = [f"{team_id}:{channel_id}" for channel_id in channels]
-            for scope in [one for one in scopes if one not in cursors]:
-                if not left:
-                    log.info(_NOT_LISTED_MESSAGE, team_id, f"more than {NEW_CHANNELS_MAX}; at the next start")
-                    return False
-                await self._inbox.advance_cursor(PLATFORM, scope, cursor)
-                found[scope] = cursor
-                left -= 1
-        return True
 
 
 def newest_cursor_by_workspace(cursors: Mapping[str, str]) -> dict[str, str]:

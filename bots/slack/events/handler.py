@@ -193,21 +193,18 @@ class EventHandler:
             if isinstance(inbound, IncomingMessage | CommandCalled):
                 self._record_taken(event, inbound, is_taken=not outcome.is_ignored)
         if isinstance(inbound, IncomingMessage) and outcome.run_id and not (is_reply or is_missed):
-            await self._read_early_replies(event)
+            # Slack keeps no order between a message and its replies, and a reply whose thread is unknown is ignored. If
+            # the message came late, handle its replies now. Those that came after it are duplicates.
+            channel, ts = get_text(event, "channel"), get_text(event, "ts")
+            if (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS:
+                history, replies = (ChannelHistory(client=self._client, pause_seconds=0), list[JsonObject]())
+                try:
+                    replies = await history.read_replies(channel, ts)
+                except SurfaceError as error:
+                    log.info("slack: early replies to %s are not looked for: %s", ts, error)
+                for reply in replies:
+                    await self._on_event(reply)
         return not isinstance(inbound, Ignored)
-
-    async def _read_early_replies(self, root: JsonObject) -> None:
-        """Handles the replies to a message that came late, because Slack keeps no order between the two, and a reply
-        whose thread is unknown is ignored. Those that came later were handled, and are duplicates."""
-        channel, ts = get_text(root, "channel"), get_text(root, "ts")
-        if (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS:
-            history, replies = (ChannelHistory(client=self._client, pause_seconds=0), list[JsonObject]())
-            try:
-                replies = await history.read_replies(channel, ts)
-            except SurfaceError as error:
-                log.info("slack: early replies to %s are not looked for: %s", ts, error)
-            for reply in replies:
-                await self._on_event(reply)
 
     async def on_shortcut(self, payload: JsonObject) -> None:
         """Handles a message shortcut or a global one."""

@@ -112,17 +112,6 @@ class Shortcuts:
         view["private_metadata"] = json.dumps(kept)
         await self._open(payload, view)
 
-    async def _give_reason(self, place: JsonObject, words: str, user: str, key: str, context: ParseContext) -> Outcome:
-        given = FeedbackGiven(
-            address=context.address(get_text(place, "channel"), get_text(place, "ts")),
-            dedupe_key=key,
-            run_id=get_text(place, "run_id"),
-            is_good=False,
-            person=context.person(user),
-            text=unescape_entities(words).strip(),
-        )
-        return (await self.take(given))[1]
-
     async def submit_form(self, payload: JsonObject, context: ParseContext) -> JsonObject:
         """Starts a run for the request in a form. Returns Slack's answer: close the form, or say what is wrong."""
         view = get_object(payload, "view")
@@ -136,7 +125,15 @@ class Shortcuts:
         try:
             async with asyncio.timeout(seconds_left(2.0)):
                 if callback_id == REASON:
-                    outcome = await self._give_reason(place, words, user, key, context)
+                    given = FeedbackGiven(
+                        address=context.address(get_text(place, "channel"), get_text(place, "ts")),
+                        dedupe_key=key,
+                        run_id=get_text(place, "run_id"),
+                        is_good=False,
+                        person=context.person(user),
+                        text=unescape_entities(words).strip(),
+                    )
+                    outcome = (await self.take(given))[1]
                 elif get_text(place, "ts"):
                     outcome = await self._ask_about(place, words, user, key, context)
                 else:

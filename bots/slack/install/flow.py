@@ -100,62 +100,52 @@ class InstallFlow:
                 return _html_page(LINK_EXPIRED, 400)
             if request.query.get("error") or not request.query.get("code"):
                 return _html_page(DECLINED, 200)
-            return await self._exchange_code(request.query["code"])
+            try:
+                answer = await self.oauth.exchange_code(request.query["code"], self.redirect_uri)
+            except SurfaceError as error:
+                log.warning("slack: an installation was not confirmed: %s", error)
+                return _html_page(FAILED, 502)
+            grant = parse_grant(answer)
+            if grant is None:
+                return _html_page(FAILED, 502)
+            client = self.new_client(grant.token.access_token)
+            client.open_session()
+            try:
+                workspace_id = grant.workspace_id
+                facts = await fetch_bot_facts(grant, client)
+                if facts is None:
+                    return _html_page(FAILED, 502)
+                if not await self._may_install(grant, client):
+                    try:
+                        await client.write("auth.revoke", {})
+                    except SurfaceError as error:
+                        log.warning("slack: an unused token was not revoked: %s", error)
+                    log.warning("slack: workspace %s is not allowed to install the bot", workspace_id)
+                    return _html_page(NOT_ALLOWED, 403)
+                installation = Installation(
+                    platform="slack",
+                    workspace_id=workspace_id,
+                    sealed_token=self.token_cipher.seal(workspace_id, grant.token),
+                    facts=facts,
+                )
+                by = Person(person_id=grant.installer_id, name=grant.installer_id)
+                await self.installations.save(installation, by=by)
+                log.info("slack: workspace %s has installed the bot", workspace_id)
+                return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
+            except SurfaceError as error:
+                log.warning("slack: a new token does not work: %s", error)
+                return _html_page(FAILED, 502)
+            finally:
+                await client.close()
         except StorageUnavailable:
             log.exception("slack: an installation could not be stored")
             return _html_page(STORAGE_DOWN, 503)
-
-    async def _exchange_code(self, code: str) -> web.Response:
-        try:
-            answer = await self.oauth.exchange_code(code, self.redirect_uri)
-        except SurfaceError as error:
-            log.warning("slack: an installation was not confirmed: %s", error)
-            return _html_page(FAILED, 502)
-        grant = parse_grant(answer)
-        if grant is None:
-            return _html_page(FAILED, 502)
-        client = self.new_client(grant.token.access_token)
-        client.open_session()
-        try:
-            return await self._save_installation(grant, client)
-        except SurfaceError as error:
-            log.warning("slack: a new token does not work: %s", error)
-            return _html_page(FAILED, 502)
-        finally:
-            await client.close()
-
-    async def _save_installation(self, grant: OAuthGrant, client: SlackClient) -> web.Response:
-        workspace_id = grant.workspace_id
-        facts = await fetch_bot_facts(grant, client)
-        if facts is None:
-            return _html_page(FAILED, 502)
-        if not await self._may_install(grant, client):
-            await _revoke_token(client)
-            log.warning("slack: workspace %s is not allowed to install the bot", workspace_id)
-            return _html_page(NOT_ALLOWED, 403)
-        installation = Installation(
-            platform="slack",
-            workspace_id=workspace_id,
-            sealed_token=self.token_cipher.seal(workspace_id, grant.token),
-            facts=facts,
-        )
-        by = Person(person_id=grant.installer_id, name=grant.installer_id)
-        await self.installations.save(installation, by=by)
-        log.info("slack: workspace %s has installed the bot", workspace_id)
-        return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 
     async def _may_install(self, grant: OAuthGrant, client: SlackClient) -> bool:
         """Whether the workspace or organisation may install. An allowed workspace also admits its organisation."""
         if self.is_allowed(grant.workspace_id) or self.is_allowed(grant.organisation_id):
             return True
         return grant.is_organisation and any(map(self.is_allowed, await fetch_workspace_ids(client)))
-
-
-async def _revoke_token(client: SlackClient) -> None:
-    try:
-        await client.write("auth.revoke", {})
-    except SurfaceError as error:
-        log.warning("slack: an unused token was not revoked: %s", error)
 
 
 def sign_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:

@@ -91,7 +91,21 @@ class _Writer:
             self._append_or_extend("rich_text_quote", parts)
         elif self.lists and self.is_item_open:
             self.is_item_open = False
-            self._list_item(_section(parts))
+            item = _section(parts)
+            indent = min(len(self.lists) - 1, _INDENT_MAX)
+            style = self.lists[-1]
+            last = self.elements[-1] if self.elements else {}
+            held = last.get("elements")
+            is_same = (last.get("type"), last.get("style"), last.get("indent")) == (*("rich_text_list", style), indent)
+            if is_same and isinstance(held, list):
+                held.append(item)
+            else:
+                # Slack counts from 1 again after a nested list or other content, unless it is told how many came before
+                before = min(self.numbers[-1] - 1, _OFFSET_MAX) if style == "ordered" else 0
+                offset: JsonObject = {"offset": before} if before > 0 else {}
+                self.elements.append(
+                    {"type": "rich_text_list", "style": style, "indent": indent, **offset, "elements": [item]}
+                )
         else:
             self._append_or_extend("rich_text_section", parts)
 
@@ -102,22 +116,6 @@ class _Writer:
             held += [_text("\n\n"), *parts]
         else:
             self.elements.append({"type": kind, "elements": list(parts)})
-
-    def _list_item(self, item: JsonObject) -> None:
-        indent = min(len(self.lists) - 1, _INDENT_MAX)
-        style = self.lists[-1]
-        last = self.elements[-1] if self.elements else {}
-        held = last.get("elements")
-        is_same = (last.get("type"), last.get("style"), last.get("indent")) == (*("rich_text_list", style), indent)
-        if is_same and isinstance(held, list):
-            held.append(item)
-        else:
-            # Slack counts from 1 again after a nested list or other content, unless it is told how many came before
-            before = min(self.numbers[-1] - 1, _OFFSET_MAX) if style == "ordered" else 0
-            offset: JsonObject = {"offset": before} if before > 0 else {}
-            self.elements.append(
-                {"type": "rich_text_list", "style": style, "indent": indent, **offset, "elements": [item]}
-            )
 
 
 def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[JsonObject]:

@@ -54,7 +54,16 @@ class FileUploads:
         same exceptions as ChatSurface.upload."""
         sent: list[JsonValue] = []
         for file in files:
-            file_id = await _send_file(client, file, precondition)
+            if file.size_bytes > limits.FILE_BYTES_MAX:
+                raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
+            if file.size_bytes <= 0:
+                raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
+            name = safe_file_name(file.name)
+            ticket = await client.write_form(
+                "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}, precondition=precondition
+            )
+            await _send(client, URL(get_text(ticket, "upload_url")), file)
+            file_id = get_text(ticket, "file_id")
             self._files[file.delivery_id or delivery_id] = file_id
             sent.append({"id": file_id, "title": escape_mrkdwn(safe_file_name(file.name))})
         while len(self._files) > _REMEMBERED_MAX:
@@ -75,20 +84,6 @@ class FileUploads:
                 raise
             await complete({**body, "blocks": json.dumps(plain)})
         return self._files[files[0].delivery_id or delivery_id]
-
-
-async def _send_file(client: SlackClient, file: OutgoingFile, precondition: Precondition | None) -> str:
-    """Uploads the bytes of a file and returns its id. The file is not shown anywhere yet."""
-    if file.size_bytes > limits.FILE_BYTES_MAX:
-        raise SurfaceRefused("The file is larger than Slack accepts", code="too_large")
-    if file.size_bytes <= 0:
-        raise SurfaceRefused("Slack does not accept empty files", code="empty_file")
-    name = safe_file_name(file.name)
-    ticket = await client.write_form(
-        "files.getUploadURLExternal", {"filename": name, "length": file.size_bytes}, precondition=precondition
-    )
-    await _send(client, URL(get_text(ticket, "upload_url")), file)
-    return get_text(ticket, "file_id")
 
 
 async def _send(client: SlackClient, url: URL, file: OutgoingFile) -> None:

@@ -143,7 +143,23 @@ async def connect_browser(request: web.Request) -> web.WebSocketResponse:
         async with sandbox.browser.take_over() as hands:
             showing = spawn(_send_frames(hands, socket), name="browser of a take-over")
             try:
-                await _forward_input(socket, hands, sessions, session)
+                async for message in socket:
+                    if message.type != WSMsgType.TEXT:
+                        continue
+                    try:
+                        content = json.loads(message.data)
+                    except (ValueError, RecursionError):
+                        continue
+                    if not isinstance(content, dict):
+                        continue
+                    command = cast(JsonObject, content)
+                    kind = command.get("t")
+                    if kind == "note":
+                        sessions.record_use(session, str(command.get("text", "")))
+                        continue
+                    if kind not in ("ack", "size"):
+                        sessions.record_use(session)
+                    await hands.send(command)
             finally:
                 await cancel(showing)
     except (AgentError, ToolError) as error:
@@ -165,28 +181,6 @@ async def send_asset(request: web.Request) -> web.Response:
     text = file.read_text(encoding="utf-8")
     headers = {**HEADERS, "Cache-Control": "no-cache"}
     return web.Response(text=text, content_type=mime_type, headers=headers)
-
-
-async def _forward_input(
-    socket: web.WebSocketResponse, hands: BrowserTakeover, sessions: TakeoverSessions, session: TakeoverSession
-) -> None:
-    async for message in socket:
-        if message.type != WSMsgType.TEXT:
-            continue
-        try:
-            content = json.loads(message.data)
-        except (ValueError, RecursionError):
-            continue
-        if not isinstance(content, dict):
-            continue
-        command = cast(JsonObject, content)
-        kind = command.get("t")
-        if kind == "note":
-            sessions.record_use(session, str(command.get("text", "")))
-            continue
-        if kind not in ("ack", "size"):
-            sessions.record_use(session)
-        await hands.send(command)
 
 
 async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:

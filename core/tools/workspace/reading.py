@@ -73,7 +73,13 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
         if len(content) <= EDIT_BYTES_MAX:
             context.known_versions[path] = file_version(content)
             pieces = in_one_piece(content)
-        return await _numbered(params, path, pieces)
+        reading = _Reading(params)
+        lines = read_numbered_lines(pieces, path, start_line=params.start_line, line_characters_max=READ_CHARACTERS_MAX)
+        async with aclosing(lines):
+            async for number, text in lines:
+                if not reading.takes(number, text):
+                    break
+        return reading.shown()
     except ToolError as error:
         raise with_path_in_error(path, error) from error
 
@@ -170,16 +176,6 @@ def _page_lines(params: ReadParams, page: Page, where: str) -> str:
     for number, line in enumerate(page.text.splitlines(keepends=True), start=1):
         if not reading.takes(number, line):
             break
-    return reading.shown()
-
-
-async def _numbered(params: ReadParams, path: str, pieces: AsyncIterator[bytes]) -> str:
-    reading = _Reading(params)
-    lines = read_numbered_lines(pieces, path, start_line=params.start_line, line_characters_max=READ_CHARACTERS_MAX)
-    async with aclosing(lines):
-        async for number, text in lines:
-            if not reading.takes(number, text):
-                break
     return reading.shown()
 
 

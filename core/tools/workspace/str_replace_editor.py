@@ -167,7 +167,23 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
             case "str_replace":
                 return await _replace(params, context, files)
             case "insert":
-                return await _insert(params, context, files)
+                at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
+
+                def insert(text: str) -> tuple[str, int]:
+                    lines = text.split("\n")
+                    count = len(lines) - (lines[-1] == "")
+                    if at > count:
+                        raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
+                    added = with_line_ends_of(text, f"{new}\n").removesuffix("\n")
+                    return "\n".join([*lines[:at], added, *lines[at:]]), at + 1
+
+                known = context.known_versions.get(params.path)
+                if known is None and at:
+                    raise ToolError("View the file first: insert_line is the number of a line that you have seen.")
+                edit = await edit_text(context, params.path, insert, known=known if known and at else "")
+                await save_undo_step(files, params.path, edit.before)
+                shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
+                return f"Edited {params.path} after line {at}.\n{shown}"
             case "undo_edit":
                 if await undo_newest_edit(files, params.path):
                     return f"Took back the newest edit of {params.path}."
@@ -221,19 +237,6 @@ def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
     ]
 
 
-def _numbered(lines: list[str], first: int, last: int) -> str:
-    shown: list[str] = []
-    room = READ_CHARACTERS_MAX
-    for number in range(first, last + 1):
-        line = with_line_number(number, lines[number - 1])
-        room -= len(line) + 1
-        if room < 0 and shown:
-            shown.append(f"[cut before line {number}; view on with view_range=[{number}, -1]]")
-            break
-        shown.append(line[:READ_CHARACTERS_MAX])
-    return "\n".join(shown)
-
-
 async def _folder(path: str, entries: tuple[FileEntry, ...], files: Files) -> str:
     shown: list[str] = []
     for entry in entries:
@@ -268,30 +271,21 @@ async def _replace(params: EditorParams, context: ToolContext, files: Files) -> 
     return f"Edited {params.path} at line {edit.line}.{preview}\n{shown}"
 
 
-async def _insert(params: EditorParams, context: ToolContext, files: Files) -> str:
-    at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
-
-    def insert(text: str) -> tuple[str, int]:
-        lines = text.split("\n")
-        count = len(lines) - (lines[-1] == "")
-        if at > count:
-            raise ToolError(f"insert_line is {at}, but the file has {count} lines.")
-        added = with_line_ends_of(text, f"{new}\n").removesuffix("\n")
-        return "\n".join([*lines[:at], added, *lines[at:]]), at + 1
-
-    known = context.known_versions.get(params.path)
-    if known is None and at:
-        raise ToolError("View the file first: insert_line is the number of a line that you have seen.")
-    edit = await edit_text(context, params.path, insert, known=known if known and at else "")
-    await save_undo_step(files, params.path, edit.before)
-    shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
-    return f"Edited {params.path} after line {at}.\n{shown}"
-
-
 def _snippet(text: str, first: int, last: int) -> str:
     """Returns the edited lines with a few lines of context around them."""
     lines = shown_text(text).split("\n")
-    return _numbered(lines, max(1, first - SNIPPET_LINES), min(len(lines), last + SNIPPET_LINES))
+    first = max(1, first - SNIPPET_LINES)
+    last = min(len(lines), last + SNIPPET_LINES)
+    shown: list[str] = []
+    room = READ_CHARACTERS_MAX
+    for number in range(first, last + 1):
+        line = with_line_number(number, lines[number - 1])
+        room -= len(line) + 1
+        if room < 0 and shown:
+            shown.append(f"[cut before line {number}; view on with view_range=[{number}, -1]]")
+            break
+        shown.append(line[:READ_CHARACTERS_MAX])
+    return "\n".join(shown)
 
 
 _WORDS: dict[Command, str] = {

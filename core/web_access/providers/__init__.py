@@ -56,7 +56,12 @@ class RapidApi:
     async def call(self, provider: Provider, route: str, payload: JsonObject) -> JsonValue:
         """Calls an endpoint. Raises ToolError for the model, also if the route or a parameter is unknown."""
         known = provider_file(provider)
-        endpoint = _endpoint(known, provider, route)
+        by_path = {one.path: one for one in known.endpoints.values()}
+        endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
+        if endpoint is None:
+            raise ToolError(
+                f"{provider} has no route {route[:100]!r}. It has: {', '.join(known.endpoints)}. Nothing was asked."
+            )
         given = {name: value for name, value in payload.items() if value is not None}
         strangers = sorted(set(given) - set(endpoint.payload))
         if strangers:
@@ -76,17 +81,6 @@ class RapidApi:
             pause_seconds=self.pause_seconds,
             key_remedy="it may not be subscribed to at RapidAPI",
         )
-
-
-def _endpoint(known: ProviderFile, provider: Provider, route: str) -> Endpoint:
-    """Returns the endpoint with the name or path `route`."""
-    by_path = {one.path: one for one in known.endpoints.values()}
-    endpoint = known.endpoints.get(route.strip().lstrip("/")) or by_path.get(route.strip())
-    if endpoint is None:
-        raise ToolError(
-            f"{provider} has no route {route[:100]!r}. It has: {', '.join(known.endpoints)}. Nothing was asked."
-        )
-    return endpoint
 
 
 def _plain(name: str, value: JsonValue) -> str | int | float | bool:

@@ -52,7 +52,18 @@ class Server:
                 while True:
                     request, _ = await protocol.receive_message(reader)
                     if request.get("op") == "takeover":
-                        await self._take_over(reader, writer)
+                        # a second take-over, usually by the user's reloaded page, ends the first
+                        if self._takeover is not None:
+                            await self._takeover.end()
+                        takeover = self._takeover = Takeover(self._chromium, reader, writer)
+                        try:
+                            async with self._lock:
+                                await takeover.run()
+                        finally:
+                            if self._takeover is takeover:
+                                self._takeover = None
+                            self._chromium.consume_crash_flag()  # the person has seen the crash
+                            await self._chromium.save_cookies()
                         break
                     working = asyncio.ensure_future(self._answer(request))
                     while not working.done():
@@ -119,7 +130,12 @@ class Server:
 
     async def _with_state(self, answer: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
         chromium = self._chromium
-        tab = await self._settled_tab()
+        tab = await self._chromium.tab()
+        for _ in range(FOLLOWED_MAX):
+            await tab.settle()
+            before, tab = tab, await self._chromium.tab()
+            if tab is before:
+                break
         if chromium.consume_crash_flag():
             answer = {"error": CRASHED}
         if is_outside_workspace(tab.page.url, chromium.settings.root):
@@ -129,30 +145,6 @@ class Server:
         await chromium.save_cookies()
         answer["happened"] = [sentence[:500] for sentence in chromium.happened[:30]]
         return {**answer, "state": state}, picture
-
-    async def _settled_tab(self) -> Tab:
-        """Waits until the current tab has settled, including a tab that opens meanwhile."""
-        tab = await self._chromium.tab()
-        for _ in range(FOLLOWED_MAX):
-            await tab.settle()
-            before, tab = tab, await self._chromium.tab()
-            if tab is before:
-                break
-        return tab
-
-    async def _take_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one person at a time. A second take-over, usually by the person's reloaded page, ends the first."""
-        if self._takeover is not None:
-            await self._takeover.end()
-        takeover = self._takeover = Takeover(self._chromium, reader, writer)
-        try:
-            async with self._lock:
-                await takeover.run()
-        finally:
-            if self._takeover is takeover:
-                self._takeover = None
-            self._chromium.consume_crash_flag()  # the person has seen the crash
-            await self._chromium.save_cookies()
 
 
 def _describe_error(error: Exception, tab: Tab) -> str:

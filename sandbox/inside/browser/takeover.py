@@ -139,21 +139,19 @@ class Takeover:
     async def _listen(self) -> None:
         with contextlib.suppress(protocol.ProtocolError, OSError, asyncio.IncompleteReadError):
             while True:
-                await self._handle_message((await protocol.receive_message(self._reader))[0])
-
-    async def _handle_message(self, message: dict[str, Any]) -> None:
-        """Handles at once what must not wait for an action on a page that is blocked by a dialog; queues the rest."""
-        kind = message.get("t")
-        if kind == "ack":
-            await self._acknowledge()
-        elif kind == "dialog":
-            await self._answer_dialog(message)
-        elif kind == "size":
-            self._size = (_side(message.get("w"), WIDTH), _side(message.get("h"), HEIGHT))
-            self._sent_state = {}
-            self._blank_since = time.monotonic()
-        else:
-            self._waiting.put(message)
+                message = (await protocol.receive_message(self._reader))[0]
+                # only what must not wait for an action on a page that is blocked by a dialog is handled here
+                kind = message.get("t")
+                if kind == "ack":
+                    await self._acknowledge()
+                elif kind == "dialog":
+                    await self._answer_dialog(message)
+                elif kind == "size":
+                    self._size = (_side(message.get("w"), WIDTH), _side(message.get("h"), HEIGHT))
+                    self._sent_state = {}
+                    self._blank_since = time.monotonic()
+                else:
+                    self._waiting.put(message)
 
     async def _work(self) -> None:
         while True:
@@ -185,7 +183,23 @@ class Takeover:
                 size = tab.page.viewport_size
                 if size is not None and (size["width"], size["height"]) != (width, height):
                     await asyncio.wait_for(tab.page.set_viewport_size({"width": width, "height": height}), 3)
-                await self._send_state(tab)
+                there = self._chromium.tabs  # tabs may open and close while titles are read
+                titles = await asyncio.gather(*(each.title() for each in there))
+                tabs = [
+                    {
+                        "id": each.number,
+                        "title": single_line(title, 80) or single_line(each.page.url, 80),
+                        "current": each is tab,
+                    }
+                    for each, title in zip(there, titles, strict=True)
+                ]
+                state: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": single_line(tab.page.url, 2000)}
+                state["notes"] = [single_line(sentence, 300) for sentence in self._chromium.happened[-5:]]
+                if tab.file_chooser is not None:
+                    state["file"] = True
+                if state != self._sent_state:
+                    self._sent_state = state
+                    self._send(state)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _start_screencast(self, tab: Tab) -> None:
@@ -214,25 +228,6 @@ class Takeover:
         if session is not None:
             with contextlib.suppress(Error):
                 await session.detach()
-
-    async def _send_state(self, tab: Tab) -> None:
-        there = self._chromium.tabs  # tabs may open and close while titles are read
-        titles = await asyncio.gather(*(each.title() for each in there))
-        tabs = [
-            {
-                "id": each.number,
-                "title": single_line(title, 80) or single_line(each.page.url, 80),
-                "current": each is tab,
-            }
-            for each, title in zip(there, titles, strict=True)
-        ]
-        state: dict[str, Any] = {"t": "tabs", "tabs": tabs, "url": single_line(tab.page.url, 2000)}
-        state["notes"] = [single_line(sentence, 300) for sentence in self._chromium.happened[-5:]]
-        if tab.file_chooser is not None:
-            state["file"] = True
-        if state != self._sent_state:
-            self._sent_state = state
-            self._send(state)
 
     def _send_frame(self, tab: Tab, frame: dict[str, Any]) -> None:
         if tab is not self._tab:

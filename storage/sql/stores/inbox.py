@@ -295,7 +295,18 @@ class SqlInbox:
 
         def work(connection: Connection) -> int:
             sweep_versions(connection)
-            return _delete_oldest_keys(connection, before)
+            # except keys that another process is deleting
+            oldest = (
+                select(claimed_keys.c.dedupe_key)
+                .where(claimed_keys.c.claimed_at < before)
+                .order_by(claimed_keys.c.claimed_at)
+                .limit(SWEPT_AT_ONCE_MAX)
+                .with_for_update(skip_locked=True)
+            )
+            gone = connection.execute(oldest).scalars().all()
+            if gone:
+                connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
+            return len(gone)
 
         return await self._database.write(_SWEEP, work)
 
@@ -335,21 +346,6 @@ class SqlInbox:
         )
         rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
         return tuple(JoinedThread(**row) for row in rows)
-
-
-def _delete_oldest_keys(connection: Connection, before: datetime) -> int:
-    """Deletes old keys, except those that another process is deleting."""
-    oldest = (
-        select(claimed_keys.c.dedupe_key)
-        .where(claimed_keys.c.claimed_at < before)
-        .order_by(claimed_keys.c.claimed_at)
-        .limit(SWEPT_AT_ONCE_MAX)
-        .with_for_update(skip_locked=True)
-    )
-    gone = connection.execute(oldest).scalars().all()
-    if gone:
-        connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
-    return len(gone)
 
 
 def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:
@@ -462,18 +458,14 @@ def _carry_out(
         case StopRun():
             if isinstance(action, Change) and snapshot is not None:
                 change_unread(connection, action, snapshot.thread.thread_id)
-            return _stop(connection, decision, snapshot)
+            if snapshot is None:
+                return Receipt(decision=decision)
+            request_stop(connection, snapshot, until=decision.until)
+            thread_id, active = snapshot.thread.thread_id, snapshot.active_run
+            return Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)
         case Accept():
             if isinstance(action, Change):
                 return amend_input(connection, action, decision, snapshot)
             if decision.follows_again:
                 set_follow_mode(connection, action.address, "default", is_whole_channel=False)
             return store_input(connection, action, decision, snapshot)
-
-
-def _stop(connection: Connection, decision: StopRun, snapshot: ThreadSnapshot | None) -> Receipt:
-    if snapshot is None:
-        return Receipt(decision=decision)
-    request_stop(connection, snapshot, until=decision.until)
-    thread_id, active = snapshot.thread.thread_id, snapshot.active_run
-    return Receipt(decision=decision, thread_id=thread_id, run_id=active and active.run_id)

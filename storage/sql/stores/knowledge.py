@@ -257,28 +257,23 @@ class SqlKnowledgeVectors:
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
         def work(connection: Connection) -> tuple[Hit, ...]:
-            rough = _nearest_signs(connection, vector, model, entry_ids, limit * _RESCORED_FACTOR)
+            count = limit * _RESCORED_FACTOR
+            statement = (
+                select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
+                .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+                .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
+            )
+            wanted = _signs(vector)
+            asked = int.from_bytes(wanted, "big")
+            distances = [
+                ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
+                for chunk_id, signs in connection.execute(statement)
+                if len(signs) == len(wanted)
+            ]
+            rough = [chunk_id for _, chunk_id in nsmallest(count, distances)]
             return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
 
         return await self._database.read(work)
-
-
-def _nearest_signs(
-    connection: Connection, vector: Sequence[float], model: str, entry_ids: Sequence[str], count: int
-) -> list[int]:
-    statement = (
-        select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
-        .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
-        .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
-    )
-    wanted = _signs(vector)
-    asked = int.from_bytes(wanted, "big")
-    distances = [
-        ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
-        for chunk_id, signs in connection.execute(statement)
-        if len(signs) == len(wanted)
-    ]
-    return [chunk_id for _, chunk_id in nsmallest(count, distances)]
 
 
 def _nearest(

@@ -245,7 +245,9 @@ def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
     )
     if _must_wait(connection, lease):
         return None
-    _grant(connection, lease)
+    _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
+    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now_deaths": lease.deaths, "now": datetime.now(UTC)}
+    _BEGIN.execute(connection, began)
     return lease
 
 
@@ -255,12 +257,6 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
         return False
     place = {"run": lease.run_id, "worker": lease.worker_id}
     return bool(_OTHER_SUSPECTS.fetch_tuples(connection, place))
-
-
-def _grant(connection: Connection, lease: Lease) -> None:
-    _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
-    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now_deaths": lease.deaths, "now": datetime.now(UTC)}
-    _BEGIN.execute(connection, began)
 
 
 def _release(connection: Connection, lease: Lease) -> None:

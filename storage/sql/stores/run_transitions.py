@@ -203,7 +203,16 @@ def close_ask(
     )
     row = connection.execute(closed.returning(*pending_asks.c)).mappings().one()
     # the run of an approval goes on, and keeps its status up to date itself
-    _outdate(connection, ask.run_id, ("ask", "status") if ask.kind == "question" else ("ask",))
+    # the rendering is locked first, in the order that deliveries are posted
+    slots = ("ask", "status") if ask.kind == "question" else ("ask",)
+    connection.execute(select(renderings.c.run_id).where(renderings.c.run_id == ask.run_id).with_for_update())
+    of_ask = (deliveries.c.run_id == ask.run_id) & deliveries.c.slot.in_(slots)
+    connection.execute(
+        update(deliveries).where(of_ask, deliveries.c.state.in_(("pending", "attempting"))).values(is_outdated=True)
+    )
+    sent = connection.execute(update(deliveries).where(of_ask, deliveries.c.state == "delivered").values(state="stale"))
+    if sent.rowcount:
+        connection.execute(update(renderings).where(renderings.c.run_id == ask.run_id).values(is_open=True))
     return ask_from_row(row)
 
 
@@ -225,18 +234,6 @@ def resume_run(
     )
     touch_thread(connection, thread_id, state="running")
     return ended
-
-
-def _outdate(connection: Connection, run_id: str, slots: Sequence[str]) -> None:
-    """Locks the rendering first, in the order that deliveries are posted."""
-    connection.execute(select(renderings.c.run_id).where(renderings.c.run_id == run_id).with_for_update())
-    of_ask = (deliveries.c.run_id == run_id) & deliveries.c.slot.in_(slots)
-    connection.execute(
-        update(deliveries).where(of_ask, deliveries.c.state.in_(("pending", "attempting"))).values(is_outdated=True)
-    )
-    sent = connection.execute(update(deliveries).where(of_ask, deliveries.c.state == "delivered").values(state="stale"))
-    if sent.rowcount:
-        connection.execute(update(renderings).where(renderings.c.run_id == run_id).values(is_open=True))
 
 
 _END = CompiledStatement(
