@@ -161,6 +161,11 @@ class RunningSandboxes:
         async with self._lock(thread_id):
             yield thread_id not in self._running
 
+    def find(self, thread_id: str) -> RunningSandbox | None:
+        """Returns the thread's running sandbox, or None if there is none or its connection is lost."""
+        machine = self._running.get(thread_id)
+        return None if machine is None or machine.connection.is_lost else machine
+
     def running_by_thread(self) -> dict[str, RunningSandbox]:
         return {thread_id: machine for thread_id, machine in self._running.items() if not machine.connection.is_lost}
 

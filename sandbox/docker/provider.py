@@ -104,7 +104,7 @@ class DockerSandboxProvider:
         check_thread_id(thread_id)
         self._shared_access.claim_fence(thread_id, fence)
         sandbox = await self._machines.open(thread_id, fence=fence)
-        await asyncio.to_thread(self._record_use, thread_id)
+        self._record_use(thread_id)
         if fence and thread_id in self._unexpected_ends:
             self._unexpected_ends.discard(thread_id)
             raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
@@ -136,7 +136,7 @@ class DockerSandboxProvider:
                 continue
             is_busy = machine.connection.is_busy
             if is_busy:
-                await asyncio.to_thread(self._record_use, thread_id)
+                self._record_use(thread_id)
             # by any process of this machine
             used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
             idle_seconds = 0.0 if used_at is None else self._now() - used_at

@@ -157,8 +157,11 @@ class JailLifecycle:
             await cancel(self._task)
             self._task = None
 
-    async def record_use(self, thread_id: str) -> None:
-        await asyncio.to_thread(self._record_use, thread_id)
+    def record_use(self, thread_id: str) -> None:
+        try:
+            self._workspaces.record_use(thread_id, self._now())
+        except OSError as error:
+            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)
 
     def raise_pending_notice(self, thread_id: str) -> None:
         """Raises SandboxUnavailable once if there is a notice for the thread; the next call succeeds."""
@@ -193,7 +196,7 @@ class JailLifecycle:
     async def _stop_if_idle(self, thread_id: str, jail: Jail) -> None:
         is_busy, looked_at = jail.connection.is_busy, time.monotonic()
         if is_busy:
-            await self.record_use(thread_id)
+            self.record_use(thread_id)
         last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
         idle_seconds = self._now() - (last_used_at or 0.0)
         step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
@@ -206,7 +209,7 @@ class JailLifecycle:
         for thread_id in self._workspaces.unpacked_thread_ids():
             last_used_at = self._workspaces.last_used_at(thread_id)
             if last_used_at is None:
-                self._record_use(thread_id)
+                self.record_use(thread_id)
                 continue
             step = next_step("stopped", self._lifecycle_policy, idle_seconds=self._now() - last_used_at)
             if step == "archive" and self._failed_at.get(thread_id) != last_used_at:
@@ -231,9 +234,3 @@ class JailLifecycle:
                 self._failed_at[thread_id] = self._workspaces.last_used_at(thread_id) or 0.0
             finally:
                 workspace.close()
-
-    def _record_use(self, thread_id: str) -> None:
-        try:
-            self._workspaces.record_use(thread_id, self._now())
-        except OSError as error:
-            log.warning("the use of thread %s's sandbox was not recorded: %s", thread_id, error)

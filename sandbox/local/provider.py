@@ -109,9 +109,10 @@ class LocalSandboxProvider:
         sandbox = await self._machines.open(thread_id, fence=fence)
         if self._watching is None:
             self._watching = spawn(self._watchdog.run(), name="sandbox watchdog")
-        self._watchdog.wake()
+        if isinstance(jail := self._machines.find(thread_id), Jail):
+            self._watchdog.wake(jail)
         self.lifecycle.start()
-        await self.lifecycle.record_use(thread_id)
+        self.lifecycle.record_use(thread_id)
         if fence:
             self.lifecycle.raise_pending_notice(thread_id)
         return sandbox

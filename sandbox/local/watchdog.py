@@ -1,8 +1,8 @@
 """Ends jails that exceed a limit that the kernel does not hold for us, and keeps a reserve of disk space and memory.
 
 Counting is later than the kernel: a jail can exceed a limit until the next check. Checks are frequent where little is
-left, and cost little while nothing changes: all jails together cannot have grown if the machine's free space and
-memory have not shrunk.
+left, and cost little while nothing changes: a jail cannot have grown if the machine's free space and memory have not
+shrunk since it was measured. So a jail that is not used is measured rarely, unless they shrink.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX, IDLE_PAUSE_SECONDS = 0.05, 0.5, 2.0
 GROWTH_BYTES_PER_SECOND = 4 << 30  # faster than one jail fills memory or a disk
 NOTICED_BYTES = 32 * MEBIBYTE
 WRITTEN_NOTICED_BYTES = MEBIBYTE
-MEASURE_SECONDS = (5.0, 15.0)  # while free space and memory stay: with a busy jail, and without
+MEASURE_SECONDS, IDLE_MEASURE_SECONDS = 5.0, 60.0  # while free space and memory have not shrunk
 WALK_SECONDS = 4.0
 QUIET_WALK_SECONDS = 60.0
 WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
@@ -69,12 +69,23 @@ class MonitoredJail(Protocol):
     def has_cgroup(self) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _FreeBytes:
+    """What the machine has left."""
+
+    disk: int = 0
+    memory: int = 0
+
+
 @dataclass(slots=True)
 class _JailState:
     """`most_bytes` is what the workspace may take: a jail that starts above the limit may shrink, but not grow.
 
     `baseline` is the last measurement before the disk was nearly full. `failures` are those that were logged."""
 
+    used_at: float
+    measured_at: float = 0.0
+    free_at_measurement: _FreeBytes = _FreeBytes()
     named_bytes: int = 0
     most_bytes: int = 0
     walked_at: float = 0.0
@@ -85,13 +96,13 @@ class _JailState:
     baseline: JailUsage | None = None
     failures: set[str] = field(default_factory=set[str])
 
-
-@dataclass(frozen=True, slots=True)
-class _FreeBytes:
-    """What the machine has left."""
-
-    disk: int = 0
-    memory: int = 0
+    def is_due(self, free: _FreeBytes, now: float) -> bool:
+        """Whether to measure the jail: often until it has been measured after its last use, and rarely then."""
+        before = self.free_at_measurement
+        has_shrunk = max(before.disk - free.disk, before.memory - free.memory) > NOTICED_BYTES
+        is_idle = self.measured_at - self.used_at > IDLE_PAUSE_SECONDS
+        pause = IDLE_MEASURE_SECONDS if is_idle else MEASURE_SECONDS
+        return self.usage is None or has_shrunk or now - self.measured_at > pause
 
 
 class Watchdog:
@@ -108,8 +119,6 @@ class Watchdog:
         self._folder = folder
         self._end_jail = end
         self._states: dict[MonitoredJail, _JailState] = {}
-        self._measured = _FreeBytes()
-        self._measured_at = 0.0
         self._critical_bytes = limits.disk_free_bytes_min // 2
         self._walking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -117,11 +126,13 @@ class Watchdog:
         # its own thread, because limits must hold while all shared threads are busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchdog")
 
-    def wake(self) -> None:
-        """Call before each use of a jail. A new jail is checked at once, and an idle one soon, as if it were busy."""
+    def wake(self, jail: MonitoredJail) -> None:
+        """Call before each use of the jail. A new jail is checked at once, and an idle one soon, as if it were busy."""
         self._used_at = time.monotonic()
-        is_late = self._next_check_at - self._used_at > PAUSE_SECONDS_MAX
-        if is_late or any(jail not in self._states for jail in self._jails()):
+        state = self._states.get(jail)
+        if state is not None:
+            state.used_at = self._used_at
+        if state is None or self._next_check_at - self._used_at > PAUSE_SECONDS_MAX:
             self._woken.set()
 
     async def run(self) -> None:
@@ -147,53 +158,47 @@ class Watchdog:
     async def check(self) -> float | None:
         """Ends the jails that exceed a limit. Returns the pause until the next check, in seconds; None if there is no
         jail to check."""
-        running = self._jails()
-        self._states = {jail: self._states.get(jail) or _JailState() for jail in running}
-        if not running:
-            self._measured = _FreeBytes()
+        now, before = time.monotonic(), self._states
+        self._states = {jail: before.get(jail) or _JailState(now) for jail in self._jails()}
+        if not self._states:
             return None
         free = _FreeBytes(free_disk_bytes(self._folder), available_memory_bytes())
-        if not self._measured.disk:  # jails that start on a full disk have not filled it
+        if not before:  # jails that start on a full disk have not filled it
             self._critical_bytes = min(self._limits.disk_free_bytes_min // 2, free.disk - NOTICED_BYTES // 4)
         spare_disk = free.disk - self._limits.disk_free_bytes_min
         spare_memory = free.memory - self._limits.memory_free_bytes_min
-        is_used = time.monotonic() - self._used_at < IDLE_PAUSE_SECONDS
-        is_busy = is_used or any(jail.connection.is_busy for jail in running)
-        if self._is_due(free, min(spare_disk, spare_memory), is_busy=is_busy):
-            await self._measure(free)
-            await self._end_jails_over_limits()
-            if spare_disk < 0:
-                await self._end_writing_jails(free.disk)
-            else:
-                self._critical_bytes = self._limits.disk_free_bytes_min // 2
-                for state in self._states.values():
-                    state.baseline = state.usage
-            if spare_memory < 0:
-                await self._end_largest_jail()
+        for jail, state in self._states.items():
+            if jail.connection.is_busy:
+                state.used_at = self._used_at = now
+        is_short = min(spare_disk, spare_memory) < 0
+        if due := [jail for jail, state in self._states.items() if is_short or state.is_due(free, now)]:
+            await self._measure(due, free)
+        await self._end_jails_over_limits()
+        if spare_disk < 0:
+            await self._end_writing_jails(free.disk)
+        else:
+            self._critical_bytes = self._limits.disk_free_bytes_min // 2
+            for state in self._states.values():
+                state.baseline = state.usage
+        if spare_memory < 0:
+            await self._end_largest_jail()
         self._walk_where_due(free.disk)
-        longest = PAUSE_SECONDS_MAX if is_busy else IDLE_PAUSE_SECONDS
+        longest = PAUSE_SECONDS_MAX if now - self._used_at < IDLE_PAUSE_SECONDS else IDLE_PAUSE_SECONDS
         seconds = min(spare_disk, spare_memory) / GROWTH_BYTES_PER_SECOND
         return min(longest, max(PAUSE_SECONDS_MIN, seconds))
 
-    def _is_due(self, free: _FreeBytes, spare_bytes: int, *, is_busy: bool) -> bool:
-        shrunk = max(self._measured.disk - free.disk, self._measured.memory - free.memory)
-        return (
-            spare_bytes < 0
-            or shrunk > NOTICED_BYTES
-            or time.monotonic() - self._measured_at > MEASURE_SECONDS[not is_busy]
-            or any(state.usage is None for state in self._states.values())
-        )
-
-    async def _measure(self, free: _FreeBytes) -> None:
-        inits = {jail: jail.init_pid for jail in self._states}
+    async def _measure(self, jails: list[MonitoredJail], free: _FreeBytes) -> None:
+        inits = {jail: jail.init_pid for jail in jails}
         loop = asyncio.get_running_loop()
         measured = await loop.run_in_executor(self._thread, _measure_jails, inits)
+        now = time.monotonic()
         for jail, found in measured.items():
+            state = self._states[jail]
+            state.measured_at, state.free_at_measurement = now, free
             if isinstance(found, Exception):
-                _log_once(jail, self._states[jail], "what its programs use", found)
+                _log_once(jail, state, "what its programs use", found)
             else:
-                self._states[jail].usage = found
-        self._measured, self._measured_at = free, time.monotonic()
+                state.usage = found
 
     async def _end_jails_over_limits(self) -> None:
         for jail, state in tuple(self._states.items()):

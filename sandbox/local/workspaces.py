@@ -18,6 +18,7 @@ UIDS = range(30000, 60000)
 ARCHIVE = "workspace.tar.gz"
 LOCK_TRIES_MAX = 20
 LOCK_RETRY_SECONDS = 0.02
+RECORD_SECONDS = 10.0  # well below the idle times that stop a sandbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +160,11 @@ class Workspaces:
         delete_folder(self._folder / thread_id)
 
     def record_use(self, thread_id: str, at: float) -> None:
-        """Records when the workspace was used, in Unix time."""
-        note = self._folder / thread_id / "used"
-        note.touch(mode=0o600)
-        os.utime(note, (at, at))
+        """Records when the workspace was used, in Unix time. A record that is less than RECORD_SECONDS old is kept."""
+        if not 0 <= at - (self.last_used_at(thread_id) or 0.0) < RECORD_SECONDS:
+            note = self._folder / thread_id / "used"
+            note.touch(mode=0o600)
+            os.utime(note, (at, at))
 
     def last_used_at(self, thread_id: str) -> float | None:
         try:

@@ -137,7 +137,7 @@ class ModalSandboxProvider:
 
     async def _tell_loss(self, thread_id: str) -> None:
         """Raises SandboxReplaced, unless a run in another process was told."""
-        machine, tags = self._machines.running_by_thread().get(thread_id), dict[str, str]()
+        machine, tags = self._machines.find(thread_id), dict[str, str]()
         if isinstance(machine, ModalRunningSandbox):
             try:
                 tags = await machine.sandbox.get_tags.aio()
@@ -150,7 +150,7 @@ class ModalSandboxProvider:
 
     def release(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""
-        if thread_id in self._machines.running_by_thread():
+        if self._machines.find(thread_id) is not None:
             self._in_background(self._save(thread_id), f"save the sandbox of {thread_id}")
 
     async def destroy(self, thread_id: str) -> None:
@@ -200,7 +200,7 @@ class ModalSandboxProvider:
             log.warning("the image of sandboxes was not built: %s (%s)", describe_sdk_error(error)[1], error)
 
     async def _save(self, thread_id: str) -> None:
-        machine = self._machines.running_by_thread().get(thread_id)
+        machine = self._machines.find(thread_id)
         if not isinstance(machine, ModalRunningSandbox):
             return
         try:

@@ -1,9 +1,12 @@
 """What is due for a sandbox, given its state and the time."""
 
+from pathlib import Path
+
 import pytest
 
 from core.domain.sandbox_records import SandboxState
 from sandbox.lifecycle_policy import LifecyclePolicy, LifecycleStep, next_step
+from sandbox.local.workspaces import Workspaces
 
 MINUTE, HOUR = 60, 3600
 DEFAULT_LIFECYCLE = LifecyclePolicy(lifetime_seconds=24 * HOUR)
@@ -31,3 +34,13 @@ def test_what_is_due(state: SandboxState, idle: float, busy: bool, age: float, s
 
 def test_a_machine_without_a_limit_of_life_gets_old() -> None:
     assert next_step("started", LifecyclePolicy(), idle_seconds=0, age_seconds=9999 * HOUR) == "keep"
+
+
+def test_a_use_is_recorded_once_in_ten_seconds_and_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path, drops_user=False)
+    (tmp_path / "thread").mkdir()
+    recorded: list[float | None] = []
+    for at in (1000.0, 1009.0, 1010.0, 1019.0, 900.0, 901.0):
+        workspaces.record_use("thread", at)
+        recorded.append(workspaces.last_used_at("thread"))
+    assert recorded == [1000.0, 1000.0, 1010.0, 1010.0, 900.0, 900.0]

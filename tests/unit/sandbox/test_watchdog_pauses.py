@@ -1,4 +1,5 @@
-"""How often jails are checked: at once where a new one is used, and no more often because one is used a lot."""
+"""When jails are checked and which of them are measured: a new one at once, one that is used a lot no more often, and
+one that is not used only if something has shrunk."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from sandbox.local import watchdog
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 
 USES = 200
+ENDED_PID = 1 << 22  # no process has this id: the jail is measured as one that holds nothing
 
 
 class QuietConnection:
@@ -26,11 +28,18 @@ class QuietConnection:
 
 @dataclass(frozen=True, eq=False)
 class IdleJail:
+    """Counts how often it is measured, in `measurements`."""
+
     workspace_path: Path
     connection: Connection = field(default_factory=lambda: cast("Connection", QuietConnection()))
     pid: int = 0
-    init_pid: int = 0
     has_cgroup: bool = True
+    measurements: list[int] = field(default_factory=list[int])
+
+    @property
+    def init_pid(self) -> int:
+        self.measurements.append(ENDED_PID)
+        return ENDED_PID
 
 
 @dataclass
@@ -44,7 +53,7 @@ class Watched:
 
     def open(self) -> None:
         self.jails.append(IdleJail(self.folder))
-        self.dog.wake()
+        self.dog.wake(self.jails[-1])
 
     async def until_checked(self, checks: int) -> None:
         async with asyncio.timeout(30):
@@ -89,7 +98,7 @@ async def test_a_jail_that_is_used_a_lot_is_checked_no_more_often(watched: Watch
     watched.open()
     await watched.until_checked(2)
     for _ in range(USES):
-        watched.dog.wake()
+        watched.dog.wake(watched.jails[0])
         await asyncio.sleep(0)
     assert watched.checks == 2
 
@@ -100,7 +109,7 @@ async def test_a_jail_that_was_idle_is_checked_when_it_is_used(
     watched.open()
     await watched.until_checked(2)
     monkeypatch.setattr(watchdog, "PAUSE_SECONDS_MAX", 0.5)  # as if the next check were that of an idle jail
-    watched.dog.wake()
+    watched.dog.wake(watched.jails[0])
     await watched.until_checked(3)
 
 
@@ -123,3 +132,68 @@ async def test_a_program_inside_that_is_stopped_holds_up_no_limit(
     dog = Watchdog(lambda: jails, limits, tmp_path, end)
     async with asyncio.timeout(30):
         await dog.check()  # tells both that the disk is nearly full
+
+
+@dataclass
+class Counted:
+    """A watchdog over two jails that have been measured, on a machine whose free memory only the test changes."""
+
+    jails: list[IdleJail]
+    dog: Watchdog
+    free_memory_bytes: int = 8 << 30
+
+    async def check(self, *, used: int | None = None) -> list[int]:
+        """Returns how often each jail has been measured since the last check."""
+        if used is not None:
+            self.dog.wake(self.jails[used])
+        for jail in self.jails:
+            jail.measurements.clear()
+        await self.dog.check()
+        return [len(jail.measurements) for jail in self.jails]
+
+
+@pytest.fixture
+async def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    jails = [IdleJail(tmp_path), IdleJail(tmp_path)]
+
+    async def end(_jail: MonitoredJail, sentence: str) -> None:
+        raise AssertionError(sentence)
+
+    found = Counted(jails, Watchdog(lambda: list(jails), SandboxLimits(), tmp_path, end))
+    monkeypatch.setattr(watchdog, "available_memory_bytes", lambda: found.free_memory_bytes)
+    monkeypatch.setattr(watchdog, "free_disk_bytes", lambda _: 8 << 30)
+    monkeypatch.setattr(watchdog, "IDLE_PAUSE_SECONDS", 0.0)  # a jail is idle once it was measured after its last use
+    await found.dog.check()
+    return found
+
+
+async def test_a_new_jail_is_measured_alone(counted: Counted, tmp_path: Path) -> None:
+    counted.jails.append(IdleJail(tmp_path))
+    assert await counted.check(used=2) == [0, 0, 1]
+
+
+async def test_a_jail_that_is_not_used_is_measured_rarely(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "MEASURE_SECONDS", 0.0)
+    assert await counted.check(used=0) == [1, 0]
+    assert await counted.check() == [0, 0]
+    monkeypatch.setattr(watchdog, "IDLE_MEASURE_SECONDS", 0.0)
+    assert await counted.check() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes_mebibytes", "measurements"),
+    [
+        ([-33], [[1, 1]]),
+        ([-31, -31], [[1, 0], [1, 1]]),  # since its own measurement: that of the other one says nothing of it
+        ([-31, 31, -31], [[1, 0], [1, 0], [1, 0]]),
+    ],
+)
+async def test_a_jail_that_is_not_used_is_measured_when_free_memory_has_shrunk(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch, changes_mebibytes: list[int], measurements: list[list[int]]
+) -> None:
+    monkeypatch.setattr(watchdog, "MEASURE_SECONDS", 0.0)
+    found: list[list[int]] = []
+    for change in changes_mebibytes:
+        counted.free_memory_bytes += change << 20
+        found.append(await counted.check(used=0))
+    assert found == measurements
