@@ -2,7 +2,8 @@
 
 Counting is later than the kernel: a jail can exceed a limit until the next check. Checks are frequent where little is
 left, and cost little while nothing changes: a jail cannot have grown if the machine's free space and memory have not
-shrunk since it was measured. So a jail that is not used is measured rarely, unless they shrink.
+shrunk since it was measured. So a jail that is not used is measured rarely, unless they shrink by half of what its
+limits leave it.
 """
 
 import asyncio
@@ -96,14 +97,6 @@ class _JailState:
     baseline: JailUsage | None = None
     failures: set[str] = field(default_factory=set[str])
 
-    def is_due(self, free: _FreeBytes, now: float) -> bool:
-        """Whether to measure the jail: often until it has been measured after its last use, and rarely then."""
-        before = self.free_at_measurement
-        has_shrunk = max(before.disk - free.disk, before.memory - free.memory) > NOTICED_BYTES
-        is_idle = self.measured_at - self.used_at > IDLE_PAUSE_SECONDS
-        pause = IDLE_MEASURE_SECONDS if is_idle else MEASURE_SECONDS
-        return self.usage is None or has_shrunk or now - self.measured_at > pause
-
 
 class Watchdog:
     def __init__(
@@ -171,7 +164,7 @@ class Watchdog:
             if jail.connection.is_busy:
                 state.used_at = self._used_at = now
         is_short = min(spare_disk, spare_memory) < 0
-        if due := [jail for jail, state in self._states.items() if is_short or state.is_due(free, now)]:
+        if due := [jail for jail, state in self._states.items() if is_short or self._is_due(jail, state, free)]:
             await self._measure(due, free)
         await self._end_jails_over_limits()
         if spare_disk < 0:
@@ -186,6 +179,22 @@ class Watchdog:
         longest = PAUSE_SECONDS_MAX if now - self._used_at < IDLE_PAUSE_SECONDS else IDLE_PAUSE_SECONDS
         seconds = min(spare_disk, spare_memory) / GROWTH_BYTES_PER_SECOND
         return min(longest, max(PAUSE_SECONDS_MIN, seconds))
+
+    def _is_due(self, jail: MonitoredJail, state: _JailState, free: _FreeBytes) -> bool:
+        """Whether to measure the jail: often until it has been measured after its last use, and rarely then, unless it
+        may have taken half of what its limits leave it."""
+        usage, before = state.usage, state.free_at_measurement
+        if usage is None:
+            return True
+        most_bytes = state.most_bytes or self._limits.workspace_bytes
+        disk_left = most_bytes - state.named_bytes - usage.deleted_bytes
+        memory_left = math.inf if jail.has_cgroup else self._limits.memory_bytes - usage.memory_bytes
+        is_idle = state.measured_at - state.used_at > IDLE_PAUSE_SECONDS
+        return (
+            before.disk - free.disk > max(NOTICED_BYTES, disk_left / 2)
+            or before.memory - free.memory > max(NOTICED_BYTES, memory_left / 2)
+            or time.monotonic() - state.measured_at > (IDLE_MEASURE_SECONDS if is_idle else MEASURE_SECONDS)
+        )
 
     async def _measure(self, jails: list[MonitoredJail], free: _FreeBytes) -> None:
         inits = {jail: jail.init_pid for jail in jails}

@@ -136,11 +136,12 @@ async def test_a_program_inside_that_is_stopped_holds_up_no_limit(
 
 @dataclass
 class Counted:
-    """A watchdog over two jails that have been measured, on a machine whose free memory only the test changes."""
+    """A watchdog over two jails that have been measured, on a machine whose free bytes only the test changes."""
 
     jails: list[IdleJail]
     dog: Watchdog
-    free_memory_bytes: int = 8 << 30
+    disk_bytes: int = 8 << 30
+    memory_bytes: int = 8 << 30
 
     async def check(self, *, used: int | None = None) -> list[int]:
         """Returns how often each jail has been measured since the last check."""
@@ -154,14 +155,15 @@ class Counted:
 
 @pytest.fixture
 async def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    jails = [IdleJail(tmp_path), IdleJail(tmp_path)]
+    jails = [IdleJail(tmp_path, has_cgroup=False), IdleJail(tmp_path, has_cgroup=False)]
 
     async def end(_jail: MonitoredJail, sentence: str) -> None:
         raise AssertionError(sentence)
 
-    found = Counted(jails, Watchdog(lambda: list(jails), SandboxLimits(), tmp_path, end))
-    monkeypatch.setattr(watchdog, "available_memory_bytes", lambda: found.free_memory_bytes)
-    monkeypatch.setattr(watchdog, "free_disk_bytes", lambda _: 8 << 30)
+    limits = SandboxLimits(memory_bytes=200 << 20, workspace_bytes=100 << 20)
+    found = Counted(jails, Watchdog(lambda: list(jails), limits, tmp_path, end))
+    monkeypatch.setattr(watchdog, "available_memory_bytes", lambda: found.memory_bytes)
+    monkeypatch.setattr(watchdog, "free_disk_bytes", lambda _: found.disk_bytes)
     monkeypatch.setattr(watchdog, "IDLE_PAUSE_SECONDS", 0.0)  # a jail is idle once it was measured after its last use
     await found.dog.check()
     return found
@@ -181,19 +183,24 @@ async def test_a_jail_that_is_not_used_is_measured_rarely(counted: Counted, monk
 
 
 @pytest.mark.parametrize(
-    ("changes_mebibytes", "measurements"),
+    ("free", "changes_mebibytes", "measurements"),
     [
-        ([-33], [[1, 1]]),
-        ([-31, -31], [[1, 0], [1, 1]]),  # since its own measurement: that of the other one says nothing of it
-        ([-31, 31, -31], [[1, 0], [1, 0], [1, 0]]),
+        ("memory_bytes", [-99, 99, -99], [[1, 0], [1, 0], [1, 0]]),
+        ("memory_bytes", [-101], [[1, 1]]),
+        ("memory_bytes", [-60, -60], [[1, 0], [1, 1]]),  # a measurement of one jail says nothing about the other
+        ("disk_bytes", [-40, -9, -2], [[1, 0], [1, 0], [1, 1]]),
     ],
 )
-async def test_a_jail_that_is_not_used_is_measured_when_free_memory_has_shrunk(
-    counted: Counted, monkeypatch: pytest.MonkeyPatch, changes_mebibytes: list[int], measurements: list[list[int]]
+async def test_a_jail_that_may_have_taken_half_of_what_its_limits_leave_is_measured(
+    counted: Counted,
+    monkeypatch: pytest.MonkeyPatch,
+    free: str,
+    changes_mebibytes: list[int],
+    measurements: list[list[int]],
 ) -> None:
     monkeypatch.setattr(watchdog, "MEASURE_SECONDS", 0.0)
     found: list[list[int]] = []
     for change in changes_mebibytes:
-        counted.free_memory_bytes += change << 20
+        setattr(counted, free, getattr(counted, free) + (change << 20))
         found.append(await counted.check(used=0))
     assert found == measurements
