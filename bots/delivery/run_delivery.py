@@ -219,9 +219,10 @@ class _Show:
         events = follow(self.run_id, None, conversations=stored, bus=bus, recheck=self._recheck)
         try:
             async with aclosing(events):
-                async for one in events:
-                    self._stream.apply(one.event)
-                    self._state = add_event(self._state, one.event)
+                async for group in events:
+                    for one in group:
+                        self._stream.apply(one.event)
+                        self._state = add_event(self._state, one.event)
                     self._change()
             run = None if self._state.is_over else await stored.run(self.run_id)
             if run is not None and (ended := terminal_event(run)) is not None:

@@ -109,11 +109,11 @@ class _Stream:
         events = follow(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
         try:
             async with aclosing(events):
-                async for event in events:
-                    lines = [compact_json(shape) for shape in suna_objects(event)]
-                    text = "".join(f"id: {event.cursor}\ndata: {line}\n\n" for line in lines)
+                async for group in events:
+                    lines = [(event.cursor, compact_json(shape)) for event in group for shape in suna_objects(event)]
+                    text = "".join(f"id: {cursor}\ndata: {line}\n\n" for cursor, line in lines)
                     await self._write(text.encode())
-                    if is_terminal(event.event):
+                    if is_terminal(group[-1].event):
                         return
             await self._write_end(run_id, after)
         except ConnectionError:

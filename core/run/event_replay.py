@@ -1,8 +1,7 @@
 """Streams a run's events from any cursor: first stored events, then live events, each exactly once and in order."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 
 from core.domain.events import Cursor, RunEvent, is_terminal
@@ -12,7 +11,7 @@ from core.tasks import cancel, spawn
 
 RECHECK_SECONDS = 5.0
 """After this many seconds without a live event, the store is read again, because the bus may lose events."""
-AHEAD_MAX = 8
+GROUP_MAX = 32
 
 
 async def follow(
@@ -23,9 +22,10 @@ async def follow(
     bus: EventBus,
     recheck_seconds: float = RECHECK_SECONDS,
     recheck: "Recheck | None" = None,
-) -> AsyncGenerator[RunEvent, None]:
-    """Yields the run's events after the cursor, up to and including the terminal event.
+) -> AsyncGenerator[Sequence[RunEvent], None]:
+    """Yields the run's events after the cursor, up to and including the terminal event, which is the last of its group.
 
+    A group holds the events that have arrived together, because to handle each by itself costs more than the event.
     Ends without a terminal event if the run is unknown, or if the run is over and its events were deleted. Text chunks
     are not stored, so only live chunks are yielded. Close the generator if you stop iterating early. `recheck` makes it
     read the store before `recheck_seconds` are over.
@@ -33,38 +33,43 @@ async def follow(
     last, recheck = after or Cursor(0, 0), recheck or Recheck()
     while True:
         async with bus.subscribe(run_id) as live, _Arriving(live, recheck) as arriving:
-            async for event in _heard(run_id, last, conversations, arriving, recheck_seconds):
-                if event.cursor <= last:
-                    continue
-                last = event.cursor
-                yield event
-                if is_terminal(event.event):
-                    return
+            async for group in _heard(run_id, last, conversations, arriving, recheck_seconds):
+                events: list[RunEvent] = []
+                for event in group:
+                    if event.cursor > last:
+                        last = event.cursor
+                        events.append(event)
+                if events:
+                    yield events
+                    if is_terminal(events[-1].event):
+                        return
             if not arriving.has_ended:
                 return
 
 
 async def _heard(
     run_id: str, last: Cursor, conversations: Conversations, arriving: "_Arriving", silence_seconds: float
-) -> AsyncGenerator[RunEvent, None]:
+) -> AsyncGenerator[Sequence[RunEvent], None]:
     """Yields stored events, then live events, which may repeat stored ones. Reads the store again after a silence.
 
     Ends when the subscription ends, or when the run is over and every stored event was yielded.
     """
     while not arriving.has_ended:
         stored, is_over = await conversations.events_so_far(run_id, after=last)
-        for event in stored:
-            last = event.cursor
-            yield event
+        for start in range(0, len(stored), GROUP_MAX):
+            last = stored[start : start + GROUP_MAX][-1].cursor
+            yield stored[start : start + GROUP_MAX]
         if is_over:
             return
-        while (event := await arriving.next(silence_seconds)) is not None:
-            if _leaves_a_gap(last, event.cursor):
-                for missed in await conversations.events(run_id, after=last):
-                    if missed.cursor < event.cursor:
-                        yield missed
-            last = max(last, event.cursor)
-            yield event
+        while arrived := await arriving.next(silence_seconds):
+            group: list[RunEvent] = []
+            for event in arrived:
+                if _leaves_a_gap(last, event.cursor):
+                    missed = await conversations.events(run_id, after=last)
+                    group += [one for one in missed if one.cursor < event.cursor]
+                last = max(last, event.cursor)
+                group.append(event)
+            yield group
 
 
 def _leaves_a_gap(last: Cursor, following: Cursor) -> bool:
@@ -89,12 +94,12 @@ class Recheck:
 class _Arriving:
     """Buffers live events, so that none is lost if waiting for the next event times out.
 
-    One task reads a few events ahead, because creating a task per event costs more than handling the event.
+    One task reads events ahead, because creating a task per event costs more than handling the event.
     """
 
     def __init__(self, live: AsyncIterator[RunEvent], recheck: Recheck) -> None:
         self._live = live
-        self._ahead: deque[RunEvent] = deque()
+        self._ahead: list[RunEvent] = []
         self._recheck = recheck
         self._changed = recheck.changed
         self._room = asyncio.Event()
@@ -112,7 +117,8 @@ class _Arriving:
     def has_ended(self) -> bool:
         return not self._ahead and (self._reading is None or self._reading.done())
 
-    async def next(self, silence_seconds: float) -> RunEvent | None:
+    async def next(self, silence_seconds: float) -> Sequence[RunEvent]:
+        """Returns the events that have arrived, or waits for some. Returns none after a silence."""
         if not self._ahead and not self.has_ended and not self._recheck.is_due:
             self._changed.clear()
             with suppress(TimeoutError):
@@ -122,16 +128,16 @@ class _Arriving:
             self._recheck.is_due = False
             if self._reading is not None and self._reading.done():
                 self._reading.result()
-            return None
         self._room.set()
-        return self._ahead.popleft()
+        arrived, self._ahead = self._ahead, []
+        return arrived
 
     async def _read(self) -> None:
         try:
             async for event in self._live:
                 self._ahead.append(event)
                 self._changed.set()
-                while len(self._ahead) >= AHEAD_MAX:
+                while len(self._ahead) >= GROUP_MAX:
                     self._room.clear()
                     await self._room.wait()
         finally:

@@ -71,9 +71,10 @@ async def test_who_comes_late_to_a_long_run_gets_its_beginning(world: World) -> 
     assert len(stored) > 400
     read = [
         event
-        async for event in follow(
+        async for group in follow(
             run_id, None, conversations=world.deps.stores.conversations, bus=world.deps.messaging.bus
         )
+        for event in group
     ]
     assert read == list(stored)
 

@@ -45,8 +45,8 @@ class Reader:
 
     async def _read(self) -> None:
         async with aclosing(self._stream) as stream:
-            async for one in stream:
-                self.cursors.append(str(one.cursor))
+            async for group in stream:
+                self.cursors += [str(one.cursor) for one in group]
                 self._got.set()
 
     async def got(self, *cursors: str) -> None:
@@ -187,7 +187,7 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
     assert await stores.stops.request_stop(run_id)  # no worker has begun it, so none tells of it
     recheck.request()
     async with asyncio.timeout(30):
-        ended = (await reading).event
+        ended = (await reading)[-1].event
     assert isinstance(ended, RunFinished)
     assert ended.status == "stopped"
     await stream.aclose()
