@@ -5,7 +5,7 @@ The input is untrusted."""
 import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, Protocol, cast
 
 import jiter
@@ -407,6 +407,31 @@ class ServerSentEventReader:
         self._event.append(content)
         self._unread_bytes += len(content)
         return ()
+
+
+def join_deltas(deltas: Iterable[ModelDelta]) -> Iterator[ModelDelta]:
+    """Joins neighbours that continue the same text, because each delta costs as much as many characters. If `deltas`
+    raises a ModelError, yields what came before it first.
+
+    The parts of a call stay apart, because some servers repeat its arguments from their start."""
+    joined: ModelDelta | None = None
+    try:
+        for delta in deltas:
+            match joined, delta:
+                case TextDelta(), TextDelta(replaces_earlier=False):
+                    joined = TextDelta(text=joined.text + delta.text, replaces_earlier=joined.replaces_earlier)
+                case ThinkingDelta(), ThinkingDelta():
+                    joined = ThinkingDelta(text=joined.text + delta.text)
+                case _:
+                    if joined is not None:
+                        yield joined
+                    joined = delta
+    except ModelError:
+        if joined is not None:
+            yield joined
+        raise
+    if joined is not None:
+        yield joined
 
 
 def json_object(content: bytes) -> dict[str, object]:

@@ -18,6 +18,7 @@ from core.llm.openai_answer import (
     AnswerReader,
     BodyReader,
     ServerSentEventReader,
+    join_deltas,
     json_object,
     parse_error_body,
     to_json,
@@ -145,7 +146,7 @@ class OpenAIChatClient:
                     # this loop is inline because every extra generator would slow down each piece of the answer
                     events, piece = ServerSentEventReader(reader), start
                     while piece and not events.is_over:
-                        for delta in events.feed(piece):
+                        for delta in join_deltas(events.feed(piece)):
                             yield delta
                         if not events.is_over:
                             piece = await response.content.readany()

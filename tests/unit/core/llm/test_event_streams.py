@@ -1,11 +1,14 @@
 """Server-sent events are read in bounded memory, in whatever lines a server writes them."""
 
+from collections.abc import Iterator
+
 import pytest
 
+from core.domain.errors import ModelUnavailable
 from core.llm import openai_answer
-from core.llm.openai_answer import AnswerReader, ServerSentEventReader
+from core.llm.openai_answer import AnswerReader, ServerSentEventReader, join_deltas
 from core.llm.reasoning import ReasoningOrigin
-from core.ports import ModelDelta, TextDelta
+from core.ports import ModelDelta, TextDelta, ThinkingDelta, ToolCallDelta
 
 EVENT = b'data: {"choices":\ndata: [{"delta": {"content": "a"}}]}\n\n'
 
@@ -38,3 +41,31 @@ def test_many_events_of_several_lines_are_not_counted_together():
     events = reader()
     assert text_of([one for _ in range(100) for one in events.feed(EVENT)]) == "a" * 100
     assert not events.is_over
+
+
+def broken(*deltas: ModelDelta) -> Iterator[ModelDelta]:
+    yield from deltas
+    raise ModelUnavailable("broke off")
+
+
+def test_texts_that_arrive_together_are_joined_and_come_before_an_error():
+    deltas = broken(
+        ThinkingDelta(text="h"),
+        ThinkingDelta(text="m"),
+        TextDelta(text="a"),
+        TextDelta(text="", replaces_earlier=True),
+        TextDelta(text="b"),
+        TextDelta(text="c"),
+        ToolCallDelta(index=0, arguments="{"),
+        ToolCallDelta(index=0, arguments="{}"),
+    )
+    found: list[ModelDelta] = []
+    with pytest.raises(ModelUnavailable):
+        found.extend(join_deltas(deltas))
+    assert found == [
+        ThinkingDelta(text="hm"),
+        TextDelta(text="a"),
+        TextDelta(text="bc", replaces_earlier=True),
+        ToolCallDelta(index=0, arguments="{"),
+        ToolCallDelta(index=0, arguments="{}"),
+    ]
