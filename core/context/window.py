@@ -109,7 +109,7 @@ class ContextWindow:
         self._tail = RequestTail()
         self._shown: Mapping[str, TruncatedMessage] = {}
         self._unnoted: dict[str, Cut] = {}
-        self._added_tokens = 0
+        self._added_tokens = self._whole_tokens = 0
         self._summary_from = 0
         self._may_repeat_summary = True
         self._sent_tokens = 0
@@ -151,6 +151,7 @@ class ContextWindow:
                 self._messages.append(message)
                 self._responses += message.type == "assistant"
                 self._added_tokens += message_tokens(message)
+                self._whole_tokens += message_tokens(message)
             elif message.type == "browser_state":
                 self._browser = (self._responses, message)
             elif message.type == "image_context":
@@ -247,7 +248,7 @@ class ContextWindow:
         room = self._room_max - tail_tokens
         if room < ROOM_TOKENS_MIN:
             raise self._overflow(tail_tokens)
-        if self._whole_tokens() > self._policy.summary_tokens:
+        if self._whole_tokens > self._policy.summary_tokens:
             await self._summarise(room)
         fitted = await self._fit(room)
         is_full = bool(fitted.made) and fitted.tokens > room * FULL_PERCENT // 100
@@ -274,12 +275,9 @@ class ContextWindow:
             return {}
         return {CUTS: {key: [cut.tokens, cut.keeps_reasoning] for key, cut in cuts.items()}}
 
-    def _whole_tokens(self) -> int:
-        return sum(message_tokens(one) for one in self._messages)
-
     async def _fit(self, room: int) -> FittedMessages:
         messages = self._messages
-        if self._whole_tokens() <= max(room, INLINE_TOKENS_MAX):
+        if self._whole_tokens <= max(room, INLINE_TOKENS_MAX):
             fitted = fit_messages(messages, room, self._shown)
         else:
             fitted = await asyncio.to_thread(fit_messages, messages, room, self._shown)
@@ -295,7 +293,7 @@ class ContextWindow:
         kept = min(self._policy.kept_tokens, room // 3)
         place = find_summary_boundary(self._messages, kept, self._sizes())
         won = sum(message_tokens(one) for one in self._messages[:place])
-        is_worth_it = won * 100 >= self._whole_tokens() * WORTH_PERCENT
+        is_worth_it = won * 100 >= self._whole_tokens * WORTH_PERCENT
         sizes = self._sizes() if is_needed else {}
         newer = (sizes.get(one.message_id) or message_tokens(one) for one in self._messages[place:])
         if is_needed and sum(newer) > room:
@@ -314,7 +312,7 @@ class ContextWindow:
             made = await self._summary_of(older, room)
         except (ModelError, UnusableSummary) as error:
             log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
-            growth = self._whole_tokens() * RETRY_GROWTH_PERCENT // 100
+            growth = self._whole_tokens * RETRY_GROWTH_PERCENT // 100
             self._summary_from = self._added_tokens + growth
             return False
         self._emit(MessageAdded(message=made))
@@ -350,6 +348,7 @@ class ContextWindow:
 
     def _replace(self, message: Message, newer: Sequence[Message]) -> None:
         self._messages = [message, *newer]
+        self._whole_tokens = sum(map(message_tokens, self._messages))
         self._todo_results[message.message_id] = message
         left = {one.message_id for one in newer}
         self._shown = {key: short for key, short in self._shown.items() if key in left}
