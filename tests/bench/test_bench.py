@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.__main__ import main
 from tests.bench.figure import Figure, Unmeasurable, figures, percentile
-from tests.bench.figures import chunks, crowd, steering, turns, xml
+from tests.bench.figures import chunks, crowd, jail, steering, turns, xml
 
 
 def figure(name: str, *, value: float, bound: float = 10) -> Figure:
@@ -92,10 +92,12 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         "conversations_s": 1.3,
         "help_s": 0.4,
         "idle_cpu_ms_a_second": 1,
+        "idle_jail_cpu_ms_a_second": 0.05,
         "idle_rss_mb": 150,
         "idle_wakeups_a_second": 5,
         "index_s": 4,
         "jail_command_ms": 3,
+        "jail_start_among_60_cpu_ms": 40,
         "jail_start_ms": 80,
         "modal_command_ms": 15,
         "modal_create_ms": 80,
@@ -122,6 +124,8 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         ("conversations_s", crowd, {"CONVERSATIONS": 2, "TURNS": 2, "TIMES": 1}),
         ("chunk_cpu_us", chunks, {"CHUNKS": 200, "TIMES": 1}),
         ("xml_200kb_ms", xml, {"CHARACTERS": 2_000, "TIMES": 1}),
+        ("jail_start_among_60_cpu_ms", jail, {"IDLE_JAILS": 1, "NEW_JAILS": 1}),
+        ("idle_jail_cpu_ms_a_second", jail, {"IDLE_JAILS": 1, "QUIET_SECONDS": 0.1, "WORK_SECONDS": 0.5}),
         ("stop_p95_ms", steering, {"RUNS": 1}),
         ("follow_up_p95_ms", steering, {"RUNS": 1}),
         ("edit_p95_ms", steering, {"RUNS": 1}),

@@ -16,6 +16,12 @@ STARTS = 20
 COMMANDS = 200
 SETTLING = 20
 PAUSE_SECONDS = 0.05
+IDLE_JAILS = 60
+NEW_JAILS = 6
+WORK_SECONDS = 20.0
+WORK_PAUSE_SECONDS = 0.4
+CHECKED_SECONDS = 0.7  # until the watchdog has looked at a new jail
+QUIET_SECONDS = 6.0  # until it measures a jail that is not used rarely
 
 
 @asynccontextmanager
@@ -61,5 +67,42 @@ async def command_ms() -> float:
     return median(walls[SETTLING:])
 
 
+async def start_among_60_cpu_ms() -> float:
+    """CPU of this process for a new jail with one command and its first check, while 60 idle ones run."""
+    costs: list[float] = []
+    async with jails() as provider:
+        for number in range(IDLE_JAILS):
+            await _run_command(provider, f"idle-{number}")
+        for number in range(NEW_JAILS):
+            before = time.process_time()
+            await _run_command(provider, f"new-{number}")
+            await asyncio.sleep(CHECKED_SECONDS)
+            costs.append((time.process_time() - before) * 1000)
+    return median(costs)
+
+
+async def idle_jail_cpu_ms_a_second() -> float:
+    """CPU of this process for one of 60 idle jails while another works: the cost with them, without that without."""
+    costs: list[float] = []
+    async with jails() as provider:
+        for count in (0, IDLE_JAILS):
+            for number in range(count):
+                await _run_command(provider, f"idle-{number}")
+            await asyncio.sleep(QUIET_SECONDS)
+            before, end = time.process_time(), time.monotonic() + WORK_SECONDS
+            while time.monotonic() < end:
+                await _run_command(provider, "work")
+                await asyncio.sleep(WORK_PAUSE_SECONDS)
+            costs.append((time.process_time() - before) * 1000 / WORK_SECONDS)
+    return (costs[1] - costs[0]) / IDLE_JAILS
+
+
+async def _run_command(provider: LocalSandboxProvider, thread_id: str) -> None:
+    sandbox = await provider.open(thread_id, fence=1)
+    await sandbox.shell.execute("true", session="default", folder=None, timeout_seconds=10)
+
+
 JAIL_START = Figure(name="jail_start_ms", unit="ms", bound=80, measure=start_ms)
 JAIL_COMMAND = Figure(name="jail_command_ms", unit="ms", bound=3, measure=command_ms)
+JAIL_START_AMONG_60 = Figure(name="jail_start_among_60_cpu_ms", unit="ms", bound=40, measure=start_among_60_cpu_ms)
+IDLE_JAIL = Figure(name="idle_jail_cpu_ms_a_second", unit="ms/s", bound=0.05, measure=idle_jail_cpu_ms_a_second)
