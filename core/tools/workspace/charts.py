@@ -24,7 +24,9 @@ flags += ["--force-device-scale-factor=2"]
 
 def draw(source, target, folder):
     page, drawn = pathlib.Path(folder, "page.html"), f"{folder}/drawn.png"
-    chart = ElementTree.parse(source).getroot()  # a browser shows something for a broken file, too
+    chart = ElementTree.parse(source).getroot()
+    if chart.tag != "{http://www.w3.org/2000/svg}svg":  # a browser shows something for a broken file, too
+        raise ValueError(f"{source} is no SVG")
     _, _, width, height = map(float, chart.get("viewBox", "0 0 4 3").replace(",", " ").split())
     size = f"--window-size=800,{round(min(1600, max(50, 800 * height / max(width, 1))))}"
     # as a picture of a page, an SVG runs no scripts and loads nothing
@@ -35,7 +37,11 @@ def draw(source, target, folder):
     subprocess.run(call, timeout=15, check=True, stdin=subprocess.DEVNULL, capture_output=True)
     shutil.copyfile(drawn, target)
 
-for source, target in zip(sys.argv[1::2], sys.argv[2::2]):
+targets = {source: f"{source}.png" for source in sys.argv[1:]}
+for target in targets.values():
+    if not os.path.isdir(target):
+        pathlib.Path(target).unlink(missing_ok=True)  # so that no older picture is sent
+for source, target in targets.items():
     with tempfile.TemporaryDirectory() as folder:
         try:
             draw(source, target, folder)
@@ -45,26 +51,28 @@ for source, target in zip(sys.argv[1::2], sys.argv[2::2]):
 
 
 async def draw_charts(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]:
-    """Returns the paths of PNG files that show the SVG files among the paths and are not among the paths themselves.
+    """Returns the paths of PNG files that show the SVG files among the paths, unless a PNG of the same name is there.
 
-    The sandbox draws those that do not exist, with its own limits. What it cannot draw is left out.
+    The sandbox draws `a.svg` as `a.svg.png` each time, with its own limits: an `a.png` need not show the same. What it
+    cannot draw is left out.
     """
-    known = [workspace_path(path) for path in paths]
-    charts = {path: f"{path[:-4]}.png" for path in known if path.lower().endswith(".svg")}
-    charts = {path: drawn for path, drawn in charts.items() if drawn not in known}
-    missing = [path for path, drawn in charts.items() if not await _exists(sandbox, drawn)]
-    if missing:
-        names = shlex.join(["python3", "-c", _DRAW, *(name for path in missing for name in (path, charts[path]))])
-        try:
-            done = await sandbox.shell.execute(names, session=SESSION, folder=".", timeout_seconds=DRAW_SECONDS_MAX)
-            if done.exit_code != 0 or done.output:
-                log.info("not every chart is drawn: %s", done.output[-300:])
-        except ToolError as error:
-            log.info("no chart is drawn: %s", error)
-        finally:
-            with suppress(ToolError):
-                await sandbox.shell.terminate(SESSION)
-    return tuple([drawn for path, drawn in charts.items() if path not in missing or await _exists(sandbox, drawn)])
+    known = dict.fromkeys(map(workspace_path, paths))
+    charts = [path for path in known if path.lower().endswith(".svg")]
+    charts = [path for path in charts if known.keys().isdisjoint([f"{path[:-4]}.png", f"{path}.png"])]
+    if not charts:
+        return ()
+    try:
+        command = shlex.join(["python3", "-c", _DRAW, *charts])
+        done = await sandbox.shell.execute(command, session=SESSION, folder=".", timeout_seconds=DRAW_SECONDS_MAX)
+        if done.exit_code != 0 or done.output:
+            log.info("not every chart is drawn: %s", done.output[-300:])
+    except ToolError as error:
+        log.info("no chart is drawn: %s", error)
+        return ()
+    finally:
+        with suppress(ToolError):
+            await sandbox.shell.terminate(SESSION)
+    return tuple([f"{path}.png" for path in charts if await _exists(sandbox, f"{path}.png")])
 
 
 async def _exists(sandbox: Sandbox, path: str) -> bool:

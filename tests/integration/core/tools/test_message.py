@@ -73,30 +73,34 @@ ELSEWHERE = b'<image href="secret.png" width="200" height="100"/><script>documen
 
 
 async def test_a_chart_comes_as_a_picture_too(bench: Bench) -> None:
-    await bench.put("out/sales.svg", CHART % (b"red", ELSEWHERE))
     await bench.put("plan.SVG", CHART % (b"blue", b""))
     await bench.put("plan.png", b"drawn by the model")
-    given = await reply(bench, "complete", attachments=["/workspace/out/sales.svg", "plan.SVG", "plan.png"])
-    assert given.attachments == ("/workspace/out/sales.svg", "plan.SVG", "plan.png", "out/sales.png")
-    with Image.open(BytesIO(await bench.get("out/sales.png"))) as picture:
-        assert picture.size == (1600, 800)
-        assert picture.convert("RGB").getpixel((800, 400)) == (255, 0, 0)
+    await bench.put("out/sales.png", b"not of this chart")
+    for fill, pixel in ((b"red", (255, 0, 0)), (b"lime", (0, 255, 0))):  # the second, when people asked for a change
+        await bench.put("out/sales.svg", CHART % (fill, ELSEWHERE))
+        charts = ["/workspace/out/sales.svg", "plan.SVG", "plan.png", "out/sales.svg"]
+        given = await reply(bench, "complete", attachments=[*charts])
+        assert given.attachments == (*charts, "out/sales.svg.png")
+        with Image.open(BytesIO(await bench.get("out/sales.svg.png"))) as picture:
+            assert picture.size == (1600, 800)
+            assert picture.convert("RGB").getpixel((800, 400)) == pixel
     assert await bench.get("plan.png") == b"drawn by the model"
+    assert await bench.get("out/sales.png") == b"not of this chart"
     assert await bench.sessions() == []
 
 
-@pytest.mark.parametrize("chart", [b"<svg", b"", b'<svg viewBox="a b c d"/>', CHART % (b"red", b"&unknown;")])
+@pytest.mark.parametrize(
+    "chart",
+    [b"<svg", b"", b'<svg viewBox="a b c d"/>', b'<svg viewBox="0 0 2 1"/>', CHART % (b"red", b"&unknown;")],
+)
 async def test_a_chart_that_cannot_be_drawn_goes_alone(bench: Bench, chart: bytes) -> None:
     await bench.put("a.svg", chart)
-    await bench.put("good.svg", CHART % (b"red", b""))
-    given = await reply(bench, "complete", attachments="a.svg,good.svg")
-    assert given.attachments == ("a.svg", "good.svg", "good.png")
-
-
-async def test_a_folder_of_the_pictures_name_is_left_alone(bench: Bench) -> None:
+    await bench.put("a.svg.png", b"an older picture")
     await bench.put("b.svg", CHART % (b"red", b""))
-    await bench.put("b.png/c.txt", b"")
-    assert (await reply(bench, "complete", attachments="b.svg")).attachments == ("b.svg",)
+    await bench.put("b.svg.png/c.txt", b"")
+    await bench.put("good.svg", CHART % (b"red", b""))
+    given = await reply(bench, "complete", attachments="a.svg,b.svg,good.svg")
+    assert given.attachments == ("a.svg", "b.svg", "good.svg", "good.svg.png")
 
 
 async def test_no_attachments_may_be_said_by_null(bench: Bench) -> None:
