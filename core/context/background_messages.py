@@ -29,8 +29,7 @@ UNREAD_KEY = "is_unread"
 """The metadata key of a message that its run did not read before the run ended."""
 FLOW_KEY = "flow"
 """The metadata key of a user message that was written by a planning flow and not by a person."""
-_BEFORE = "Said in the thread before you were called, oldest first. It was not said to you."
-_SINCE = "Said in the thread since your last turn, oldest first. It was not said to you."
+_HEARD = "Said in the thread, oldest first. It was not said to you."
 _LINKED = "The messages that links in the request lead to. They were not said to you."
 _FILES = "read_chat fetches a file by its id."
 _PARTIAL = "The chat platform let me read only a part of the earlier talk."
@@ -79,8 +78,8 @@ def background_message(
         lines, refs = [message_line(root), *lines], [root.message_ref, *refs]
     omitted = page.omitted + len(page.messages) - len(kept)
     parts: list[str] = []
-    if lines or omitted:
-        notes = [_BEFORE if background.is_first else _SINCE]
+    if lines:
+        notes = [_HEARD]
         if omitted > 0:
             place = "after the first one " if root is not None else ""
             notes.append(f"{omitted:,} older messages {place}are not shown; read_chat shows them.")
@@ -263,12 +262,10 @@ class BackgroundMessageReader:
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
             page, note = ChatPage(is_partial=True), _UNREAD
-        is_whole = not page.is_partial
-        unread = () if is_whole and after is None else await self._read_unread(before)
+        is_whole, unread = not page.is_partial, await self._read_unread(before)
         # where the platform has shown all, only what came after its time was read is missing
         page = _with_stored(page, [one for one in unread if not is_whole or (after and one.sent_at <= after)])
-        root = (page.root,) if page.root else ()
-        refs = tuple({one.message_ref for one in (*root, *page.messages, *unread)})
+        refs = tuple(one.message_ref for one in unread)
         if is_whole:
             return page, "", refs
         is_told, self._is_failure_told = self._is_failure_told, True

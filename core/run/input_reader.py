@@ -43,6 +43,8 @@ STORED = "[Attached file: /workspace/"
 UNHEARD = "\n[You cannot hear it. If it holds what they ask, as a voice message does, say so and ask them to write it.]"
 PREPARATIONS_MAX = 5
 """How often inputs are read again while they change. What changes later is read in the next turn."""
+OMITTED_AUTHORS = {"?": "others"}
+"""Stands for those who wrote the messages that were left out, so that no one counts as alone in a long thread."""
 FILES_AT_ONCE_MAX = 5
 """How many files above a request are fetched without being asked for."""
 
@@ -193,13 +195,15 @@ class InputReader:
         return self._lease.attempt == 1 or any(path in str(one.content.get("content")) for one in self._history)
 
     async def _note_authors(self, background: Background) -> None:
-        """Notes who had written in the thread before the agent came, once all of it was read."""
+        """Notes who had written in the thread before the agent came, once it was read from its beginning."""
         page = background.page
-        if self._knows_authors or not background.is_first or background.note or page.omitted:
+        if self._knows_authors or not background.is_first or background.note:
             return
         self._knows_authors = True
         written = ((page.root,) if page.root else ()) + page.messages
         authors = {one.author.person_id: one.author.name for one in written if not one.is_app}
+        if page.omitted:
+            authors |= OMITTED_AUTHORS
         conversations = self._deps.stores.conversations
         await conversations.note_earlier_authors(self._lease.thread_id, authors)
 
@@ -218,10 +222,10 @@ class InputReader:
             run_id=self._lease.run_id,
             fetched=[await self.fetch_file(file_id) for file_id in wanted],
         )
+        self._recorder.mark_talk_read(background.read_refs)
         if message is None:
             return []
         self._recorder.emit(MessageAdded(message=message))
-        self._recorder.mark_talk_read(background.read_refs)
         return [message]
 
 

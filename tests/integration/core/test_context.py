@@ -18,6 +18,7 @@ from core.domain.messages import Message
 from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
 from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
+from core.run.input_reader import OMITTED_AUTHORS
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
@@ -260,7 +261,7 @@ async def test_what_was_said_before_the_agent_was_called_is_told_once(world: Wor
     await world.run("please look")
     request = sent(world, 0)
     assert "the budget is 500" in request[1]
-    assert "before you were called" in request[1]
+    assert "It was not said to you." in request[1]
     before, _, after = request[1].partition("alice (U1)")
     # the message that calls the agent is no talk beside it
     assert ("please look" in before, "please look" in after) == (False, True)
@@ -319,6 +320,24 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     assert partial is not None
     assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
     assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
+    # what a whole reading of the thread leaves out counts as read, too
+    whole = await BackgroundMessageReader({"api": Chat(*stored[2:])}, read_unread).listen(address, [request])
+    assert whole is not None
+    assert ([one.message_ref for one in whole.page.messages], whole.read_refs) == (["r2"], ("r0", "r1", "r2"))
+
+
+async def test_a_long_thread_is_told_once_and_no_one_is_alone_in_it(world: World) -> None:
+    noon = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
+    said = [heard("word " * 400, noon + timedelta(minutes=n), f"r{n}") for n in range(120)]
+    world.with_deps(histories={"api": Chat(*said)})
+    world.model.turns = [text("ok"), text("ok"), text("ok")]
+    for _ in range(3):
+        run_id = await world.run("what was said?")
+    (told,) = overheard(await world.history(run_id))
+    assert len(told) < 25_000
+    found = await world.deps.stores.conversations.run_with_thread(run_id)
+    assert found is not None
+    assert found[1].earlier_authors == {"U2": "bob", **OMITTED_AUTHORS}
 
 
 async def test_the_model_reads_further_back_in_a_long_thread(world: World) -> None:

@@ -83,7 +83,7 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         await thread_from(stage, table)
         await mention(stage, "sum up the table above")
         await stage.settled(1)
-        assert "before you were called" in told(stage)
+        assert "It was not said to you." in told(stage)
         assert "[Attached file: /workspace/uploads/table.csv (text/csv, 19 bytes)]" in told(stage)
         assert stage.workspace_file("uploads/table.csv") == TABLE.content.decode()
 

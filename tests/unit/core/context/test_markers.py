@@ -59,7 +59,7 @@ def test_who_said_what_is_told_oldest_first() -> None:
     told = listed(heard("bob", "later", 5, "2"), heard("alice", "sooner", 1, "1"))
     assert told is not None
     assert [(one["from"], one["text"]) for one in lines(told.content)] == [("alice", "sooner"), ("bob", "later")]
-    assert "before you were called" in str(told.content["content"])
+    assert "It was not said to you." in str(told.content["content"])
     assert told.metadata["heard_refs"] == ["1", "2"]
 
 
