@@ -58,6 +58,8 @@ _MATH = {
     "mtr": (", ",),
 }
 """The signs before the second and third element of a formula's part."""
+_SIGNS_MAX = 50
+"""How many parts of formulas in each other get their signs. Each of them reads the whole text in it."""
 _BOXES = ("checkbox", "radio")
 _FIELDS = ("text", "email", "tel", "url", "number", "date", "time", "search", "")
 _ADDRESS = re.compile(r"(?i)(?:https?:|mailto:|tel:|(?![a-z][a-z0-9+.-]*+:))\S")
@@ -118,6 +120,8 @@ class _Context(NamedTuple):
     link: str = ""
     lists: tuple[ListNumbers, ...] = ()
     is_preformatted: bool = False
+    signs: int = 0
+    """How many quotations and parts of formulas the text is in."""
 
 
 class HtmlReader:
@@ -155,6 +159,9 @@ class HtmlReader:
             return
         if tag in _MARKS or (element in self._special and _STRUCK_STYLE.search(element.get("style", ""))):
             self._context = context._replace(marks=context.marks | {_MARKS.get(tag, "struck")})
+        has_signs = (tag in _QUOTED or element in self._signs) and context.signs < _SIGNS_MAX
+        if has_signs:
+            self._context = self._context._replace(signs=context.signs + 1)
         if tag in _BLOCKS:
             self._start_block(element, tag)
         elif tag == "a":
@@ -172,7 +179,7 @@ class HtmlReader:
         if tag in _BLOCKS:
             self._end_block_element(element, tag)
         self._context = context
-        if tag in _QUOTED or element in self._signs:
+        if has_signs:
             self._add_signs(element, start)
 
     def _is_hidden(self, element: Any) -> bool:
@@ -190,10 +197,8 @@ class HtmlReader:
     def _start_block(self, element: Any, tag: str) -> None:
         if self._rows is None:
             self._end_block()
-            is_layout = (
-                element.get("role") == "presentation" or next(element.iterdescendants("table"), None) is not None
-            )
-            if tag == "table" and not is_layout:
+            is_table = tag == "table" and element.get("role") != "presentation"
+            if is_table and next(element.iterdescendants("table"), None) is None:  # others lay out the page
                 self._rows = []
         elif tag == "tr":
             self._rows.append([])

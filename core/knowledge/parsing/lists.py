@@ -9,6 +9,7 @@ _ROMAN = {
     "i": 1,
 }  # fmt: skip
 _SPELLED_MAX = 4_000
+_PATTERN_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class ListNumbers:
             count = self.counts.setdefault(at, outer.start)
             return spell_number(count, "decimal" if level.has_decimals else outer.kind)
 
-        return "-" if level.kind == "bullet" else re.sub("%([1-9])", spell, level.pattern).strip()
+        return "-" if level.kind == "bullet" else re.sub("%([1-9])", spell, level.pattern[:_PATTERN_CHARACTERS_MAX]).strip()
 
 
 def spell_number(number: int, kind: str) -> str:

@@ -161,6 +161,12 @@ async def test_a_page_of_things_that_never_end_takes_no_time(unit: bytes) -> Non
     assert (await parsed(page, "a.html", cpu_seconds_max=10)).pages[0].text.startswith("before")
 
 
+@pytest.mark.parametrize("unit", [b"<msup><mi>x</mi>", b"<mfrac><mrow></mrow><mrow>", b"<q>"])
+async def test_parts_of_formulas_in_each_other_take_no_time(unit: bytes) -> None:
+    page = b"<p>before</p><math>" + unit * 600 + b"word " * 600_000
+    assert (await parsed(page, "a.html", cpu_seconds_max=10)).pages[0].text.startswith("before")
+
+
 async def test_cells_that_claim_to_cover_very_many_are_refused() -> None:
     page = b"<table><tr>" + b"<td rowspan=9999 colspan=999>a" * 1_000 + b"<tr><td>b" * 100_000
     with pytest.raises(DocumentError, match="2000000 cells"):

@@ -161,3 +161,12 @@ def test_a_large_table_takes_linear_time() -> None:
 def test_a_cell_that_claims_to_be_very_wide_takes_no_room() -> None:
     claim = "<w:gridSpan w:val='1000000000'/>"
     assert read(f"<w:tbl><w:tr>{cell('a', claim)}{cell('b')}</w:tr></w:tbl>").count("|") < 200
+
+
+def test_a_long_pattern_of_a_list_is_not_repeated_in_full() -> None:
+    item = "<w:p><w:pPr><w:numPr><w:numId w:val='1'/></w:numPr></w:pPr><w:r><w:t>x</w:t></w:r></w:p>"
+    level = f"<w:lvl w:ilvl='0'><w:numFmt w:val='decimal'/><w:lvlText w:val='{'%1' * 30_000}'/></w:lvl>"
+    kind = f"<w:abstractNum w:abstractNumId='0'>{level}</w:abstractNum>"
+    lists = f"<w:numbering {NAMESPACES}>{kind}<w:num w:numId='1'><w:abstractNumId w:val='0'/></w:num></w:numbering>"
+    made = made_files.with_part(word(item * 100), "word/numbering.xml", lists.encode())
+    assert len(read_docx(made, ParseLimits()).pages[0].text) < 100_000
