@@ -52,7 +52,11 @@ class ListNumbers:
             count = self.counts.setdefault(at, outer.start)
             return spell_number(count, "decimal" if level.has_decimals else outer.kind)
 
-        return "-" if level.kind == "bullet" else re.sub("%([1-9])", spell, level.pattern[:_PATTERN_CHARACTERS_MAX]).strip()
+        return (
+            "-"
+            if level.kind == "bullet"
+            else re.sub("%([1-9])", spell, level.pattern[:_PATTERN_CHARACTERS_MAX]).strip()
+        )
 
 
 def spell_number(number: int, kind: str) -> str:

@@ -90,8 +90,7 @@ async def test_a_chart_comes_as_a_picture_too(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    "chart",
-    [b"<svg", b"", b'<svg viewBox="a b c d"/>', b'<svg viewBox="0 0 2 1"/>', CHART % (b"red", b"&unknown;")],
+    "chart", [b"<svg", b"", b'<svg viewBox="a b c d"/>', b'<svg viewBox="0 0 2 1"/>', CHART % (b"red", b"&unknown;")]
 )
 async def test_a_chart_that_cannot_be_drawn_goes_alone(bench: Bench, chart: bytes) -> None:
     await bench.put("a.svg", chart)
