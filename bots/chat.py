@@ -222,9 +222,10 @@ class _Chat:
         view, thread = RunView(), self._thread
         events = follow(run_id, None, conversations=self._api.conversations, bus=self._api.bus)
         async with aclosing(events):
-            async for event in events:
-                view = apply_event(view, event.event)
-                await self._show(event.event, view, thread)
+            async for group in events:
+                for one in group:
+                    view = apply_event(view, one.event)
+                    await self._show(one.event, view, thread)
         self._run_id = ""
 
     async def _send(self, action: StoredAction) -> str | None:

@@ -386,9 +386,9 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "no-delivery-sweep": _no_delivery_sweep,
 }
 SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 56,
+    "lost-fence-check": 305,
     "missed-outbox-row": 2,
-    "double-claim": 99,
+    "double-claim": 95,
     "blind-second-post": 26,
     "overtaking-answers": 35,
     "dropped-answer": 8,
@@ -407,7 +407,7 @@ SEEDS: Mapping[str, int] = {
     "late-change": 146,
     "old-talk": 171,
     "late-talk-is-lost": 227,
-    "remembered-words": 6,
+    "remembered-words": 16,
     "words-in-memory": 456,
     "mention-of-another-bot": 96,
     "reply-to-another-bot": 37,
@@ -417,7 +417,7 @@ SEEDS: Mapping[str, int] = {
     "silent-limit": 7,
     "dropped-file": 4,
     "withdrawn-text": 7,
-    "no-delivery-sweep": 8,
+    "no-delivery-sweep": 11,
 }
 """A seed that finds each bug. `scripts/histories --bugs` prints the lines to replace."""
 
