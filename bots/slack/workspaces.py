@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from bots.slack.events.handler import EventHandler
@@ -30,8 +30,7 @@ class Workspace:
     """One workspace with its client, the people in it, and what handles its events.
 
     `token_read_at` is the monotonic time at which the token was last read, None for a configured token. `installed_by`
-    is the id of the workspace, or of the organisation whose token serves it. `known_channel_ids` caches the channels
-    that belong to this workspace, which is checked only for an organisation's token.
+    is the id of the workspace, or of the organisation whose token serves it.
     """
 
     client: SlackClient
@@ -39,7 +38,6 @@ class Workspace:
     event_handler: EventHandler | None
     installed_by: str = ""
     token_read_at: float | None = None
-    known_channel_ids: set[str] = field(default_factory=set[str])
 
     @property
     def uses_organisation_token(self) -> bool:
@@ -160,17 +158,17 @@ class Workspaces:
         """Returns the workspace of an address. Raises SurfaceRefused or StorageUnavailable.
 
         An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
-        workspace already has a thread in it.
+        workspace already has a thread in it, or the client has opened it as a direct message.
         """
         workspace = await self.get(address.workspace_id)
-        channel_id = address.channel_id
-        if not workspace.uses_organisation_token or self._tokens is None or channel_id in workspace.known_channel_ids:
+        known, channel_id = workspace.client.known_channel_ids, address.channel_id
+        if not workspace.uses_organisation_token or self._tokens is None or channel_id in known:
             return workspace
         if not await self._tokens.has_threads_in(address.workspace_id, channel_id):
             raise SurfaceRefused("the channel does not belong to this workspace", code=FOREIGN_CHANNEL_CODE)
-        if len(workspace.known_channel_ids) >= _KNOWN_CHANNELS_MAX:
-            workspace.known_channel_ids.clear()
-        workspace.known_channel_ids.add(channel_id)
+        if len(known) >= _KNOWN_CHANNELS_MAX:
+            known.clear()
+        known.add(channel_id)
         return workspace
 
     async def client_for(self, address: Address) -> SlackClient:

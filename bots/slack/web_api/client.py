@@ -167,7 +167,8 @@ class SlackClient:
 
     Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default
     that is off for a simulator on this machine, which has other limits or none. `unavailable_methods` are those that
-    Slack has refused to the workspace for good, so that nobody calls them again.
+    Slack has refused to the workspace for good, so that nobody calls them again. `known_channel_ids` caches channels
+    that belong to the workspace, which is checked only for an organisation's token.
     """
 
     def __init__(
@@ -187,6 +188,7 @@ class SlackClient:
         self._identity: Identity | None = None
         self._scopes: frozenset[str] | None = None
         self.unavailable_methods: set[str] = set()
+        self.known_channel_ids: set[str] = set()
         self.web = AsyncWebClient(
             token=bot_token,
             base_url=api_url,
@@ -291,7 +293,9 @@ class SlackClient:
 
     async def open_direct(self, person_id: str) -> str:
         """Returns the id of the direct message with a person. Raises the same exceptions as `read`."""
-        return get_text(await self.write("conversations.open", {"users": person_id}), "channel", "id")
+        channel_id = get_text(await self.write("conversations.open", {"users": person_id}), "channel", "id")
+        self.known_channel_ids.add(channel_id)
+        return channel_id
 
     async def write_form(
         self, method: str, parameters: Parameters, *, precondition: Precondition | None = None

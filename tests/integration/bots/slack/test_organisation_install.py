@@ -94,6 +94,16 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
 
+async def test_a_person_is_told_in_a_direct_message_what_a_thread_refuses(
+    installable: InstallableApp, grid: Grid, receiver: RecordingReceiver
+) -> None:
+    await installed(installable, grid)
+    address = await installable.said(grid.sales, "dan", "hello")
+    dan = receiver.taken[-1].person
+    (direct,) = [one async for one in installable.app.surface.fallback_addresses(address, dan.person_id)]
+    await post(installable, direct)
+
+
 async def test_a_workspace_is_served_with_its_own_token_first(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     await installable.install(SALES)
