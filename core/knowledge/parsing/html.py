@@ -133,7 +133,7 @@ class HtmlReader:
         self._base = base
         self._blocks: list[Block] = []
         self._runs: list[Run] = []
-        self._context = _Context()
+        self._context: _Context = _Context()
         self._marker = ""
         self._rows: list[list[Cell]] | None = None
         """The rows of the table that is being read."""
