@@ -331,8 +331,7 @@ async def test_a_long_thread_is_told_once_and_no_one_is_alone_in_it(world: World
     said = [heard("word " * 400, noon + timedelta(minutes=n), f"r{n}") for n in range(120)]
     world.with_deps(histories={"api": Chat(*said)})
     world.model.turns = [text("ok"), text("ok"), text("ok")]
-    for _ in range(3):
-        run_id = await world.run("what was said?")
+    run_id, *_ = [await world.run("what was said?") for _ in range(3)]
     (told,) = overheard(await world.history(run_id))
     assert len(told) < 25_000
     found = await world.deps.stores.conversations.run_with_thread(run_id)
