@@ -262,7 +262,9 @@ class BackgroundMessageReader:
         except (SurfaceError, AgentError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
             page, note = ChatPage(is_partial=True), _UNREAD
-        is_whole, unread = not page.is_partial, await self._read_unread(before)
+        is_whole = not page.is_partial
+        shows_all = is_whole and after is None and not page.omitted
+        unread = () if shows_all else await self._read_unread(before)
         # where the platform has shown all, only what came after its time was read is missing
         page = _with_stored(page, [one for one in unread if not is_whole or (after and one.sent_at <= after)])
         refs = tuple(one.message_ref for one in unread)

@@ -72,7 +72,7 @@ def play(folder: Path, settings: Mapping[str, str] | None = None, *, prefix: tup
 def check_told(ended: Ended) -> None:
     assert ended.code == 0, "\n".join([*ended.lines, ended.complaints])
     assert ended.verdict["ok"] is True
-    is_drawn = "[file] chart.png" in "\n".join(ended.lines)
+    is_drawn = "[file] chart.svg.png" in "\n".join(ended.lines)
     for platform in ("slack", "discord"):
         figures = ended.figures(platform)
         assert set(figures) == {"runs", "edits", "files", "seconds"}

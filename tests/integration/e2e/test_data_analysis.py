@@ -65,5 +65,5 @@ async def test_the_data_analyst_posts_its_chart_in_the_thread(platform: Platform
         await stage.settled(1)
         assert stage.script.problems == []
         names = {one.name for message in stage.ours() for one in message.files}
-        assert names == {"sales.svg", "sales.png", "sales-charted.csv"}
+        assert names == {"sales.svg", "sales.svg.png", "sales-charted.csv"}
         assert stage.rows("SELECT agent_id, status FROM run") == [("data-analysis", "completed")]
