@@ -14,13 +14,15 @@ from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments
 from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values, tool_name_prefix
-from core.mcp.tools import ListedTool, McpTool, matches_any, usable_tools
+from core.mcp.tools import McpTool, matches_any, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:  # importing the SDK takes a second, so it is delayed until first use
+    from mcp import types
+
     from core.mcp.connection import Connection
     from core.mcp.oauth import Authorize
 
@@ -196,7 +198,7 @@ class ReconnectingServer:
     async def _read(self, connection: "Connection") -> None:
         await self._take(await connection.tools())
 
-    async def _take(self, listed: Sequence[ListedTool]) -> None:
+    async def _take(self, listed: "Sequence[types.Tool]") -> None:
         self.offers, _left_out = await usable_tools(self.config, listed)
         self.tools_needing_approval |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()

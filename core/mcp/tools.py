@@ -3,14 +3,17 @@
 import asyncio
 import fnmatch
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from core.context.untrusted_text import clean_description, clean_line
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
+
+if TYPE_CHECKING:  # importing the SDK takes a second
+    from mcp.types import Tool
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +33,6 @@ TASK_KEY = "threadhand/task"
 """The `_meta` key that is set if a tool can only be called as a task."""
 
 
-class ToolHints(Protocol):
-    @property
-    def read_only_hint(self) -> bool | None: ...
-
-
-class ListedTool(Protocol):
-    """A tool as the SDK lists it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def meta(self) -> Mapping[str, Any] | None: ...
-    @property
-    def annotations(self) -> ToolHints | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
     """One tool of a server. `name` is the name that models see, `tool` the server's own name."""
@@ -61,7 +46,7 @@ class McpTool:
 
 
 async def usable_tools(
-    config: McpServerConfig, listed: Sequence[ListedTool]
+    config: McpServerConfig, listed: "Sequence[Tool]"
 ) -> tuple[tuple[McpTool, ...], tuple[str, ...]]:
     """Returns the enabled tools in the server's order, and the enabled tools left out with the reasons, which are
     also logged."""
@@ -89,7 +74,7 @@ async def usable_tools(
     return tuple(found.values()), tuple(left_out)
 
 
-def _offer(config: McpServerConfig, listed: ListedTool, name: str, description_max: int) -> McpTool:
+def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: int) -> McpTool:
     meta = listed.meta or {}
     if meta.get(TASK_KEY):
         raise UnusableSchema("it can only be called as a task, which is not supported")
