@@ -75,20 +75,17 @@ def packed_program() -> PackedProgram:
             name = f"sandbox/{path.relative_to(origin).as_posix()}"
             archive.writestr(_entry(name), path.read_bytes())
             if path.suffix == ".py":
-                archive.writestr(_entry(f"{name}c"), _compiled(path, name, Path(folder) / "compiled"))
+                target = Path(folder) / "compiled"
+                py_compile.compile(
+                    str(path),
+                    cfile=str(target),
+                    dfile=name,
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+                archive.writestr(_entry(f"{name}c"), target.read_bytes())
     content = written.getvalue()
     return PackedProgram(content=content, digest=hashlib.sha256(content).hexdigest())
-
-
-def _compiled(path: Path, name: str, target: Path) -> bytes:
-    py_compile.compile(
-        str(path),
-        cfile=str(target),
-        dfile=name,
-        doraise=True,
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-    )
-    return target.read_bytes()
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

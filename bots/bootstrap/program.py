@@ -376,11 +376,13 @@ class _ProgramBuilder:
             self._delivery.start()
             stack.push_async_callback(self._close_with_drain, self._delivery.close)
         self._start_jobs(stack, self._jobs())
+        parts = self._parts
+        missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
         return RunningProgram(
             http_port=port,
             http_app=self._http_app,
             sandbox=self._sandboxes.name,
-            warnings=self._warnings(),
+            warnings=(*parts.sandboxes.warnings, *parts.model_specs.warnings, *missing_keys),
             slack=platforms.slack,
             discord=platforms.discord,
             worker_id=self._worker_id,
@@ -442,11 +444,6 @@ class _ProgramBuilder:
     def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
         for name, (seconds, job) in jobs.items():
             stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
-
-    def _warnings(self) -> tuple[str, ...]:
-        parts = self._parts
-        missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
-        return (*parts.sandboxes.warnings, *parts.model_specs.warnings, *missing_keys)
 
     def _delivery_deps(self) -> DeliveryDeps:
         stores = self._stores

@@ -213,9 +213,12 @@ async def _modal(settings: Settings, records: SandboxRecords, *, are_left_runnin
 
 def build_modal_plan(settings: Settings) -> ModalConfig:
     """Returns the configuration of sandboxes at Modal."""
+    url = urlsplit(settings.storage_url)
+    # the same for all processes that share a database, whatever their passwords
+    database = f"{url.hostname} {url.port} {url.path} {url.query}"
     return ModalConfig(
         app=settings.modal_app,
-        home=_database_hash(settings.storage_url),
+        home=hashlib.sha256(database.encode()).hexdigest()[:16],
         cpu=(settings.modal_cpu, max(settings.modal_cpu, settings.modal_cpu_max)),
         memory_mebibytes=(
             settings.modal_memory_mebibytes,
@@ -235,13 +238,6 @@ def _idle_limits(settings: Settings) -> LifecyclePolicy:
         stop_after_seconds=settings.sandbox_stop_minutes * 60,
         archive_after_seconds=settings.sandbox_archive_minutes * 60,
     )
-
-
-def _database_hash(storage_url: str) -> str:
-    """Returns a hash that is equal for all processes that share a database. It does not depend on the password."""
-    url = urlsplit(storage_url)
-    text = f"{url.hostname} {url.port} {url.path} {url.query}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _modal_network_text(egress: tuple[str, ...]) -> str:

@@ -243,7 +243,9 @@ def _decide_message(
         return refusal
     if snapshot is None:
         return Accept()
-    if _is_stopped_since(message, snapshot.last_run):
+    until = snapshot.last_run.stopped_until if snapshot.last_run else None
+    written_at = message.edited_at or message.sent_at
+    if until is not None and message.address.platform != "api" and written_at <= until:
         return Overhear(reason="older than a stop")
     if message.actor.app_ids:  # an app answers and approves nothing
         return Accept(is_steering=True)
@@ -252,13 +254,6 @@ def _decide_message(
     if reply and not is_admin and snapshot.open_ask and is_for_admins(snapshot.open_ask):
         return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
     return reply or _decide_request(message, snapshot, snapshot.follow_mode or follow_mode)
-
-
-def _is_stopped_since(message: IncomingMessage, run: Run | None) -> bool:
-    """Whether the message, which was overtaken, was sent before somebody stopped the newest run."""
-    until = run.stopped_until if run else None
-    written_at = message.edited_at or message.sent_at
-    return until is not None and message.address.platform != "api" and written_at <= until
 
 
 def _refuse_agent(

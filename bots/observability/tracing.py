@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,8 @@ class RunTracing:
 
         timing = Timing(labels)
         kind = SpanKind.CLIENT if step == "model" else SpanKind.INTERNAL
-        span = self._tracer.start_span(_span_name(step, labels), kind=kind)
+        subject = labels.get("model") or labels.get("tool") or ("threadhand" if step == "run" else "")
+        span = self._tracer.start_span(f"{_OPERATIONS.get(step, step)} {subject}".strip(), kind=kind)
         try:
             if step == "model":
                 # A model call is a generator. Other work runs between its chunks and must not become its child spans.
@@ -94,11 +95,6 @@ class RunTracing:
 
     def used(self, model: str, usage: Usage) -> None:
         """Does nothing, because token usage is recorded as metrics and not as spans."""
-
-
-def _span_name(step: Step, labels: Mapping[str, str]) -> str:
-    subject = labels.get("model") or labels.get("tool") or ("threadhand" if step == "run" else "")
-    return f"{_OPERATIONS.get(step, step)} {subject}".strip()
 
 
 def _attributes(step: Step, timing: Timing) -> dict[str, str | int | float]:

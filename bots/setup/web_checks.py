@@ -18,9 +18,22 @@ from core.web_access.guard import is_loopback
 def web_checks(client: ServiceClient, settings: Settings) -> list[Check]:
     """Returns the checks of the web services. Those with a key have a line each."""
     image = partial(_check_image_model, client, settings)
+    # services that tell for free whether they accept a key
+    verify = "user/tokens/verify"
+    if settings.cloudflare_account_id:
+        verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
+    calls = {
+        "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
+        "FIRECRAWL_API_KEY": (settings.firecrawl_api_key, f"{settings.firecrawl_api_url}/v1/team/credit-usage"),
+        "CLOUDFLARE_API_TOKEN": (settings.cloudflare_api_token, f"{settings.cloudflare_api_url}/{verify}"),
+    }
     return [
         in_thread("outside", partial(list_web_services, settings, is_offline=False)),
-        *_key_checks(client, settings),
+        *(
+            Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
+            for name, (key, url) in calls.items()
+            if key
+        ),
         *([Check("outside", image, settings.image_model)] if settings.image_model else ()),
         Check("public", partial(_check_public_url, client, settings), settings.public_url),
     ]
@@ -71,23 +84,6 @@ async def _check_image_model(client: ServiceClient, settings: Settings) -> tuple
     known = "its provider lists it" if names else "its provider does not list its models"
     fact = f"the image model {model} is not tried, because pictures cost money; {known}."
     return (Finding("ok" if names else "note", "outside", fact),)
-
-
-def _key_checks(client: ServiceClient, settings: Settings) -> list[Check]:
-    """Returns a check for each key of a service that tells for free whether it accepts a key."""
-    verify = "user/tokens/verify"
-    if settings.cloudflare_account_id:
-        verify = f"accounts/{settings.cloudflare_account_id}/tokens/verify"
-    calls = {
-        "TAVILY_API_KEY": (settings.tavily_api_key, f"{settings.tavily_api_url}/usage"),
-        "FIRECRAWL_API_KEY": (settings.firecrawl_api_key, f"{settings.firecrawl_api_url}/v1/team/credit-usage"),
-        "CLOUDFLARE_API_TOKEN": (settings.cloudflare_api_token, f"{settings.cloudflare_api_url}/{verify}"),
-    }
-    return [
-        Check("outside", partial(_check_web_key, client, name, key, url), urlsplit(url).netloc)
-        for name, (key, url) in calls.items()
-        if key
-    ]
 
 
 async def _check_web_key(client: ServiceClient, name: str, key: SecretStr, url: str) -> tuple[Finding, ...]:

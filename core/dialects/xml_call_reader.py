@@ -97,7 +97,10 @@ class InvokeReader:
         if not self.name:
             raise UnreadableCall("An <invoke> came without a name. Nothing was run; call it again.")
         if not is_ended:
-            raise UnreadableCall(self._unended())
+            open_value = f"the parameter {self._parameter!r} has no </parameter> followed by </invoke>"
+            missing = open_value if self._place == "value" else "it has no </invoke>"
+            told = f"The call of {self.name} is not complete: {missing}."
+            raise UnreadableCall(f"{told} Nothing was run; write the whole call again.")
         if self._problem:
             raise UnreadableCall(self._problem)
         if self._is_unbalanced:
@@ -111,12 +114,6 @@ class InvokeReader:
         """Whether the text ends with `</parameter></invoke>` although, by balanced tags, these tags belong to the
         value."""
         return self._place == "value" and self._trail == "invoke"
-
-    def _unended(self) -> str:
-        open_value = f"the parameter {self._parameter!r} has no </parameter> followed by </invoke>"
-        missing = open_value if self._place == "value" else "it has no </invoke>"
-        told = f"The call of {self.name} is not complete: {missing}."
-        return f"{told} Nothing was run; write the whole call again."
 
     def _between(self, token: Token) -> Taken:
         match token.kind, token.name:
@@ -174,33 +171,36 @@ class InvokeReader:
 
     def _value(self, token: Token) -> Taken:
         if token.kind == "close":
-            if token.name == "parameter":
-                if not self._stack:
-                    self._place = "closing"
-                    self._candidate = len(self._tokens)
-                elif self._stack[-1] == "parameter":
-                    self._pop()
-                self._trail = "parameter"
-                return "more"
-            if self._open_counts[token.name]:
-                while self._pop() != token.name:
-                    pass
-                is_call = token.name == "invoke" and self._trail == "parameter"
-                self._trail = "invoke" if is_call else ""
-                return "more"
-            if token.name == "invoke" and self._trail == "parameter":
-                self._is_unbalanced = True
-                return "ended"
-            if token.name == "function_calls" and self._trail == "invoke":
-                return "broken"
-            self._trail = ""
-            return "more"
+            return self._close_in_value(token)
         if token.kind == "open":
             self._stack.append(token.name)
             self._open_counts[token.name] += 1
             self._trail = ""
         elif not token.raw.isspace():
             self._trail = ""
+        return "more"
+
+    def _close_in_value(self, token: Token) -> Taken:
+        if token.name == "parameter":
+            if not self._stack:
+                self._place = "closing"
+                self._candidate = len(self._tokens)
+            elif self._stack[-1] == "parameter":
+                self._pop()
+            self._trail = "parameter"
+            return "more"
+        if self._open_counts[token.name]:
+            while self._pop() != token.name:
+                pass
+            is_call = token.name == "invoke" and self._trail == "parameter"
+            self._trail = "invoke" if is_call else ""
+            return "more"
+        if token.name == "invoke" and self._trail == "parameter":
+            self._is_unbalanced = True
+            return "ended"
+        if token.name == "function_calls" and self._trail == "invoke":
+            return "broken"
+        self._trail = ""
         return "more"
 
     def _pop(self) -> str:

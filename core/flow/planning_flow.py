@@ -146,11 +146,16 @@ async def build_flow(
             description=version.definition.description,
             context=with_agent_config(context, own),
         )
+
+    async def read_history() -> Sequence[Message]:
+        await recorder.commit()
+        return await deps.stores.conversations.recent(run.thread_id)
+
     return Flow(
         planner=context,
         team=team,
         plans=deps.stores.plans,
-        history=_history(run.thread_id, deps, recorder),
+        history=read_history,
         checklist=ChecklistPublisher(recorder),
         calls=partial(deps.stores.journal.calls, run.run_id),
     )
@@ -166,11 +171,3 @@ def with_agent_config(context: RunContext, config: AgentConfig) -> RunContext:
         toolbox=config.toolbox,
         tool_context=replace(context.tool_context, knowledge=config.knowledge),
     )
-
-
-def _history(thread_id: str, deps: RunDeps, recorder: RunRecorder) -> Callable[[], Awaitable[Sequence[Message]]]:
-    async def read() -> Sequence[Message]:
-        await recorder.commit()
-        return await deps.stores.conversations.recent(thread_id)
-
-    return read

@@ -140,7 +140,10 @@ class OpenAIChatClient:
                 start = await _start(response, request.on_received)
                 if start.startswith(b"{"):
                     whole = json_object(start + await _whole(response, BODY_BYTES_MAX))
-                    for delta in _whole_answer(reader, whole):
+                    deltas = reader.read(whole)
+                    if not deltas and not reader.is_finished:
+                        raise to_model_error(parse_error_body(whole))
+                    for delta in (*deltas, *reader.flush()):
                         yield delta
                 else:
                     # this loop is inline because every extra generator would slow down each piece of the answer
@@ -182,14 +185,6 @@ class OpenAIChatClient:
         accept = "text/event-stream" if request.is_streamed else "application/json"
         with REQUEST:
             return await self._endpoint.post(self._writer.body(request), accept=accept)
-
-
-def _whole_answer(reader: BodyReader, body: dict[str, object]) -> Sequence[ModelDelta]:
-    """Returns the deltas of an answer that was not streamed. Raises ModelError if the body is something else."""
-    deltas = reader.read(body)
-    if not deltas and not reader.is_finished:
-        raise to_model_error(parse_error_body(body))
-    return (*deltas, *reader.flush())
 
 
 async def _start(response: aiohttp.ClientResponse, on_received: Callable[[], None]) -> bytes:

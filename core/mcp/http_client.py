@@ -80,6 +80,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             body = cast(httpx2.AsyncByteStream, response.stream)
             response.stream = _BoundedBody(body)
         if response.is_error and request.method == "POST" and request.url == self._url:
+            # a refusal gets an error as its body: the server's own one if that is about the request
             try:
                 error = _error_in(await response.aread())
             except httpx2.HTTPError:

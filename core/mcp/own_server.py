@@ -353,8 +353,29 @@ async def serve_http(
         )
     sessions = ClientSessions(open_context)
     app = cast(App, build_server(toolbox, sessions).streamable_http_app(host=host, streamable_http_path=PATH))
+    expected = token.encode()
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not token:
+            await app(scope, receive, send)
+            return
+        given: bytes = dict(scope["headers"]).get(b"authorization", b"")
+        scheme, _, credentials = given.partition(b" ")
+        is_right = hmac.compare_digest(credentials.strip(), expected)
+        if scheme.lower() == b"bearer" and is_right:
+            await app(scope, receive, send)
+            return
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 401,
+                "headers": [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")],
+            }
+        )
+        await send({"type": "http.response.body"})
+
     config = uvicorn.Config(
-        _guarded(app, token),
+        guarded,
         log_config=None,
         access_log=False,
         http=_HttpConnection,
@@ -441,29 +462,3 @@ class _HttpConnection(H11Protocol):
             return
         self._received = 0
         self._timer = self.loop.call_later(ARRIVAL_SECONDS, self._check)
-
-
-def _guarded(app: App, token: str) -> App:
-    """Requires the bearer token, unless no token is set."""
-    expected = token.encode()
-
-    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not token:
-            await app(scope, receive, send)
-            return
-        given: bytes = dict(scope["headers"]).get(b"authorization", b"")
-        scheme, _, credentials = given.partition(b" ")
-        is_right = hmac.compare_digest(credentials.strip(), expected)
-        if scheme.lower() == b"bearer" and is_right:
-            await app(scope, receive, send)
-            return
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 401,
-                "headers": [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")],
-            }
-        )
-        await send({"type": "http.response.body"})
-
-    return guarded

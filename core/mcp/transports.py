@@ -324,28 +324,7 @@ class FilteredStream:
             return message.method in _PASSED
         if isinstance(message, JSONRPCResponse):
             if isinstance(message.result.get("tools"), list):
-                # one invalid tool would make the SDK reject the page
-                listed = message.result["tools"]
-                found: list[dict[str, Any]] = []
-                for one in listed[:TOOLS_PER_PAGE_MAX]:
-                    tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
-                    schema, hints, description = (
-                        tool.get(key) for key in ("inputSchema", "annotations", "description")
-                    )
-                    if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
-                        continue
-                    is_hinted = json_fields(hints).get("readOnlyHint") is True
-                    fields = json_fields(tool.get("execution"))
-                    found.append(
-                        {
-                            "name": tool["name"],
-                            "description": description if isinstance(description, str) else "",
-                            "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
-                            "annotations": {"readOnlyHint": is_hinted},
-                            "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
-                        }
-                    )
-                message.result["tools"] = found
+                message.result["tools"] = _fit_tools(message.result["tools"])
             fit_result(message.result)
         return True
 
@@ -372,6 +351,31 @@ class FilteredStream:
         self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
+    """Returns the tools of one page that have a name and a schema; one invalid tool would make the SDK reject the page.
+
+    Drops output schemas, because validating a hostile one could take forever.
+    """
+    found: list[dict[str, Any]] = []
+    for one in listed[:TOOLS_PER_PAGE_MAX]:
+        tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}
+        schema, hints, description = (tool.get(key) for key in ("inputSchema", "annotations", "description"))
+        if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
+            continue
+        is_hinted = json_fields(hints).get("readOnlyHint") is True
+        fields = json_fields(tool.get("execution"))
+        found.append(
+            {
+                "name": tool["name"],
+                "description": description if isinstance(description, str) else "",
+                "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
+                "annotations": {"readOnlyHint": is_hinted},
+                "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
+            }
+        )
+    return found
 
 
 def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,18 @@ class _Text:
 
 def find_main_part(page: Any) -> tuple[Any, frozenset[Any]]:
     """Returns the element with the main text of a page, and the elements in it that are not part of this text."""
+    texts = _measure_texts(page)
+    body = page.find("body")
+    root = page if body is None else body
+    least = texts[root].characters * _MAIN_SHARE_MIN
+    for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
+        has_heading = len(found) == 1 and (found[0].find(".//h1") is not None or root.find(".//h1") is None)
+        if has_heading and texts[found[0]].characters >= least:
+            return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
+    return root, _find_boilerplate(root, texts, is_whole_page=True)
+
+
+def _measure_texts(page: Any) -> dict[Any, _Text]:
     texts, opened, links_open = dict[Any, _Text](), [_Text()], 0
     for event, element in _ETREE.iterwalk(page, events=("start", "end")):
         is_link = element.tag == "a"
@@ -54,14 +66,7 @@ def find_main_part(page: Any) -> tuple[Any, frozenset[Any]]:
         count = len(written.strip()) if written else 0
         opened[-1].characters += count
         opened[-1].linked += count if links_open else 0
-    body = page.find("body")
-    root = page if body is None else body
-    least = texts[root].characters * _MAIN_SHARE_MIN
-    for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
-        has_heading = len(found) == 1 and (found[0].find(".//h1") is not None or root.find(".//h1") is None)
-        if has_heading and texts[found[0]].characters >= least:
-            return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
-    return root, _find_boilerplate(root, texts, is_whole_page=True)
+    return texts
 
 
 def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: bool) -> frozenset[Any]:

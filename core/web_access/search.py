@@ -3,7 +3,6 @@
 import html
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Protocol, TypeVar
@@ -96,21 +95,17 @@ class Tavily:
         request = Request(method="POST", path="/search", body=body)
         answer = parse_answer(await request_json(self.api, request), _TavilyAnswer, self.api)
         seconds = answer.response_time
+        plain = (one if isinstance(one, str) else one.url for one in answer.images)
         return SearchResults(
             query=query,
             answer=answer.answer,
-            images=_urls(answer.images),
+            images=tuple(url for url in plain if url.startswith(("https://", "http://")))[:_IMAGES_MAX],
             hits=tuple(
                 SearchHit(title=one.title, url=one.url, content=one.content, score=one.score)
                 for one in answer.results[:results_max]
             ),
             response_seconds=time.monotonic() - started if seconds is None else seconds,
         )
-
-
-def _urls(images: Sequence[str | _TavilyImage]) -> tuple[str, ...]:
-    plain = (one if isinstance(one, str) else one.url for one in images)
-    return tuple(url for url in plain if url.startswith(("https://", "http://")))[:_IMAGES_MAX]
 
 
 def parse_answer(answer: object, shape: type[ShapeT], api: Api) -> ShapeT:

@@ -305,7 +305,13 @@ class _Replacement:
             expected = self._call.request.get("expected")
             if expected is not None and expected != _version(self._parent, self._name, expected):
                 raise CallError("The file has changed meanwhile.", "changed")
-            os.fchmod(self._file, self._mode())
+            wanted = self._call.request.get("mode")
+            if wanted is None:
+                try:
+                    wanted = os.stat(self._name, dir_fd=self._parent, follow_symlinks=False).st_mode
+                except FileNotFoundError:
+                    wanted = 0o644
+            os.fchmod(self._file, int(wanted) & 0o777)
             os.replace(self._part, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
         except (CallError, OSError) as error:
             self._abandon()
@@ -314,16 +320,6 @@ class _Replacement:
         os.close(self._file)
         os.close(self._parent)
         self._call.answer({"size_bytes": self._size})
-
-    def _mode(self) -> int:
-        """Returns the requested mode, else that of the replaced file."""
-        wanted = self._call.request.get("mode")
-        if wanted is None:
-            try:
-                wanted = os.stat(self._name, dir_fd=self._parent, follow_symlinks=False).st_mode
-            except FileNotFoundError:
-                wanted = 0o644
-        return int(wanted) & 0o777
 
     def _abandon(self) -> None:
         os.close(self._file)

@@ -105,7 +105,15 @@ class SharedAccess:
                     raise
                 holder = taken.holder
             try:
-                return RemoteSandbox(await self._connect_to_sandbox(holder, thread_id))
+                async with asyncio.timeout(HELLO_SECONDS):
+                    reader, writer = await self._connect(holder.socket_name, {"thread": thread_id})
+                    try:
+                        if not await reader.read(len(WELCOME)):
+                            raise ConnectionResetError("the sandbox is not there")
+                    except BaseException:
+                        writer.close()
+                        raise
+                return RemoteSandbox(Connection(reader, writer, label=f"{thread_id} in another process"))
             except TimeoutError:
                 if self._fences.get(thread_id) or clock() > deadline:
                     self._break_lock(thread_id, holder)
@@ -144,18 +152,6 @@ class SharedAccess:
         with _short_path(self._folder) as folder:
             listening.bind(f"{folder}/{self._name}")
         return await asyncio.start_unix_server(self._accept, sock=listening, limit=STREAM_BYTES)
-
-    async def _connect_to_sandbox(self, holder: LockHolder, thread_id: str) -> Connection:
-        """Raises TimeoutError if the process does not respond, OSError if its socket does not exist."""
-        async with asyncio.timeout(HELLO_SECONDS):
-            reader, writer = await self._connect(holder.socket_name, {"thread": thread_id})
-            try:
-                if not await reader.read(len(WELCOME)):
-                    raise ConnectionResetError("the sandbox is not there")
-            except BaseException:
-                writer.close()
-                raise
-        return Connection(reader, writer, label=f"{thread_id} in another process")
 
     @asynccontextmanager
     async def _connection_to(
@@ -206,23 +202,20 @@ class SharedAccess:
             if machine is None or isinstance(machine, RemoteSandbox):
                 return
             writer.write(WELCOME)
-            await ClientRelay(machine.connection, writer, self._fence_check(request["thread"])).play(reader)
+            thread_id = request["thread"]
+
+            def is_newest(fence: int) -> bool:
+                try:
+                    self.claim_fence(thread_id, fence)
+                except LeaseLost:
+                    return False
+                return fence >= self._fences.get(thread_id, 0)
+
+            await ClientRelay(machine.connection, writer, is_newest).play(reader)
         except (asyncio.IncompleteReadError, OSError, ValueError, SandboxUnavailable) as error:
             log.debug("a client left a sandbox: %s", error)
         finally:
             writer.close()
-
-    def _fence_check(self, thread_id: str) -> Callable[[int], bool]:
-        """Returns a function that says whether a run with a given fence may still use the sandbox."""
-
-        def is_newest(fence: int) -> bool:
-            try:
-                self.claim_fence(thread_id, fence)
-            except LeaseLost:
-                return False
-            return fence >= self._fences.get(thread_id, 0)
-
-        return is_newest
 
 
 @contextlib.contextmanager

@@ -101,6 +101,7 @@ def parse_message(
     author = parse_person(message.author)
     if app_ids:
         author = replace(author, person_id=f"{APP_PREFIX}{author.person_id}")
+    own = message.guild.get_member(bot_user_id) if message.guild else None
     incoming = IncomingMessage(
         address=location.address(message.id),
         dedupe_key=f"discord:{message.id}",
@@ -109,7 +110,7 @@ def parse_message(
         text=_with_origin(request, message, bot_user_id) if is_addressed else request,
         sent_at=message.created_at,
         is_addressed=is_addressed,
-        is_by_name=calls_by_name(text, _own_name(message, bot_user_id)),
+        is_by_name=calls_by_name(text, own.display_name if own else ""),
         is_to_others=is_to_others,
         reply_ref=str(message.reference.message_id) if message.reference and reply_to else "",
         files=(*parse_files(message), *(parse_files(quoted) if quoted else ())),
@@ -118,12 +119,6 @@ def parse_message(
         actor=ActorContext(app_ids=app_ids) if app_ids else parse_standing(message.author, location),
     )
     return parse_words(incoming, text.removeprefix("/"), has_files=bool(message.attachments))
-
-
-def _own_name(message: discord.Message, bot_user_id: int) -> str:
-    """Returns the bot's name in the message's server, or "" in a direct message."""
-    own = message.guild.get_member(bot_user_id) if message.guild else None
-    return own.display_name if own else ""
 
 
 def _with_origin(request: str, message: discord.Message, bot_user_id: int) -> str:

@@ -46,22 +46,18 @@ def _block_lines(block: MarkdownBlock, table: RenderTable) -> Sequence[str]:
         return block.lines
     if block.kind == "table":
         return [neutralize_mentions("\n".join(table(block.lines)))]
-    return [map_outside_code("\n".join(map(_line, _quoted(block.lines))), _words)]
+    # add the mark to lines that continue a quotation without it, because Discord ends the quotation there
+    shown: list[str] = []
+    for line in block.lines:
+        goes_on = shown and _QUOTED.match(shown[-1]) and not _STARTS_BLOCK.match(line)
+        shown.append(f"> {line}" if goes_on else line)
+    return [map_outside_code("\n".join(map(_line, shown)), _words)]
 
 
 def _words(text: str) -> str:
     """Returns words outside code without marks that mean something else in Discord: bars hide text, and two underscores
     underline it."""
     return _unping(_UNDERLINE.sub(r"**\1**", _SPOILER.sub(r"\|", text)))
-
-
-def _quoted(lines: Sequence[str]) -> list[str]:
-    """Adds the mark to lines that go on with a quotation without it, because Discord ends the quotation there."""
-    shown: list[str] = []
-    for line in lines:
-        goes_on = shown and _QUOTED.match(shown[-1]) and not _STARTS_BLOCK.match(line)
-        shown.append(f"> {line}" if goes_on else line)
-    return shown
 
 
 def _line(line: str) -> str:

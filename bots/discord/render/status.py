@@ -46,11 +46,6 @@ MESSAGE_MAX = 600
 def status_sections(view: RunView) -> list[str]:
     """Returns the non-empty sections (header, checklist, tasks, preview, message), under 4,000 characters in total."""
     message = truncate(remove_unsendable(view.message).strip(), MESSAGE_MAX)
-    texts = [_header(view), _checklist(view), _tasks(view), _preview(view), message]
-    return [neutralize_mentions(text) for text in texts if text]
-
-
-def _header(view: RunView) -> str:
     header = f"**{TITLE[view.state]}**"
     if view.activity and view.state in ("queued", "working", "waiting"):
         header += f" · {to_single_line(view.activity, 160)}"
@@ -58,7 +53,8 @@ def _header(view: RunView) -> str:
         header += f" · {view.figures}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"
-    return truncate(header, HEADER_MAX)
+    texts = [truncate(header, HEADER_MAX), _checklist(view), _tasks(view), _preview(view), message]
+    return [neutralize_mentions(text) for text in texts if text]
 
 
 def _checklist(view: RunView) -> str:

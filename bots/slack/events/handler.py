@@ -93,7 +93,9 @@ class ThreadOrder:
     async def place(self, event: JsonObject) -> AsyncGenerator[Callable[[], Awaitable[None]]]:
         """Context manager: yields a function that waits until the thread's earlier events have been handled, but not
         longer than Slack waits for the acknowledgement."""
-        thread = get_text(event, "channel"), _thread_ts(event)
+        # an edit and a deletion carry the message
+        message = get_object(event, "message") or get_object(event, "previous_message") or event
+        thread = get_text(event, "channel"), get_text(message, "thread_ts") or get_text(message, "ts")
         earlier = self._newest.get(thread)
         own = self._newest[thread] = asyncio.Event()
 
@@ -109,13 +111,6 @@ class ThreadOrder:
             own.set()
             if self._newest.get(thread) is own:
                 del self._newest[thread]
-
-
-def _thread_ts(event: JsonObject) -> str:
-    """Returns the ts of the first message of the thread where the event happened. An edit and a deletion carry the
-    message."""
-    message = get_object(event, "message") or get_object(event, "previous_message") or event
-    return get_text(message, "thread_ts") or get_text(message, "ts")
 
 
 ROOT_SECONDS = 1.0

@@ -163,7 +163,19 @@ def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
     """Returns the blocks of the status message. `run_id` is the value of its buttons."""
     blocks = [section_block(_headline(view))]
     if view.checklist and not view.is_folded:
-        blocks.append(section_block(_checklist(view)))
+        lines: list[str] = []
+        room = _CHECKLIST_MAX
+        if title := " ".join(view.checklist_title.split()):
+            lines.append(f"*{escape_and_truncate(title, _CHECKLIST_ITEM_MAX)}*")
+        for at, item in enumerate(view.checklist):
+            words = escape_and_truncate(" ".join(item.text.split()), _CHECKLIST_ITEM_MAX)
+            line = f"{_CHECKLIST_SIGNS[item.state]} {words}"
+            room -= len(line) + 1
+            if room < 0:
+                lines.append(f"… and {len(view.checklist) - at} more")
+                break
+            lines.append(line)
+        blocks.append(section_block("\n".join(lines)))
     if view.tasks and not view.is_folded:
         blocks.append(_steps(view))
     if view.preview.strip():
@@ -180,22 +192,6 @@ def _headline(view: RunView) -> str:
     activity = view.figures if view.is_folded else " ".join(view.activity.split())
     line = f"{sign} *{state}*"
     return f"{line} · {escape_and_truncate(activity, _ACTIVITY_MAX)}" if activity else line
-
-
-def _checklist(view: RunView) -> str:
-    lines: list[str] = []
-    room = _CHECKLIST_MAX
-    if title := " ".join(view.checklist_title.split()):
-        lines.append(f"*{escape_and_truncate(title, _CHECKLIST_ITEM_MAX)}*")
-    for at, item in enumerate(view.checklist):
-        words = escape_and_truncate(" ".join(item.text.split()), _CHECKLIST_ITEM_MAX)
-        line = f"{_CHECKLIST_SIGNS[item.state]} {words}"
-        room -= len(line) + 1
-        if room < 0:
-            lines.append(f"… and {len(view.checklist) - at} more")
-            break
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def _steps(view: RunView) -> JsonObject:

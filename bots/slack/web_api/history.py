@@ -241,7 +241,11 @@ class ChannelHistory:
         parameters: dict[str, str | int | bool] = {"channel": channel_id, "oldest": oldest, "limit": PAGE_SIZE}
         top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
         found = {get_text(one, "ts"): one for one in top}
-        for thread_key in _threads_of(top, oldest, threads):
+        latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
+        # a thread of ours is read unless its first message shows that it has no new replies
+        here = [one for one in threads if is_message_ts(one) and latest.get(one, "~") > oldest]
+        others = [one for one, reply in latest.items() if reply > oldest and one not in threads]
+        for thread_key in [*here, *others[:NEW_THREADS_MAX]]:
             try:
                 replies, is_more = await self._fetch_pages(
                     "conversations.replies", "messages", {**parameters, "ts": thread_key}
@@ -281,17 +285,6 @@ class ChannelHistory:
                 return found, False
             parameters = {**parameters, "cursor": cursor}
         return found, True
-
-
-def _threads_of(top: Sequence[JsonObject], oldest: str, joined: Sequence[str]) -> list[str]:
-    """Returns the threads that may have replies after `oldest`.
-
-    Includes a joined thread unless its root message shows that it has none; limits the number of other threads.
-    """
-    latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
-    here = [one for one in joined if is_message_ts(one) and latest.get(one, "~") > oldest]
-    others = [one for one, reply in latest.items() if reply > oldest and one not in joined]
-    return [*here, *others[:NEW_THREADS_MAX]]
 
 
 def _as_event(message: JsonObject, channel_id: str) -> JsonObject:
