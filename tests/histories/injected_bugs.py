@@ -386,7 +386,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "no-delivery-sweep": _no_delivery_sweep,
 }
 SEEDS: Mapping[str, int] = {
-    "lost-fence-check": 305,
+    "lost-fence-check": 56,
     "missed-outbox-row": 2,
     "double-claim": 95,
     "blind-second-post": 26,
@@ -407,7 +407,7 @@ SEEDS: Mapping[str, int] = {
     "late-change": 146,
     "old-talk": 171,
     "late-talk-is-lost": 227,
-    "remembered-words": 16,
+    "remembered-words": 6,
     "words-in-memory": 456,
     "mention-of-another-bot": 96,
     "reply-to-another-bot": 37,
