@@ -321,7 +321,14 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
     assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
     # what a whole reading of the thread leaves out counts as read, too
-    whole = await BackgroundMessageReader({"api": Chat(*stored[2:])}, read_unread).listen(address, [request])
+
+    class Whole(Chat):
+        async def read(
+            self, address: Address, *, before: datetime, limit: int, after: datetime | None = None
+        ) -> ChatPage:
+            return ChatPage(messages=tuple(stored[2:]), omitted=2)
+
+    whole = await BackgroundMessageReader({"api": Whole()}, read_unread).listen(address, [request])
     assert whole is not None
     assert ([one.message_ref for one in whole.page.messages], whole.read_refs) == (["r2"], ("r0", "r1", "r2"))
 

@@ -25,7 +25,7 @@ async def check_answer(reader: Reader, platform: str) -> None:
     """The figures, the picture and the report, as a person gets them."""
     side = reader.side(platform)
     await expect(reader.message(platform, "The total is 6300")).to_be_visible()
-    picture = side.get_by_role("img", name="chart.svg")
+    picture = side.get_by_role("img", name="chart.svg", exact=True)
     await expect(picture).to_be_visible()
     await reader.page.wait_for_function(
         "picture => picture.complete && picture.naturalWidth > 100", arg=await picture.element_handle()
