@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.paths import REPOSITORY
+from tests.requirements_of_the_machine import lacking
 
 SECONDS_MAX = 280
+IMAGE_SECONDS_MAX = 1800
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
@@ -27,7 +29,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *command: object, **environment: str) -> str:
+def run(folder: Path, *command: object, seconds_max: float = SECONDS_MAX, **environment: str) -> str:
     """Runs the command in a folder with none of this process's settings, and returns its output."""
     ended = subprocess.run(
         list(map(str, command)),
@@ -36,7 +38,7 @@ def run(folder: Path, *command: object, **environment: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
-        timeout=SECONDS_MAX,
+        timeout=seconds_max,
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
@@ -82,6 +84,24 @@ def test_the_demo_plays_from_the_installed_wheel(released: Path, tmp_path: Path)
     last = run(home, python.with_name("threadhand"), "demo", "--headless", HOME=str(home)).splitlines()[-1]
     assert last.startswith('{"ok": true')
     assert PROJECT["version"] in run(home, python.with_name("threadhand"), "--version", HOME=str(home))
+
+
+@pytest.mark.timeout(IMAGE_SECONDS_MAX)
+def test_the_image_is_built_and_plays_the_demo(tmp_path: Path) -> None:
+    if (
+        shutil.which("docker") is None
+        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
+    ):
+        lacking("docker", "no engine answers")
+    named = ("-t", "threadhand-release-test")
+    run(
+        REPOSITORY, "docker", "build", "-q", "-f", "deploy/Dockerfile", *named, ".", seconds_max=IMAGE_SECONDS_MAX - 300
+    )
+    try:
+        said = run(tmp_path, "docker", "run", "--rm", named[1], "demo", "--headless")
+        assert said.splitlines()[-1].startswith('{"ok": true')
+    finally:
+        run(tmp_path, "docker", "rmi", "-f", named[1])
 
 
 def test_the_changelog_is_that_of_the_version() -> None:
