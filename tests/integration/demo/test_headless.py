@@ -126,7 +126,7 @@ def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(
     ended, _ = two_demos
     assert ended.skipped == ["browser"]
     told = "\n".join(ended.lines[:-1])
-    assert told.count("[file] chart.svg") == 2
+    assert told.count("[file] chart.svg (") == 2
     assert "page.png" not in told
 
 
