@@ -15,6 +15,7 @@ from core.domain.audit import AuditEntry
 from core.domain.budget import PlannedCall, Reservation
 from core.domain.events import Cursor, RunEvent
 from core.domain.messages import JsonObject, Message
+from core.domain.schedules import DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
 from core.domain.threads import (
     Address,
     Ask,
@@ -256,6 +257,8 @@ class LoadedRun:
     history: tuple[Message, ...]
     granted: frozenset[str]
     """The tools that people have always allowed in the thread."""
+    schedules: tuple[Schedule, ...] = ()
+    """The schedules of the thread's channel, and the requester's own, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,4 +544,55 @@ class TakeoverClaims(Protocol):
 
     async def active(self) -> tuple[TakeoverClaim, ...]:
         """Returns the claims that have not ended. Deletes claims whose links expired more than a day ago."""
+        ...
+
+
+class Schedules(Protocol):
+    """Schedules and their firings. The database decides that each time fires once, whichever process sees it first."""
+
+    async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str) -> bool:
+        """Stores the schedule in place of the one with its id. `change` names what was done, for the audit log. Returns
+        False, and stores nothing, if it would be one too many for its owner or workspace."""
+        ...
+
+    async def delete(self, schedule_id: str, *, by: Person) -> bool: ...
+
+    async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
+        """Pauses an active schedule. Returns False if it is none."""
+        ...
+
+    async def find(self, schedule_id: str) -> Schedule | None: ...
+
+    async def listed(
+        self, place: Address, *, owner_id: str | None = None, is_whole_workspace: bool = False
+    ) -> tuple[Schedule, ...]:
+        """Returns the schedules of the address's channel, or of its workspace, that have not ended, by their next
+        time. With `owner_id`, only that person's."""
+        ...
+
+    async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
+        """Returns schedules whose time has come and that have no pending firing, the longest overdue first. The number
+        of results is limited."""
+        ...
+
+    async def begin(
+        self, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
+    ) -> Firing | None:
+        """Moves the schedule on to the plan's next time, and stores a firing for `due_at`: the schedule's time, or now
+        if somebody asks for a firing.
+
+        Returns None if another process was first, or if the schedule was changed, paused or deleted.
+        """
+        ...
+
+    async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
+        """Claims and returns the pending firings that no process works on any more."""
+        ...
+
+    async def announce(self, firing_id: str, message_ref: str) -> bool:
+        """Stores the message that announces the firing. Returns False if the firing is gone."""
+        ...
+
+    async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
+        """Ends a pending firing, and deletes a schedule that was its last."""
         ...

@@ -14,6 +14,7 @@ from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.erasure import ErasureDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs
 from bots.settings import Settings
 from bots.settings.access import is_channel_id
@@ -104,6 +105,7 @@ def build_reception(
             roster=roster,
             plans=stores.plans,
             follow_modes=stores.follow_modes,
+            schedules=ScheduleDeps(store=stores.schedules, limits=settings.schedule_limits),
             describe_run=partial(describe_run, stores.conversations),
             admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget),

@@ -18,10 +18,12 @@ from bots.inbound.receiver import ActionReceiver
 from bots.settings import NO_SECRET, Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
+from core.domain.actions import MEMBER, ActorContext
 from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
+from core.domain.schedules import Firing
 from core.domain.threads import Address
-from core.ports import ChatHistory, FileSource, OutgoingFile
+from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
 from core.web_access.guard import is_loopback
 
@@ -85,12 +87,49 @@ class Platforms:
             address, file, delivery_id=new_id(), precondition=_no_precondition
         )
 
+    async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
+        """Posts the text about a firing into the schedule's thread, or into its channel, which opens a thread. Returns
+        the message's id. Raises SurfaceError, or the exception of the precondition."""
+        address, notice = firing.schedule.address, Notice(markdown=text)
+        if address.platform == "api":
+            return address.thread_key or firing.firing_id
+        if not address.thread_key:
+            return await self._app_at(address).surface.begin_thread(
+                address,
+                notice,
+                title=firing.schedule.task,
+                delivery_id=firing.firing_id,
+                may_be_posted=may_be_posted,
+                precondition=precondition,
+            )
+        surface = self._surface_at(address)
+        posted = await surface.find(address, firing.firing_id) if may_be_posted else None
+        return posted or await surface.post(address, notice, delivery_id=firing.firing_id, precondition=precondition)
+
+    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+        """Returns what the platform tells of a user now. Raises SurfaceError or StorageUnavailable."""
+        return MEMBER if address.platform == "api" else await self._app_at(address).find_standing(address, person_id)
+
+    async def tell_person(self, address: Address, person_id: str, text: str) -> None:
+        """Posts Markdown to the user's direct messages, or to the address if there is no other way. Raises
+        SurfaceError."""
+        place = address
+        async for fallback in self._surface_at(address).fallback_addresses(address, person_id):
+            place = fallback
+        await self.tell(place, text)
+
     async def tell(self, address: Address, text: str) -> object:
         """Posts Markdown into a thread, outside any run. Raises SurfaceError."""
         notice = Notice(markdown=text)
         return await self._surface_at(address).post(
             address, notice, delivery_id=new_id(), precondition=_no_precondition
         )
+
+    def _app_at(self, address: Address) -> "SlackApp | DiscordApp":
+        app = {"slack": self.slack, "discord": self.discord}.get(address.platform)
+        if app is None:
+            raise SurfaceRefused("the platform is off", code="no_chat")
+        return app
 
     def _surface_at(self, address: Address) -> DeliverySurface:
         if (surface := self.surfaces.get(address.platform)) is None:

@@ -59,6 +59,7 @@ from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from bots.inbound.commands.erasure import forget_thread
+from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from bots.web.deps import AgentsDeps, WebDeps
@@ -375,6 +376,8 @@ class _ProgramBuilder:
         if with_chat:
             self._delivery.start()
             stack.push_async_callback(self._close_with_drain, self._delivery.close)
+            schedules = self._schedule_runner()
+            self._start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.look)})
         self._start_jobs(stack, self._jobs())
         parts = self._parts
         missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
@@ -440,6 +443,19 @@ class _ProgramBuilder:
                 partial(requeue_orphaned_runs, claims, queue),
             )
         return jobs
+
+    def _schedule_runner(self) -> ScheduleRunner:
+        surfaces = self._platforms.surfaces
+        return ScheduleRunner(
+            schedules=self._stores.schedules,
+            conversations=self._stores.conversations,
+            chats=self._platforms,
+            admits=self._reception.admits,
+            receive=self._reception.receive_trusted,
+            serves=lambda platform: platform == "api" or platform in surfaces,
+            closed_reasons=lambda platform: surfaces[platform].closed_reasons,
+            quiet_hours=self._settings.quiet_from_to,
+        )
 
     def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
         for name, (seconds, job) in jobs.items():

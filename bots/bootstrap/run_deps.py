@@ -58,6 +58,7 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
             ledger=stores.ledger,
             plans=stores.plans,
             knowledge_base=stores.knowledge_base,
+            schedules=stores.schedules,
         ),
         messaging=RunMessaging(bus=stores.bus, signals=stores.signals),
         sandboxes=parts.sandboxes.provider,
@@ -76,7 +77,10 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
             index_knowledge=parts.agent_knowledge.wait_until_read,
         ),
         limits=RunLimits(
-            policy=_policy(settings), context_policy=parts.model_specs.context_policy, budget=settings.budget
+            policy=_policy(settings),
+            context_policy=parts.model_specs.context_policy,
+            budget=settings.budget,
+            schedules=settings.schedule_limits,
         ),
         models=ModelAccess(ask_model=parts.model_client.ask_model, price_of=parts.model_specs.price_of),
         metrics=parts.metrics,
@@ -92,6 +96,7 @@ def _defaults(parts: ProgramParts, web: WebServices) -> AgentDefaults:
         prompt=partial(build_prompt, sandboxes, time_zone=parts.settings.time_zone),
         dialect=parts.model_client.dialect,
         dialect_setting=parts.settings.dialect,
+        time_zone=parts.settings.time_zone,
         toolbox=build_toolbox(
             web, has_sandbox=sandboxes.provider is not None, has_browser=sandboxes.has_browser, roster=parts.roster
         ),

@@ -20,6 +20,7 @@ from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.sandboxes import SqlSandboxRecords
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.usage import SqlLedger
@@ -57,6 +58,7 @@ class Stores:
         self.signals = messaging.signals
         self.feedback = SqlFeedback(database)
         self.takeover_claims = SqlTakeoverClaims(database)
+        self.schedules = SqlSchedules(database)
 
 
 @asynccontextmanager

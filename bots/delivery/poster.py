@@ -75,6 +75,27 @@ class AnswerStreams(Protocol):
         ...
 
 
+class ThreadBeginner(Protocol):
+    """A chat platform on which the bot begins a thread that nobody wrote the first message of."""
+
+    async def begin_thread(
+        self,
+        channel: Address,
+        content: Content,
+        *,
+        title: str,
+        delivery_id: str,
+        may_be_posted: bool,
+        precondition: Precondition,
+    ) -> str:
+        """Posts the content into the channel and opens its thread. Returns the message's id, which is the thread key.
+
+        With `may_be_posted`, an earlier attempt may have posted it, so it is looked for first. Raises SurfaceError, or
+        the exception of the precondition.
+        """
+        ...
+
+
 class DeliverySurface(ChatSurface[Content], ChatPresence, Protocol):
     """A chat platform with its limits for messages, files and edits."""
 

@@ -18,7 +18,8 @@ from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
 from bots.inbound.receiver import Admits, Receive, Suggest
 from bots.settings.discord import Shards
-from core.domain.errors import ConfigurationError, SurfaceError, TokenRefused
+from core.domain.actions import ActorContext
+from core.domain.errors import ConfigurationError, SurfaceError, SurfaceRefused, TokenRefused
 from core.domain.threads import Address
 from core.stores import InboundCursors
 from core.tasks import cancel, spawn
@@ -38,6 +39,7 @@ INTENT_MISSING = (
     "and restart the program"
 )
 AUTHENTICATION_FAILED_CODE = 4004
+UNKNOWN_MEMBER, UNKNOWN_USER = "10007", "10013"
 SHARD_CODES = (4010, 4011)
 """Discord's close codes for an invalid shard and for required sharding."""
 
@@ -85,6 +87,22 @@ class DiscordApp:
         self._connection: asyncio.Task[str | None] | None = None
         self._has_logged_in = False
         self._is_closing = False
+
+    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+        """Returns what the server tells of a user. Raises SurfaceError."""
+        if address.is_direct:
+            return ActorContext(is_direct=True)
+        try:
+            member = await self.client.rest.call(
+                "GET", "/guilds/{guild_id}/members/{user_id}", guild_id=address.workspace_id, user_id=person_id
+            )
+        except SurfaceRefused as refused:
+            if refused.code in (UNKNOWN_MEMBER, UNKNOWN_USER):
+                return ActorContext(has_left=True)
+            raise
+        roles = member.get("roles") if isinstance(member, dict) else None
+        held = map(str, roles) if isinstance(roles, list) else ()
+        return ActorContext(groups=frozenset({address.workspace_id, *held}))  # the guild's id is a role of everybody
 
     async def is_connected(self) -> bool:
         return self.is_ready

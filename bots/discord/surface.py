@@ -245,6 +245,23 @@ class DiscordSurface:
             platform=self.platform, workspace_id=DIRECT_WORKSPACE, channel_id=_message_id(opened), thread_key=DIRECT
         )
 
+    async def begin_thread(
+        self,
+        channel: Address,
+        content: Content,
+        *,
+        title: str,
+        delivery_id: str,
+        may_be_posted: bool,
+        precondition: Precondition,
+    ) -> str:
+        """Posts the message and opens its thread (see ThreadBeginner)."""
+        top = replace(channel, thread_key=channel.channel_id)
+        posted = await self.find(top, delivery_id) if may_be_posted else None
+        posted = posted or await self.post(top, content, delivery_id=delivery_id, precondition=precondition)
+        await self._thread_opener.open_thread(replace(channel, thread_key=posted), title, precondition=precondition)
+        return posted
+
     async def react(
         self, address: Address, message_ref: str, reaction: Reaction | None, *, precondition: Precondition | None = None
     ) -> None:

@@ -70,6 +70,8 @@ class AccessPolicy:
 
     def refusal(self, workspace_id: str, channel_id: str, person_id: str, actor: ActorContext = MEMBER) -> str | None:
         """Returns a sentence that explains to the user why access is refused, or None if the user has access."""
+        if actor.has_left:
+            return NOT_ALLOWED
         if self.is_admin(workspace_id, person_id, actor):
             return None
         if not self._admits_place((workspace_id, actor.organisation_id), (channel_id,)):

@@ -247,7 +247,7 @@ def _decide_message(
     written_at = message.edited_at or message.sent_at
     if until is not None and message.address.platform != "api" and written_at <= until:
         return Overhear(reason="older than a stop")
-    if message.actor.app_ids:  # an app answers and approves nothing
+    if message.actor.app_ids or message.is_automatic:  # it answers and approves nothing
         return Accept(is_steering=True)
     message = replace(message, is_addressed=message.is_addressed or message.is_by_name)
     reply = _decide_reply(message, snapshot)

@@ -26,6 +26,7 @@ from bots.settings.validation import (
 from bots.settings.web_access import WebAccessSettings
 from core.domain.budget import NO_LIMIT, Budget
 from core.domain.errors import ConfigurationError
+from core.domain.schedules import ScheduleLimits
 from core.domain.threads import FollowMode
 
 PREFIX = "THREADHAND_"
@@ -71,6 +72,9 @@ class Settings(
     drain_seconds: float = Field(default=6, ge=0, le=3600, allow_inf_nan=False)
     status_after_seconds: float = Field(default=2, ge=0, le=60, allow_inf_nan=False)
     approval_hours: float = Field(default=24, gt=0, le=24 * 365, allow_inf_nan=False)
+    schedules_per_person: int = Field(default=20, ge=0, le=1000)
+    schedules_per_workspace: int = Field(default=50, ge=0, le=10_000)
+    quiet_hours: str = Field(default="", pattern=r"^(([01]?\d|2[0-3])-([01]?\d|2[0-3]))?$", examples=["22-7"])
 
     failpoints: str = ""
 
@@ -90,6 +94,16 @@ class Settings(
             counts_unpriced=self.price_input_per_million_usd is None,
             has_admins=bool(self.admins),
         )
+
+    @property
+    def schedule_limits(self) -> ScheduleLimits:
+        return ScheduleLimits(self.schedules_per_person, self.schedules_per_workspace)
+
+    @property
+    def quiet_from_to(self) -> tuple[int, int] | None:
+        """The hours of the day between which no schedule fires, in the time zone of each, or None."""
+        first, _, last = self.quiet_hours.partition("-")
+        return (int(first), int(last)) if last else None
 
     @property
     def exit_seconds(self) -> float:

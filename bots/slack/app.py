@@ -25,7 +25,9 @@ from bots.slack.web_api.downloads import SlackFiles
 from bots.slack.web_api.history import SlackThreadHistory
 from bots.slack.web_api.people import People
 from bots.slack.workspaces import Workspaces
+from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError
+from core.domain.threads import Address
 from core.stores import Conversations, Inbox
 
 log = logging.getLogger(__name__)
@@ -108,6 +110,11 @@ class SlackApp:
     def identity(self) -> Identity:
         """The identity of the bot if one token is configured. Raises RuntimeError before `start`."""
         return self._client.identity
+
+    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+        """Returns what the workspace tells of a user. Raises SurfaceError or StorageUnavailable."""
+        handler = (await self._workspaces.get_for_address(address)).event_handler
+        return await handler.find_standing(address, person_id) if handler else ActorContext(is_known=False)
 
     async def is_connected(self) -> bool:
         """Whether Slack can deliver events now. Always true in HTTP mode, which has no connection."""

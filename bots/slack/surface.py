@@ -165,6 +165,21 @@ class SlackSurface:
             channel_id = await (await self._client_for(address)).open_direct(person_id)
             yield replace(address, channel_id=channel_id, thread_key="")
 
+    async def begin_thread(
+        self,
+        channel: Address,
+        content: Content,
+        *,
+        title: str,
+        delivery_id: str,
+        may_be_posted: bool,
+        precondition: Precondition,
+    ) -> str:
+        """Posts the message whose thread a conversation goes on in (see ThreadBeginner)."""
+        top = replace(channel, thread_key="")
+        ts = await self.find(top, delivery_id) if may_be_posted else None
+        return ts or await self.post(top, content, delivery_id=delivery_id, precondition=precondition)
+
     def _carries(self, message: JsonObject, delivery_id: str) -> bool:
         metadata = get_object(message, "metadata")
         if (

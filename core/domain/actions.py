@@ -20,15 +20,17 @@ def time_of_arrival() -> datetime:
 class ActorContext:
     """Facts about the acting user that the platform reports with an action.
 
-    `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups,
-    or None if it did not list them. `home_id` is the user's own workspace if it differs from the action's.
-    `organisation_id` is the organisation of the latter, if any. `expects_answer` is true for clicks and slash commands,
-    which the platform shows as failed if they get no response. `app_ids` are the ids of the app that wrote the message.
+    `is_known` is False if the platform did not report them. `groups` are the IDs of the user's roles or user groups, or
+    None if it did not list them. `home_id` is the user's own workspace if it differs from the action's. `has_left`: the
+    user is no longer a member. `organisation_id` is the organisation of the latter, if any. `expects_answer` is true
+    for clicks and slash commands, which the platform shows as failed if they get no response. `app_ids` are the ids of
+    the app that wrote the message.
     """
 
     is_known: bool = True
     is_direct: bool = False
     is_guest: bool = False
+    has_left: bool = False
     home_id: str = ""
     organisation_id: str = ""
     groups: frozenset[str] | None = frozenset()
@@ -69,14 +71,15 @@ class Action:
 class IncomingMessage(Action):
     """A user wrote a message.
 
-    `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the
-    message requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a
-    slash command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own
-    threads. `is_to_others` is true if it begins with a mention of another person or replies to another person's
-    message. `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written,
-    if it is an edit. With `is_about_message`, `message_ref` is somebody's message that the request is about.
-    `is_missed` is true if it was read from the history. `prepare` is awaited after a new run is stored and before a
-    worker begins it.
+    `text` omits the mention of the agent and shows mentions of users as @name. `agent_id` is the agent that the message
+    requests by name. `is_addressed` is true if the message mentions the agent, replies to it, comes from a slash
+    command, or is a direct message; `is_by_name` if it calls the agent by its name, which counts in its own threads.
+    `is_to_others` is true if it begins with a mention of another person or replies to another person's message.
+    `reply_ref` is the message that it replies to. `edited_at` is when this version of the text was written, if it is an
+    edit. With `is_about_message`, `message_ref` is somebody's message that the request is about. `is_missed` is true if
+    it was read from the history. An automatic message is nobody's words of now, such as a task that was scheduled: it
+    begins work, and answers and approves nothing. `prepare` is awaited after a new run is stored and before a worker
+    begins it.
     """
 
     kind: ClassVar[InputKind] = "message"
@@ -88,6 +91,7 @@ class IncomingMessage(Action):
     agent_id: str | None = None
     edited_at: datetime | None = None
     is_missed: bool = False
+    is_automatic: bool = False
     prepare: Callable[[], Awaitable[None]] | None = field(default=None, compare=False)
 
 

@@ -37,7 +37,7 @@ CARD_CHARACTERS_MAX = 1400
 CARD_CALLS_MAX = 16
 WHOLE_CHARACTERS_MAX = 50_000
 """Limits what people are asked to check at once."""
-_HEADLINE_CHARACTERS_MAX = 160
+_HEADLINE_CHARACTERS_MAX = 300
 _TAIL_CHARACTERS = 24
 _LINE_CHARACTERS = 160
 _TEXTS = frozenset(["text", "body", "message", "content", "comment", "html", "markdown", "caption"])
@@ -60,6 +60,7 @@ class CallToApprove:
     """A tool call that needs approval, with its validated arguments.
 
     `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
+    `is_asked_each_time`: nobody can allow it for good.
     """
 
     index: int
@@ -67,6 +68,7 @@ class CallToApprove:
     headline: str
     arguments: JsonObject
     given: frozenset[str] | None = None
+    is_asked_each_time: bool = False
 
     @property
     def digest(self) -> str:
@@ -88,7 +90,9 @@ class CallToApprove:
 
     @property
     def grant(self) -> str:
-        """Equal for all calls that one "always" allows: same tool, same target, but any text."""
+        """Equal for all calls that one "always" allows: same tool, same target, but any text. Empty if none does."""
+        if self.is_asked_each_time:
+            return ""
         free: list[JsonValue] = [*sorted(self.arguments.keys() - self.target.keys())]
         return _digest([self.tool, free, self.target])
 
@@ -152,7 +156,7 @@ class Approval:
                 f"\n**This is not everything.** The file `{self.file_name}` ({self._line_count} lines) shows it whole:"
                 " read it before you approve."
             )
-        if len(self.calls) == 1:
+        if APPROVE_ALWAYS in self.options:
             lines.append(f"\n{self._always}")
         return "\n".join(lines)
 
@@ -183,7 +187,9 @@ class Approval:
 
     @property
     def options(self) -> tuple[str, ...]:
-        return CHOICES if len(self.calls) == 1 else CHOICES_OF_SEVERAL
+        if len(self.calls) > 1:
+            return CHOICES_OF_SEVERAL
+        return CHOICES if all(call.grant for call in self.calls) else (APPROVE_ONCE, DENY)
 
     @property
     def subject(self) -> str:
@@ -250,7 +256,7 @@ def always_granted(ask: Ask) -> frozenset[str]:
     """Returns the `CallToApprove.grant` of each call if the answer is "always", else an empty set."""
     calls = _asked_calls(ask)[1]
     is_always = ask.kind == "approval" and decided(ask) == APPROVE_ALWAYS
-    return frozenset(call.grant for call in calls.values()) if is_always else frozenset()
+    return frozenset(call.grant for call in calls.values() if call.grant) if is_always else frozenset()
 
 
 def parse_choice(answer: str) -> str | None:

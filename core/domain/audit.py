@@ -19,6 +19,7 @@ AuditAction = Literal[
     "knowledge_changed",
     "plan_changed",
     "budget_changed",
+    "schedule_changed",
     "paired",
     "unpaired",
     "workspace_joined",

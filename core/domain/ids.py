@@ -1,6 +1,7 @@
 """Creates identifiers. They are UUIDv7 strings, so they sort by creation time."""
 
 import re
+import secrets
 
 import uuid_utils
 
@@ -9,10 +10,17 @@ KIMI_ID = re.compile(r"functions\.[a-zA-Z0-9_-]{1,64}:\d{1,6}")
 USABLE_ID = re.compile(rf"[a-zA-Z0-9_-]{{1,40}}|{KIMI_ID.pattern}")
 """The ids of tool calls that are stored as they came. Some providers accept fewer (`core.llm.call_ids`)."""
 
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
 
 def new_id() -> str:
     """Returns a new UUIDv7 in its canonical text form."""
     return str(uuid_utils.uuid7())
+
+
+def new_short_id() -> str:
+    """Returns a new random id of eight characters, which users can type."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(8))
 
 
 def new_call_id() -> str:

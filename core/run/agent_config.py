@@ -31,6 +31,7 @@ from core.stores import Conversations, LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
 from core.tools.replies import must_reply
+from core.tools.schedules import RunSchedules, build_schedule_tools
 from core.tools.tool import ThreadChat, ThreadMessages, ToolBudget, ToolContext, ToolSet
 
 DOCUMENT_PERCENT = 75
@@ -257,6 +258,7 @@ def build_run_context(
     thread_id = thread.thread_id
     budget = RunBudget(run, thread, config.model, deps, recorder)
     toolbox = config.toolbox if chat is not None else config.toolbox.without(["chat"])
+    toolbox = toolbox.with_replaced(build_schedule_tools(_schedules(loaded, deps)))
     return RunContext(
         model=config.model,
         prompt=config.prompt,
@@ -288,6 +290,24 @@ def build_run_context(
         switch=switch,
         context_policy=deps.limits.context_policy,
         options=deps.agents.roster.options_in(thread.address.channel_id, config.agent),
+    )
+
+
+def _schedules(loaded: LoadedRun, deps: RunDeps) -> RunSchedules | None:
+    """Returns what the tools for schedules know of the run, or None if nobody is known to have requested it."""
+    run, thread = loaded.run, loaded.thread
+    if run.requester is None:
+        return None
+    return RunSchedules(
+        store=deps.stores.schedules,
+        limits=deps.limits.schedules,
+        address=thread.address,
+        thread_id=thread.thread_id,
+        agent_id=run.agent_id or thread.agent_id,
+        requester=run.requester,
+        requested_at=run.requested_at or run.created_at,
+        time_zone=deps.defaults.time_zone,
+        known=loaded.schedules,
     )
 
 

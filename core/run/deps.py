@@ -10,6 +10,7 @@ from core.context.window import ContextPolicy
 from core.dialects.dialect import Dialect
 from core.domain.budget import Budget, Ledger, PriceOf
 from core.domain.plans import PlanStore
+from core.domain.schedules import DEFAULT_LIMITS, ScheduleLimits
 from core.domain.threads import Address
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import AskModel, LoopPolicy
@@ -17,7 +18,7 @@ from core.mcp.refused_tools import RefusedTools
 from core.observability import RunMetrics
 from core.ports import ChatHistory, EventBus, FileSource, SandboxProvider, StopSignals
 from core.prompt.system_prompt import RunPrompt
-from core.stores import Conversations, RunClaims, RunJournal
+from core.stores import Conversations, RunClaims, RunJournal, Schedules
 from core.tools.tool import ThreadLinks, Tool, ToolSet
 from core.web_access.services import WebServices
 
@@ -37,6 +38,7 @@ class RunStores:
     ledger: Ledger
     plans: PlanStore
     knowledge_base: KnowledgeBase
+    schedules: Schedules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +66,15 @@ class ChatAccess:
 class AgentDefaults:
     """The values for agents that do not set their own. `dialect_setting` is the name that `dialect` was selected by.
 
-    `prompt` takes the place of the conversation, and the most tokens that the model may write in one response."""
+    `prompt` takes the place of the conversation, and the most tokens that the model may write in one response.
+    `time_zone` is that of users whose own is unknown."""
 
     model: str
     prompt: Callable[[Address, int], RunPrompt]
     dialect: Dialect
     dialect_setting: str
     toolbox: ToolSet
+    time_zone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,7 @@ class RunLimits:
     policy: LoopPolicy
     context_policy: ContextPolicy
     budget: Budget
+    schedules: ScheduleLimits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,7 +237,8 @@ async def _after_answer(
     repair.run_log.finish_call(replace(record, state="started"))
     repair.run_log.emit(ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=prepared.title))
     await repair.run_log.commit()
-    outcome = await execute_call(call, prepared, repair.context)
+    by = repair.answer.answered_by if repair.answer else None
+    outcome = await execute_call(call, prepared, replace(repair.context, approved_by=by))
     repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
     return outcome
 

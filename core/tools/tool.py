@@ -16,7 +16,7 @@ from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
-from core.domain.threads import Reply, Usage
+from core.domain.threads import Person, Reply, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox
@@ -108,7 +108,8 @@ class ToolContext:
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
     `has_unread` returns whether people have written something that the run will read before its next turn.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
-    todo.md through the calls of the run. `web_results` holds what the run has found and read on the web."""
+    todo.md through the calls of the run. `web_results` holds what the run has found and read on the web. `approved_by`
+    is the person who approved the call, if it needed that."""
 
     thread_id: str
     run_id: str
@@ -125,6 +126,7 @@ class ToolContext:
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
     web_results: dict[str, object] = field(default_factory=dict[str, object])
     todo: TodoTracker = field(default_factory=TodoTracker)
+    approved_by: Person | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,8 @@ class Tool(Generic[ParamsT]):
 
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
     that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
-    the arguments are shown below it. `content_parameter` is the text between the tags in the older XML form."""
+    the arguments are shown below it. `is_asked_each_time`: nobody can allow its calls for good. `content_parameter` is
+    the text between the tags in the older XML form."""
 
     name: str
     effect: Effect
@@ -162,6 +165,7 @@ class Tool(Generic[ParamsT]):
     content_parameter: str | None = None
     is_idempotent: bool = False
     needs_approval: Callable[[ParamsT], str | None] | None = None
+    is_asked_each_time: bool = False
     timeout_seconds: float = 900
     requires: tuple[Requirement, ...] = ()
     description: str = ""
@@ -191,6 +195,10 @@ class ToolSet:
         """Returns a tool set that contains only the tools whose names `has` accepts."""
         kept = {name: tool for name, tool in self.tools.items() if has(name)}
         return self if len(kept) == len(self.tools) else ToolSet(kept)
+
+    def with_replaced(self, others: Iterable[Tool[Any]]) -> "ToolSet":
+        """Returns a tool set with these tools in place of those with the same names."""
+        return ToolSet({**self.tools, **{tool.name: tool for tool in others if tool.name in self.tools}})
 
     def without(self, missing: Collection[Requirement]) -> "ToolSet":
         """Returns a tool set that contains only the tools that require nothing of what is missing."""
@@ -224,6 +232,7 @@ class PreparedCall:
             headline=self.approval or self.title,
             arguments=self.params.model_dump(mode="json"),
             given=frozenset(self.params.model_fields_set),
+            is_asked_each_time=self.tool.is_asked_each_time,
         )
 
     @property

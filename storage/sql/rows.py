@@ -1,6 +1,7 @@
 """Conversions between table rows and the types of core, one function for each direction."""
 
 from dataclasses import asdict, fields
+from datetime import datetime
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
 
@@ -9,6 +10,7 @@ from pydantic import TypeAdapter
 from core.domain.actions import StoredAction
 from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
+from core.domain.schedules import Schedule, Timing
 from core.domain.threads import Address, Ask, IncomingFile, Person, Run, Thread, ThreadInput, ToolCallRecord
 from core.stores import Delivery, UsageEntry
 from storage.sql.columns import dump_json
@@ -42,8 +44,8 @@ def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def _person(person_id: str | None, name: str | None) -> Person | None:
-    return None if person_id is None else Person(person_id=person_id, name=name or "")
+def _person(person_id: str | None, name: str | None, time_zone: str | None = None) -> Person | None:
+    return None if person_id is None else Person(person_id=person_id, name=name or "", time_zone=time_zone or "")
 
 
 def address_parameters(address: Address) -> RowValues:
@@ -65,7 +67,8 @@ def thread_to_row(thread: Thread) -> RowValues:
 
 
 def run_from_row(row: Row) -> Run:
-    return from_row(Run, row, requester=_person(row["requester_id"], row["requester_name"]))
+    requester = _person(row["requester_id"], row["requester_name"], row["requester_time_zone"])
+    return from_row(Run, row, requester=requester)
 
 
 def run_to_row(run: Run) -> RowValues:
@@ -73,6 +76,7 @@ def run_to_row(run: Run) -> RowValues:
         **to_row(run, "requester"),
         "requester_id": run.requester.person_id if run.requester else None,
         "requester_name": run.requester.name if run.requester else None,
+        "requester_time_zone": run.requester.time_zone or None if run.requester else None,
     }
 
 
@@ -139,6 +143,26 @@ def ask_from_row(row: Row) -> Ask:
         message_ref="",
         is_written_in_thread=False,
     )
+
+
+def timing_to_row(timing: Timing) -> RowValues:
+    return {**asdict(timing), "next_local": timing.next_local.isoformat(), "due_at": timing.due_at}
+
+
+def schedule_to_row(schedule: Schedule) -> RowValues:
+    return {
+        **to_row(schedule, "address", "owner", "timing"),
+        **to_row(schedule.address),
+        **timing_to_row(schedule.timing),
+        "owner_id": schedule.owner.person_id,
+        "owner_name": schedule.owner.name,
+    }
+
+
+def schedule_from_row(row: Row) -> Schedule:
+    timing = from_row(Timing, row, next_local=datetime.fromisoformat(row["next_local"]))
+    owner = Person(person_id=row["owner_id"], name=row["owner_name"], time_zone=row["time_zone"])
+    return from_row(Schedule, row, address=from_row(Address, row), owner=owner, timing=timing)
 
 
 def usage_to_row(entry: UsageEntry) -> RowValues:

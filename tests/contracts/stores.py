@@ -22,6 +22,7 @@ from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from storage.sql.stores.talk import SqlFeedback
 from storage.sql.stores.usage import SqlLedger
@@ -57,6 +58,7 @@ class Stores:
     installations: SqlInstallations
     takeover_claims: SqlTakeoverClaims
     feedback: SqlFeedback
+    schedules: SqlSchedules
 
     async def say(
         self,
@@ -130,6 +132,7 @@ def stores_over(database: Database) -> Stores:
         SqlInstallations(database),
         SqlTakeoverClaims(database),
         SqlFeedback(database),
+        SqlSchedules(database),
     )
 
 

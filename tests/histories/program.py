@@ -158,6 +158,7 @@ class Program:
                 ledger=stores.ledger,
                 plans=stores.plans,
                 knowledge_base=stores.knowledge_base,
+                schedules=stores.schedules,
             ),
             messaging=RunMessaging(bus=stores.bus, signals=stores.signals),
             sandboxes=None,

@@ -34,6 +34,7 @@ _WORDS: dict[AuditAction, str] = {
     "knowledge_changed": "changed what is known",
     "plan_changed": "changed the plan",
     "budget_changed": "changed the budget",
+    "schedule_changed": "changed a schedule",
     "paired": "paired",
     "unpaired": "unpaired",
     "workspace_joined": "installed the bot",

@@ -9,6 +9,7 @@ from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.erasure import ErasureDeps, no_conversation
 from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.commands.schedules import ScheduleDeps
 from core.agents.definition import DEFAULT_AGENT, AgentDefinition
 from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import AgentError, SurfaceError, ToolError
@@ -45,6 +46,7 @@ class CommandDeps:
     admin: AdminDeps
     budget: BudgetDeps
     follow_modes: FollowModes
+    schedules: ScheduleDeps
     describe_run: Callable[[str], Awaitable[str]]
 
 

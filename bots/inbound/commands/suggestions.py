@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.conversation import CommandDeps
+from bots.inbound.commands.schedules import list_visible
 from core.domain.errors import ThreadhandError
 from core.knowledge.ports import Scope
 from core.tasks import spawn
@@ -49,6 +50,12 @@ async def find_agents(called: CommandCalled, deps: CommandDeps) -> Sequence[Sugg
     """Returns all agents."""
     agents = await deps.roster.agents()
     return [(name, f"{name}: {agent.description}") for name, agent in agents.items()]
+
+
+async def find_schedules(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
+    """Returns the schedules that the person sees there."""
+    found = await list_visible(called, deps.schedules)
+    return [(one.schedule_id, f"{one.task} ({one.rule_in_words})") for one in found]
 
 
 async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:

@@ -27,6 +27,7 @@ from bots.inbound.commands.conversation import (
 from bots.inbound.commands.erasure import answer_export, answer_forget
 from bots.inbound.commands.knowledge import answer_knowledge
 from bots.inbound.commands.plan import answer_plan
+from bots.inbound.commands.schedules import answer_schedules
 from bots.inbound.commands.suggestions import Find, Suggestion
 from bots.inbound.commands.words import read_word
 from core.domain.actions import IncomingMessage, StopRequested
@@ -49,6 +50,7 @@ _FITS: Mapping[str, Callable[[str], object]] = {
     "CODE": re.compile(rf"{_LETTERS}[- ]?{_LETTERS}").fullmatch,
     "LIMIT": is_limit,
     "TOPIC": lambda word: word == "all" or word in COMMANDS,
+    "SCHEDULE": re.compile(r"[a-zA-Z0-9]{1,40}").fullmatch,
     "PERSON": re.compile(r".{1,80}").fullmatch,
     "FILE": bool,
     "TEXT": bool,
@@ -260,6 +262,19 @@ _ROWS = (
                 is_required=True,
             ),
             Option("place", "This thread, or the whole channel (admins)", ("thread", "channel"), default="thread"),
+        ),
+    ),
+    Command(
+        "schedules",
+        "What the agent does later, or again and again, here",
+        lambda called, deps: answer_schedules(called, deps.schedules),
+        (
+            Form("[list]", "Lists the schedules and reminders here; in a direct message, all of yours"),
+            Form("run|pause|resume|delete SCHEDULE", "Begins one now, pauses it, arms it again, or deletes it"),
+        ),
+        options=(
+            Option("action", "What to do", ("list", "run", "pause", "resume", "delete"), default="list"),
+            Option("schedule", "The schedule", find=suggestions.find_schedules),
         ),
     ),
     Command(

@@ -36,7 +36,7 @@ from bots.slack.web_api.posting import NoticeSender
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
-from core.domain.threads import IncomingFile
+from core.domain.threads import Address, IncomingFile
 from core.stores import Conversations
 
 _STORED_MESSAGES_MAX = 2000
@@ -335,7 +335,10 @@ class EventHandler:
         """Returns the sender's standing."""
         if inbound.actor.app_ids:
             return replace(inbound.actor, organisation_id=self._client.identity.organisation_id)
-        person_id = inbound.person.person_id
+        return await self.find_standing(inbound.address, inbound.person.person_id, is_click=is_click)
+
+    async def find_standing(self, address: Address, person_id: str, *, is_click: bool = False) -> ActorContext:
+        """Returns what the workspace tells of a user who acts at the address."""
         actor, groups = await asyncio.gather(
             self._people.find_standing(person_id), self._groups.find_groups(person_id, is_click=is_click)
         )
@@ -343,7 +346,7 @@ class EventHandler:
             actor,
             groups=groups,
             organisation_id=self._client.identity.organisation_id,
-            is_direct=inbound.address.channel_id.startswith("D"),
+            is_direct=address.is_direct,
             expects_answer=is_click,
         )
 

@@ -25,6 +25,7 @@ FAILURE_REMEMBERED_SECONDS = 60
 STANDING_SECONDS_MAX = 1.0
 LOOKUPS_MAX = 10
 _CACHED_PEOPLE_MAX = 5000
+NO_SUCH_USER = "user_not_found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,10 @@ class People:
             )
         except SurfaceError as error:
             log.info("slack: a person cannot be looked up: %s", error)
-            unknown = _CachedPerson(name=person, time_zone="", standing=None, asked_at=asked_at, expires_at=0)
+            is_gone = isinstance(error, SurfaceRefused) and error.code == NO_SUCH_USER
+            standing = ActorContext(has_left=True) if is_gone else None
+            unknown = _CachedPerson(name=person, time_zone="", standing=standing, asked_at=asked_at, expires_at=0)
+            before = None if is_gone else before
             found = replace(before or unknown, expires_at=time.monotonic() + FAILURE_REMEMBERED_SECONDS)
         finally:
             del self._asking[person]
@@ -117,6 +121,8 @@ def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
     """
     if user.get("is_bot") is True:
         return ActorContext(app_ids=frozenset({get_text(user, "id")}))
+    if user.get("deleted") is True:
+        return ActorContext(has_left=True)
     home = get_text(user, "team_id")
     teams = get_strings(user, "enterprise_user", "teams")
     is_guest = user.get("is_restricted") is True or user.get("is_ultra_restricted") is True

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    delete,
     func,
     literal_column,
     or_,
@@ -24,6 +25,7 @@ from core.domain.approval import always_granted
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
+from core.domain.schedules import Schedule
 from core.domain.threads import Address, Ask, ChatMessage, Person, Run, Thread, ThreadInput, ThreadSnapshot, Usage
 from core.failpoints import Failpoint
 from core.stores import ErasedCounts, LoadedRun
@@ -37,6 +39,7 @@ from storage.sql.rows import (
     input_from_row,
     message_from_row,
     run_from_row,
+    schedule_from_row,
     thread_from_row,
     thread_to_row,
 )
@@ -51,6 +54,7 @@ from storage.sql.tables import (
     pending_asks,
     run_events,
     runs,
+    schedules,
     thread_inputs,
     threads,
     usages,
@@ -238,6 +242,16 @@ _ANSWERED_APPROVALS = CompiledStatement(
         pending_asks.c.state == "answered",
     )
 )
+_VISIBLE_SCHEDULES = CompiledStatement(
+    select(schedules)
+    .where(
+        schedules.c.platform == bindparam("platform"),
+        schedules.c.workspace_id == bindparam("workspace"),
+        or_(schedules.c.channel_id == bindparam("channel"), schedules.c.owner_id == bindparam("owner")),
+        schedules.c.state != "ended",
+    )
+    .order_by(schedules.c.armed_at.desc())
+)
 _UNREAD = CompiledStatement(
     select(thread_inputs)
     .where(thread_inputs.c.thread_id == bindparam("of_thread"), thread_inputs.c.taken_by.is_(None))
@@ -377,6 +391,8 @@ class SqlConversations:
         def work(connection: Connection) -> None:
             thread = lock_thread(connection, thread_id)
             if thread is not None:
+                if by is not None:  # an old conversation goes without its schedules
+                    connection.execute(delete(schedules).where(schedules.c.thread_id == thread_id))
                 erase_thread(connection, thread_id)
                 record_in_thread(connection, "conversation_forgotten", thread, by)
 
@@ -527,7 +543,14 @@ def _load_run(connection: Connection, run_id: str) -> LoadedRun | None:
         thread=thread,
         history=recent_messages(connection, thread.thread_id),
         granted=frozenset[str]().union(*(always_granted(ask_from_row(row)) for row in approvals)),
+        schedules=_visible_schedules(connection, run, thread),
     )
+
+
+def _visible_schedules(connection: Connection, run: Run, thread: Thread) -> tuple[Schedule, ...]:
+    owner = run.requester.person_id if run.requester else ""
+    place = {**address_parameters(thread.address), "owner": owner}
+    return tuple(map(schedule_from_row, _VISIBLE_SCHEDULES.fetch_rows(connection, place)))
 
 
 def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:

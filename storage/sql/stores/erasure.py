@@ -23,6 +23,7 @@ from storage.sql.tables import (
     pending_asks,
     run_events,
     runs,
+    schedules,
     takeover_claims,
     thread_inputs,
     threads,
@@ -100,6 +101,7 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
         pairing = pairing.where(audit_entries.c.workspace_id == workspace_id)
     names += connection.execute(pairing.values(subject=FORGOTTEN)).rowcount
     change(pairings, "person_id")
+    change(schedules, "owner_id")
     change(feedback, "person_id")
     used = change(usages, "user_id", user_id=None)
     # an id that belongs to nobody, because the sums of the channel and of the workspace stay

@@ -5,6 +5,7 @@
 
 from sqlmodel import SQLModel
 
+from storage.sql.tables.schedules import firings, schedules
 from storage.sql.tables.threads_and_runs import (
     claimed_keys,
     deliveries,

@@ -194,6 +194,7 @@ class RunRow(SQLModel, table=True, defer_build=True):
     deaths: int = Field(sa_column=Column(Integer, nullable=False, server_default="0"))
     requester_id: str | None = text_column(None)
     requester_name: str | None = text_column(None)
+    requester_time_zone: str | None = text_column(None)
     request_ref: str = text_column()
     model: str = text_column()
     agent_id: str | None = text_column(None)

@@ -19,10 +19,12 @@ from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.erasure import ErasureDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.errors import SurfaceRefused
+from core.domain.schedules import DEFAULT_LIMITS
 from core.domain.threads import Address, IncomingFile, Person
 from core.failpoints import Failpoint
 from core.ports import OutgoingFile, SandboxProvider
@@ -31,6 +33,7 @@ from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.memory.run_queue import MemoryRunQueue
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.workspaces import SqlPairings
 from storage.sql.tables import deliveries
@@ -103,6 +106,7 @@ def command_deps(
         roster=world.deps.agents.roster,
         plans=stores.plans,
         follow_modes=SqlFollowModes(world.database),
+        schedules=ScheduleDeps(store=SqlSchedules(world.database), limits=DEFAULT_LIMITS),
         describe_run=partial(describe_run, stores.conversations),
         budget=BudgetDeps(ledger=stores.ledger, budget=NO_BUDGET),
         admin=AdminDeps(policy=AccessPolicy(), pairings=SqlPairings(world.database), log=SqlAuditLog(world.database)),

@@ -50,6 +50,7 @@ from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.run_claims import SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.tables import deliveries
 from tests.databases import open_sqlite
@@ -237,6 +238,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             ledger=SqlLedger(database),
             plans=SqlPlans(database),
             knowledge_base=KnowledgeBase(store=SqlKnowledge(database)),
+            schedules=SqlSchedules(database),
         ),
         messaging=RunMessaging(bus=MemoryEventBus(), signals=signals),
         sandboxes=None,

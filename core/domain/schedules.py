@@ -1,0 +1,379 @@
+"""Schedules: tasks that the agent begins by itself, once or again and again, and what to do when one is due.
+
+Times follow RFC 5545: a rule runs over local times, and each becomes an instant when it is due. A local time that a
+change of the clocks skips keeps the offset from before the change, and one that comes twice counts the first time.
+"""
+
+import re
+from calendar import day_name, month_name, monthrange
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import TypeAdapter, ValidationError
+
+from core.domain.threads import Address, Person, Run
+
+TASK_CHARACTERS_MAX = 2000
+WHEN_CHARACTERS_MAX = 300
+SECONDS_BETWEEN_MIN = 300
+FAILURES_MAX = 3
+"""So many runs that fail one after the other pause a schedule."""
+LATE_SECONDS = 600
+"""A firing that comes this much later than planned says so."""
+_TIMES_CHECKED = 100
+_TIMES_SHOWN = 3
+_TIMES_NAMED_MAX = 6
+_YEARS_MAX = 10
+_EVERY_RULE = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"})
+_TIME_OF_DAY = frozenset({"BYHOUR", "BYMINUTE"})
+_DATES = frozenset({"BYDAY", "BYMONTHDAY", "BYMONTH"})
+_ALLOWED: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "MINUTELY": (frozenset(), frozenset()),
+    "HOURLY": (frozenset({"BYMINUTE"}), frozenset({"BYMINUTE"})),
+    "DAILY": (_TIME_OF_DAY | _DATES, _TIME_OF_DAY),
+    "WEEKLY": (_TIME_OF_DAY | {"BYDAY", "BYMONTH"}, _TIME_OF_DAY | {"BYDAY"}),
+    "MONTHLY": (_TIME_OF_DAY | _DATES | {"BYSETPOS"}, _TIME_OF_DAY | {"BYDAY", "BYMONTHDAY", "BYSETPOS"}),
+    "YEARLY": (_TIME_OF_DAY | _DATES | {"BYSETPOS"}, _TIME_OF_DAY | _DATES | {"BYSETPOS"}),
+}
+"""The parts that a rule of each frequency may have, and with an INTERVAL above 1. Others could make a rule that never
+comes true, which the library searches for until the year 9999."""
+_DAY_OF_RULE = re.compile(r"([+-]?[1-5])?(?:MO|TU|WE|TH|FR|SA|SU)")
+_UNITS = dict(zip(_ALLOWED, ("minute", "hour", "day", "week", "month", "year"), strict=True))
+_DAYS = {day[:2].upper(): day for day in day_name}
+_PLACES = {"1": "first", "2": "second", "3": "third", "4": "fourth", "5": "fifth", "-1": "last"}
+_DATES_OF = ("BYMONTH", "BYMONTHDAY")
+NUMBER_MAX = 1000
+TOO_OFTEN = f"A schedule may run every {SECONDS_BETWEEN_MIN // 60} minutes at most."
+_DURATION = TypeAdapter(timedelta)
+
+ScheduleState = Literal["active", "paused", "ended"]
+FiringState = Literal["pending", "fired", "skipped"]
+ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
+
+
+class WrongTime(ValueError):
+    """The time or the rule of a schedule cannot be used. The message says why, for a model or a user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a schedule is due: the next local time, without an offset, and the rule that leads on from there.
+
+    `rule` is an RFC 5545 rule without its name, or "" for once. It has no COUNT: that became UNTIL.
+    """
+
+    rule: str
+    next_local: datetime
+    time_zone: str
+
+    @property
+    def due_at(self) -> datetime:
+        return _instant(self.next_local, self.time_zone)
+
+    def following(self) -> Iterator["Timing"]:
+        """Yields this timing and those after it, each at a later instant."""
+        yield self
+        if not self.rule:
+            return
+        last = self.due_at
+        for local in _rrule(self.rule, self.next_local):
+            if (instant := _instant(local, self.time_zone)) > last:
+                last = instant
+                yield replace(self, next_local=local)
+
+    def after(self, now: datetime) -> "tuple[Timing | None, int]":
+        """Returns the first timing after that instant, or None if there is none, and how many are not after it."""
+        passed = 0
+        for passed, timing in enumerate(self.following()):
+            if timing.due_at > now:
+                return timing, passed
+        return None, passed + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A task that begins by itself.
+
+    `address` is the chat thread that it continues, or, with an empty `thread_key`, the channel in which each firing
+    opens a thread. `owner` armed it: its runs have the owner's rights at that time. `thread_id` is the conversation in
+    which it was armed, if that is still there. `armed_at` is when somebody created, changed or resumed it. A schedule
+    that the program paused says in `problem` why.
+    """
+
+    schedule_id: str
+    address: Address
+    owner: Person
+    task: str
+    timing: Timing
+    state: ScheduleState = "active"
+    thread_id: str | None = None
+    agent_id: str | None = None
+    problem: str = ""
+    armed_at: datetime
+
+    @property
+    def opens_thread(self) -> bool:
+        return not self.address.thread_key
+
+    @property
+    def rule_in_words(self) -> str:
+        return describe(self.timing)
+
+    @property
+    def headline(self) -> str:
+        """When it runs, in words, with its next times."""
+        times = ", ".join(format_time(one.next_local) for one in islice(self.timing.following(), _TIMES_SHOWN))
+        where = "in a new thread each time" if self.opens_thread and self.timing.rule else "here"
+        words = f"{self.rule_in_words}, next " if self.timing.rule else ""
+        return f"{words}{times} ({self.timing.time_zone}), {where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """One time at which a schedule begins its task. `missed` counts the times before it that nobody was there for.
+
+    `message_ref` is the message that announces it, once that is posted, and `run_id` its run. With a `note` it is
+    skipped, and the note is posted to the thread of the run before, which `run_id` is then.
+    """
+
+    firing_id: str
+    schedule: Schedule
+    due_at: datetime
+    state: FiringState = "pending"
+    missed: int = 0
+    message_ref: str = ""
+    run_id: str | None = None
+    note: str = ""
+
+    @property
+    def due_local(self) -> datetime:
+        return self.due_at.astimezone(ZoneInfo(self.schedule.timing.time_zone))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueSchedule:
+    """A schedule whose time has come, with the runs of its newest firings since it was armed, newest first, and whether
+    the newest of them waits for an answer."""
+
+    schedule: Schedule
+    runs: tuple[Run, ...] = ()
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiringPlan:
+    """What happens now that a schedule is due: a firing, or a pause, and when it is due next (None: never again).
+
+    With `expires_question`, the question of the firing before is no longer asked.
+    """
+
+    next: Timing | None
+    missed: int = 0
+    note: str = ""
+    pause: str = ""
+    expires_question: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleLimits:
+    """How many schedules that have not ended a person and a workspace may have."""
+
+    per_person: int = 20
+    per_workspace: int = 50
+
+
+DEFAULT_LIMITS = ScheduleLimits()
+
+
+def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
+    """Returns what to do about a schedule that is due. However many times have passed, it fires once."""
+    following, passed = due.schedule.timing.after(now)
+    plan = FiringPlan(next=following, missed=max(0, passed - 1))
+    newest = due.runs[0] if due.runs else None
+    if len(due.runs) >= FAILURES_MAX and all(run.status == "failed" for run in due.runs[:FAILURES_MAX]):
+        return replace(plan, pause=f"its last {FAILURES_MAX} runs failed")
+    if due.is_waiting:
+        note = "Skipped: the question of the time before had no answer. It is no longer asked."
+        return replace(plan, note=note, expires_question=True)
+    if newest is not None and newest.status in ("queued", "running"):
+        return replace(plan, note="Skipped: the time before is still being worked on.")
+    return plan
+
+
+def parse_when(when: str, *, now: datetime, time_zone: str) -> Timing:
+    """Reads a local time in ISO 8601, a duration from now (`PT2H`), or an RFC 5545 rule.
+
+    Raises WrongTime.
+    """
+    text, zone = when.strip(), ZoneInfo(time_zone)
+    if len(text) > WHEN_CHARACTERS_MAX:
+        raise WrongTime("That is too long for a time or a rule.")
+    here = now.astimezone(zone).replace(tzinfo=None)
+    if "FREQ=" in text.upper():
+        timing = _parse_rule(text, here, time_zone)
+        times = list(islice(timing.following(), _TIMES_CHECKED))
+        if any((b.due_at - a.due_at).total_seconds() < SECONDS_BETWEEN_MIN for a, b in pairwise(times)):
+            raise WrongTime(TOO_OFTEN)
+        return timing
+    local = _parse_once(text, now, zone)
+    timing = Timing(rule="", next_local=local, time_zone=time_zone)
+    if timing.due_at <= now:
+        raise WrongTime(f"{format_time(local)} in {time_zone} has passed; it is {here:%Y-%m-%d %H:%M} there.")
+    if timing.due_at > now + timedelta(days=366 * _YEARS_MAX):
+        raise WrongTime(f"That is more than {_YEARS_MAX} years away.")
+    return timing
+
+
+def describe(timing: Timing) -> str:
+    """Returns the rule in words, such as "every Monday at 09:00"."""
+    if not timing.rule:
+        return "once"
+    parts = _parts(timing.rule)
+    if "BYSETPOS" in parts:
+        return f"by the rule {timing.rule}"
+    lists = {name: value.split(",") for name, value in parts.items()}
+    unit, interval = _UNITS[parts["FREQ"]], parts.get("INTERVAL", "1")
+    words = f"every {unit}" if interval == "1" else f"every {interval} {unit}s"
+    if days := lists.get("BYDAY"):
+        if parts["FREQ"] == "WEEKLY" and interval == "1" and not any(day[:-2] for day in days):
+            words = "every weekday" if days == ["MO", "TU", "WE", "TH", "FR"] else f"every {_joined(map(_day, days))}"
+        else:
+            words += f" on {_joined(map(_day, days))}"
+    if dates := lists.get("BYMONTHDAY"):
+        words += f" on {_joined(map(_date, dates))}"
+    if months := lists.get("BYMONTH"):
+        words += f" in {_joined(month_name[int(month)] for month in months)}"
+    hours, minutes = lists.get("BYHOUR"), lists.get("BYMINUTE")
+    if hours and minutes:
+        times = [f"{int(hour):02d}:{int(minute):02d}" for hour in hours for minute in minutes]
+        words += f" at {_joined(times)}" if len(times) <= _TIMES_NAMED_MAX else f" at {len(times)} times"
+    elif minutes:
+        words += f" at minute {_joined(minutes)}"
+    if until := parts.get("UNTIL"):
+        words += f" until {until[:4]}-{until[4:6]}-{until[6:8]}"
+    return words
+
+
+def format_time(local: datetime) -> str:
+    """Returns the local time for users, such as "Mon 30 Nov 2026, 09:00"."""
+    return f"{local:%a %-d %b %Y, %H:%M}"
+
+
+def is_quiet(now: datetime, time_zone: str, hours: tuple[int, int] | None) -> bool:
+    """Whether it is now between the two hours of the day in the time zone. They may lie around midnight."""
+    if hours is None:
+        return False
+    first, last = hours
+    hour = now.astimezone(ZoneInfo(time_zone)).hour
+    return first <= hour < last if first <= last else hour >= first or hour < last
+
+
+def _instant(local: datetime, time_zone: str) -> datetime:
+    return local.replace(tzinfo=ZoneInfo(time_zone)).astimezone(UTC)
+
+
+def _parse_once(text: str, now: datetime, zone: ZoneInfo) -> datetime:
+    try:
+        if text[:1].upper() == "P":
+            moment = now + _DURATION.validate_python(text.upper())
+            return moment.astimezone(zone).replace(tzinfo=None, microsecond=0)
+        given = datetime.fromisoformat(text)
+        if given.tzinfo is not None:
+            given = given.astimezone(zone).replace(tzinfo=None)
+        if len(text) <= len("2026-11-30"):
+            raise WrongTime("Give the time of day, too, for example 2026-11-30T09:00.")
+    except (ValidationError, ValueError, OverflowError) as error:
+        if isinstance(error, WrongTime):
+            raise
+        raise WrongTime(
+            f"{text[:60]!r} is no time. Write a local time (2026-11-30T09:00), a duration from now (PT2H), or a rule"
+            " (RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0)."
+        ) from error
+    return given.replace(second=0, microsecond=0)
+
+
+def _parse_rule(text: str, here: datetime, time_zone: str) -> Timing:
+    parts = _parts(text)
+    count, interval = (_number(name, parts.get(name, "1")) for name in ("COUNT", "INTERVAL"))
+    _check_parts(parts, interval)
+    if "BYHOUR" in parts:
+        parts.setdefault("BYMINUTE", "0")
+    is_limited = parts.pop("COUNT", None) is not None
+    rule = ";".join(f"{name}={value}" for name, value in parts.items())
+    start = here.replace(second=0, microsecond=0)
+    times = list(islice((one for one in _rrule(rule, start) if one > here), count))
+    if not times or times[0] > here + timedelta(days=366 * _YEARS_MAX):
+        raise WrongTime("The rule has no time in the years to come.")
+    if is_limited:
+        rule = f"{rule};UNTIL={times[-1]:%Y%m%dT%H%M%S}"
+    return Timing(rule=rule, next_local=times[0], time_zone=time_zone)
+
+
+def _check_parts(parts: Mapping[str, str], interval: int) -> None:
+    frequency = parts.get("FREQ", "")
+    if frequency not in _ALLOWED:
+        raise WrongTime(f"FREQ is one of {', '.join(_ALLOWED)}.")
+    allowed = _ALLOWED[frequency][interval > 1]
+    if wrong := sorted(parts.keys() - allowed - _EVERY_RULE):
+        with_interval = " with an INTERVAL" if interval > 1 else ""
+        raise WrongTime(
+            f"FREQ={frequency}{with_interval} does not go with {wrong[0]}. For times on certain days, write FREQ=DAILY"
+            " with BYHOUR, BYMINUTE and BYDAY, BYMONTHDAY or BYMONTH."
+        )
+    if frequency == "MINUTELY" and interval * 60 < SECONDS_BETWEEN_MIN:
+        raise WrongTime(TOO_OFTEN)
+    if allowed >= _TIME_OF_DAY and "BYHOUR" not in parts:
+        raise WrongTime("The rule needs BYHOUR and BYMINUTE, the local time of day.")
+    days = parts.get("BYDAY", "MO").split(",")
+    if not all(map(_DAY_OF_RULE.fullmatch, days)):
+        raise WrongTime("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
+    is_counted, place = any(len(day) > 2 for day in days), parts.get("BYSETPOS")
+    if is_counted + ("BYMONTHDAY" in parts) + (place is not None) > 1:
+        raise WrongTime("Say the day of the month in one way: BYMONTHDAY, BYDAY with numbers, or BYDAY with BYSETPOS.")
+    if place is not None and ("BYDAY" not in parts or place.lstrip("+-") not in {"1", "2", "3", "4"}):
+        raise WrongTime("BYSETPOS goes with BYDAY, and is 1 to 4 or -1 to -4.")
+    if "BYMONTH" in parts and "BYMONTHDAY" in parts:
+        months, dates = ([_number(name, one) for one in parts[name].replace("-", "").split(",")] for name in _DATES_OF)
+        if min(dates) > max((monthrange(2028, month)[1] for month in months if month <= 12), default=0):
+            raise WrongTime("There is no such day in these months.")
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and 0 < int(text) <= NUMBER_MAX):
+        raise WrongTime(f"{name} has a number from 1 to {NUMBER_MAX}.")
+    return int(text)
+
+
+def _parts(rule: str) -> dict[str, str]:
+    text = "".join(rule.upper().split()).removeprefix("RRULE:").strip(";")
+    return {name: value for name, _, value in (part.partition("=") for part in text.split(";"))}
+
+
+def _rrule(rule: str, start: datetime) -> Iterable[datetime]:
+    """Returns the local times of the rule from `start` on. Raises WrongTime."""
+    from dateutil.rrule import rrulestr  # takes longer to import than the rest of this module, and few runs need it
+
+    try:
+        return rrulestr(rule, dtstart=start, ignoretz=True)
+    except (ValueError, TypeError, AttributeError, IndexError, KeyError, OverflowError) as error:
+        raise WrongTime(f"The rule cannot be read: {error}.") from error
+
+
+def _day(day: str) -> str:
+    place, name = day[:-2].lstrip("+"), _DAYS.get(day[-2:], day)
+    return f"the {_PLACES.get(place, place)} {name}" if place else name
+
+
+def _date(date: str) -> str:
+    if date.startswith("-"):
+        return "the last day" if date == "-1" else f"day {date[1:]} from the end of the month"
+    return f"day {int(date)}"
+
+
+def _joined(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

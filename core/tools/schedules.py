@@ -1,0 +1,269 @@
+"""The tools that do a task later, or again and again. Nothing begins by itself that a user has not approved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, StringConstraints
+
+from core.domain.errors import ToolError
+from core.domain.ids import new_short_id
+from core.domain.schedules import (
+    TASK_CHARACTERS_MAX,
+    WHEN_CHARACTERS_MAX,
+    DueSchedule,
+    FiringPlan,
+    Schedule,
+    ScheduleAction,
+    ScheduleLimits,
+    Timing,
+    WrongTime,
+    format_time,
+    parse_when,
+)
+from core.domain.threads import Address, Person
+from core.prompt.system_prompt import find_time_zone
+from core.stores import Schedules
+from core.tools.tool import Tool, ToolContext
+
+NOT_HERE = "Nothing can be scheduled here."
+UNKNOWN_ZONE = (
+    "The user's time zone is not known. Ask for their city, then call this again with time_zone, such as Europe/Berlin."
+)
+_Id = Annotated[str, StringConstraints(strip_whitespace=True, max_length=40)]
+
+
+class ScheduleTaskParams(BaseModel):
+    """Do a task later, or again and again; someone must approve it. Write the task so that it makes sense on its own, \
+without this conversation."""
+
+    task: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=TASK_CHARACTERS_MAX)]
+    when: Annotated[str, StringConstraints(max_length=WHEN_CHARACTERS_MAX)] = Field(
+        description="A local time (2026-11-30T09:00), a duration from the request (PT2H), or an RFC 5545 rule"
+        " (RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0)."
+    )
+    thread: Literal["new", "same"] = Field(default="new", description="Answer in a new thread each time, or in this.")
+    time_zone: _Id = Field(default="", description="If it is not that of the user: Europe/Berlin.")
+    id: _Id = Field(default="", description="Changes this schedule instead of adding one.")
+
+
+class ListSchedulesParams(BaseModel):
+    """List the schedules and reminders of this place."""
+
+
+class ChangeScheduleParams(BaseModel):
+    """Change a schedule. Someone must approve all but a pause."""
+
+    id: _Id
+    action: ScheduleAction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSchedules:
+    """What the tools know of their run: its place, conversation, agent and requester, when it was requested, and the
+    schedules that the requester can see. `time_zone` is that of the installation."""
+
+    store: Schedules
+    limits: ScheduleLimits
+    address: Address
+    thread_id: str
+    agent_id: str | None
+    requester: Person
+    requested_at: datetime
+    time_zone: str = ""
+    known: Sequence[Schedule] = field(default_factory=tuple[Schedule, ...])
+
+    def timing(self, params: ScheduleTaskParams) -> Timing:
+        """Returns when the task is due. It depends only on the call and the request, so what is armed is what users saw
+        when they approved it. Raises ToolError."""
+        own = next((one.timing.time_zone for one in self.known if one.owner == self.requester), "")
+        name = params.time_zone or self.requester.time_zone or own or self.time_zone
+        if not name:
+            raise ToolError(UNKNOWN_ZONE)
+        if find_time_zone(name) is None:
+            raise ToolError(f"There is no time zone {name!r}. Write one like Europe/Berlin.")
+        before = self._find_known(params.id)
+        try:
+            timing = parse_when(params.when, now=self.requested_at, time_zone=name)
+        except WrongTime as error:
+            raise ToolError(f"{error} Nothing is scheduled.") from error
+        if before and (before.timing.rule, before.timing.time_zone) == (timing.rule, name) and timing.rule:
+            timing = before.timing  # a rule that stays keeps its cadence
+        following, _ = timing.after(datetime.now(UTC))
+        if following is None:
+            raise ToolError(f"{format_time(timing.next_local)} has passed. Nothing is scheduled.")
+        return following
+
+    def place(self, params: ScheduleTaskParams) -> Address:
+        """Returns the channel for new threads, or this thread. A direct message on Discord has no threads."""
+        is_one_thread = self.address.thread_key == "dm"
+        return self.address if params.thread == "same" or is_one_thread else replace(self.address, thread_key="")
+
+    def schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
+        """Returns the schedule that the call describes. Raises ToolError."""
+        return Schedule(
+            schedule_id=params.id or new_short_id(),
+            address=self.place(params),
+            owner=owner,
+            task=params.task,
+            timing=self.timing(params),
+            thread_id=self.thread_id,
+            agent_id=self.agent_id,
+            armed_at=datetime.now(UTC),
+        )
+
+    async def find(self, schedule_id: str) -> Schedule:
+        """Returns a schedule of this channel, or of the requester. Raises ToolError."""
+        found = await self.store.find(schedule_id)
+        if found is None or not is_visible(found, self.address, self.requester):
+            raise ToolError(f"There is no schedule {schedule_id!r} here. list_schedules shows those there are.")
+        return found
+
+    def _find_known(self, schedule_id: str) -> Schedule | None:
+        return next((one for one in self.known if one.schedule_id == schedule_id), None)
+
+    def question(self, params: ScheduleTaskParams) -> str | None:
+        """Returns the headline of the card, or None in a thread of the HTTP API, where nobody clicks."""
+        shown = self.schedule(params, self.requester)
+        verb = "Change the schedule to" if params.id else "Schedule this"
+        return None if self.address.platform == "api" else f"{verb}: {shown.headline}"
+
+    def change_question(self, params: ChangeScheduleParams) -> str | None:
+        if params.action == "pause" or self.address.platform == "api":
+            return None
+        known = self._find_known(params.id)
+        what = f"“{known.task[:80]}” ({known.rule_in_words})" if known else params.id
+        return f"{params.action.replace('_', ' ').capitalize()} the schedule {what}"
+
+
+def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:
+    """Whether somebody sees the schedule there: it is one of this channel, or it is theirs."""
+    there = schedule.address
+    if (there.platform, there.workspace_id) != (place.platform, place.workspace_id):
+        return False
+    return there.channel_id == place.channel_id or schedule.owner.person_id == person.person_id
+
+
+def describe_schedule(schedule: Schedule) -> str:
+    """Returns one line about a schedule for users and models."""
+    state = f" · paused{f': {schedule.problem}' if schedule.problem else ''}" if schedule.state == "paused" else ""
+    when = f"{schedule.rule_in_words}, next {format_time(schedule.timing.next_local)} {schedule.timing.time_zone}"
+    return f"`{schedule.schedule_id}` {schedule.task} · {when} · by {schedule.owner.name}{state}"
+
+
+def next_times(schedule: Schedule) -> str:
+    return ", ".join(format_time(one.next_local) for one in islice(schedule.timing.following(), 3))
+
+
+def resumed(schedule: Schedule, owner: Person) -> Schedule:
+    """Returns the schedule as somebody arms it again, from its next time on. Raises ToolError if that has passed."""
+    following, _ = schedule.timing.after(datetime.now(UTC))
+    if following is None:
+        raise ToolError("Its time has passed.")
+    return replace(schedule, state="active", problem="", owner=owner, timing=following, armed_at=datetime.now(UTC))
+
+
+async def change_schedule_by(
+    person: Person, schedule: Schedule, action: ScheduleAction, store: Schedules, limits: ScheduleLimits
+) -> str:
+    """Carries out what somebody wants, and returns what was done. Raises ToolError."""
+    schedule_id, now = schedule.schedule_id, datetime.now(UTC)
+    match action:
+        case "pause":
+            is_done = await store.pause(schedule_id, by=person)
+            return f"Paused: `{schedule_id}`." if is_done else f"`{schedule_id}` is paused already."
+        case "resume":
+            if not await store.save(resumed(schedule, person), limits, by=person, change="resumed"):
+                raise ToolError(too_many(limits))
+            return f"Resumed: `{schedule_id}`, next {format_time(resumed(schedule, person).timing.next_local)}."
+        case "delete":
+            await store.delete(schedule_id, by=person)
+            return f"Deleted: `{schedule_id}`."
+        case "run_now":
+            plan = FiringPlan(next=schedule.timing)
+            await store.begin(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now)
+            return f"`{schedule_id}` runs now, in its own thread." if schedule.opens_thread else "It runs now."
+
+
+def too_many(limits: ScheduleLimits) -> str:
+    return (
+        f"That is one schedule too many: a person may have {limits.per_person}, and a workspace"
+        f" {limits.per_workspace}. Delete one first."
+    )
+
+
+def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...]:
+    """Returns the tools for one run, or those that refuse every call."""
+
+    def known() -> RunSchedules:
+        if schedules is None:
+            raise ToolError(NOT_HERE)
+        return schedules
+
+    async def run_schedule_task(params: ScheduleTaskParams, context: ToolContext) -> str:
+        here = known()
+        if params.id:
+            await here.find(params.id)
+        owner = context.approved_by or here.requester
+        schedule = here.schedule(params, owner)
+        if not await here.store.save(schedule, here.limits, by=owner, change="changed" if params.id else "created"):
+            raise ToolError(too_many(here.limits))
+        return f"Scheduled as `{schedule.schedule_id}`: {schedule.rule_in_words}. Next: {next_times(schedule)}."
+
+    async def run_list_schedules(params: ListSchedulesParams, context: ToolContext) -> str:
+        del params, context
+        here = known()
+        found = await here.store.listed(here.address)
+        return "\n".join(f"- {describe_schedule(one)}" for one in found) or "Nothing is scheduled here."
+
+    async def run_change_schedule(params: ChangeScheduleParams, context: ToolContext) -> str:
+        here = known()
+        schedule = await here.find(params.id)
+        who = context.approved_by or here.requester
+        return await change_schedule_by(who, schedule, params.action, here.store, here.limits)
+
+    return (
+        Tool(
+            name="schedule_task",
+            effect="acts",
+            subject="schedules",
+            params=ScheduleTaskParams,
+            run=run_schedule_task,
+            title=lambda params: f"Scheduling: {params.task}",
+            needs_approval=lambda params: known().question(params),
+            is_asked_each_time=True,
+            requires=("thread",),
+            example={
+                "task": "Post last week's incidents, most severe first.",
+                "when": "RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0",
+            },
+        ),
+        Tool(
+            name="list_schedules",
+            effect="reads",
+            subject="schedules",
+            params=ListSchedulesParams,
+            run=run_list_schedules,
+            title=lambda _params: "Looking at the schedules",
+            requires=("thread",),
+            is_idempotent=True,
+            example={},
+        ),
+        Tool(
+            name="change_schedule",
+            effect="acts",
+            subject="schedules",
+            params=ChangeScheduleParams,
+            run=run_change_schedule,
+            title=lambda params: f"Schedule {params.id}: {params.action.replace('_', ' ')}",
+            needs_approval=lambda params: known().change_question(params),
+            is_asked_each_time=True,
+            requires=("thread",),
+            example={"id": "k7m2xq", "action": "pause"},
+        ),
+    )
+
+
+schedule_task, list_schedules, change_schedule = build_schedule_tools(None)

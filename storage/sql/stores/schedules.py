@@ -1,0 +1,224 @@
+"""Schedules and their firings."""
+
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
+
+from core.domain.ids import new_id
+from core.domain.schedules import FAILURES_MAX, DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
+from core.domain.threads import Address, Person, Run
+from core.failpoints import Failpoint
+from storage.sql.database import Database, read_all
+from storage.sql.rows import from_row, run_from_row, schedule_from_row, schedule_to_row, timing_to_row, to_row
+from storage.sql.statements import insert_or_replace, insert_or_skip, lock_name
+from storage.sql.stores.audit import record_act
+from storage.sql.stores.conversations import lock_thread, read_open_ask
+from storage.sql.stores.run_transitions import close_ask, resume_run, touch_thread
+from storage.sql.tables import firings, pending_asks, runs, schedules
+
+DUE_AT_ONCE_MAX = 50
+_SAVE = Failpoint("storage.save_schedule")
+_BEGIN = Failpoint("storage.begin_firing")
+_CLOSE = Failpoint("storage.close_firing")
+_THIS_PENDING = firings.c.state == "pending"
+
+
+class SqlSchedules:
+    """`core.stores.Schedules`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str) -> bool:
+        return await self._database.write(_SAVE, lambda c: _save(c, schedule, limits, by, change))
+
+    async def delete(self, schedule_id: str, *, by: Person) -> bool:
+        def work(connection: Connection) -> bool:
+            schedule = _find(connection, schedule_id)
+            if schedule is not None:
+                connection.execute(delete(schedules).where(schedules.c.schedule_id == schedule_id))
+                _record(connection, schedule, by, "deleted")
+            return schedule is not None
+
+        return await self._database.write(_SAVE, work)
+
+    async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
+        return await self._database.write(_SAVE, lambda c: _pause(c, schedule_id, problem, by))
+
+    async def find(self, schedule_id: str) -> Schedule | None:
+        return await self._database.read(lambda c: _find(c, schedule_id))
+
+    async def listed(
+        self, place: Address, *, owner_id: str | None = None, is_whole_workspace: bool = False
+    ) -> tuple[Schedule, ...]:
+        chosen = [
+            schedules.c.platform == place.platform,
+            schedules.c.workspace_id == place.workspace_id,
+            schedules.c.state != "ended",
+        ]
+        if not is_whole_workspace:
+            chosen.append(schedules.c.channel_id == place.channel_id)
+        if owner_id is not None:
+            chosen.append(schedules.c.owner_id == owner_id)
+        statement = select(schedules).where(*chosen).order_by(schedules.c.due_at, schedules.c.schedule_id)
+        return await read_all(self._database, statement, schedule_from_row)
+
+    async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
+        has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
+        statement = (
+            select(schedules)
+            .where(schedules.c.state == "active", schedules.c.due_at <= now, ~has_pending)
+            .order_by(schedules.c.due_at)
+            .limit(DUE_AT_ONCE_MAX)
+        )
+
+        def work(connection: Connection) -> tuple[DueSchedule, ...]:
+            return tuple(
+                _with_runs(connection, schedule_from_row(row)) for row in connection.execute(statement).mappings().all()
+            )
+
+        return await self._database.read(work)
+
+    async def begin(
+        self, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
+    ) -> Firing | None:
+        return await self._database.write(_BEGIN, lambda c: _begin(c, due, plan, due_at, claimed_until))
+
+    async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
+        taken = (
+            update(firings)
+            .where(_THIS_PENDING, firings.c.claimed_until < now)
+            .values(claimed_until=claimed_until)
+            .returning(*firings.c)
+        )
+
+        def work(connection: Connection) -> tuple[Firing, ...]:
+            rows = connection.execute(taken).mappings().all()
+            found = ((row, _find(connection, row["schedule_id"])) for row in rows)
+            return tuple(from_row(Firing, row, schedule=schedule) for row, schedule in found if schedule is not None)
+
+        waits = select(firings.c.firing_id).where(_THIS_PENDING, firings.c.claimed_until < now).limit(1)
+        if await self._database.read(lambda c: c.execute(waits).first()) is None:
+            return ()
+        return await self._database.write(_BEGIN, work)
+
+    async def announce(self, firing_id: str, message_ref: str) -> bool:
+        announced = update(firings).where(firings.c.firing_id == firing_id).values(message_ref=message_ref)
+        return await self._database.write(_CLOSE, lambda c: c.execute(announced).rowcount == 1)
+
+    async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
+        closed = update(firings).where(firings.c.firing_id == firing_id).values(state=state, run_id=run_id)
+        of_firing = select(firings.c.schedule_id).where(firings.c.firing_id == firing_id)
+        ended = delete(schedules).where(
+            schedules.c.schedule_id == of_firing.scalar_subquery(), schedules.c.state == "ended"
+        )
+
+        def work(connection: Connection) -> None:
+            connection.execute(closed)
+            connection.execute(ended)
+
+        await self._database.write(_CLOSE, work)
+
+
+def _save(connection: Connection, schedule: Schedule, limits: ScheduleLimits, by: Person, change: str) -> bool:
+    place = schedule.address
+    lock_name(connection, f"schedules {place.platform} {place.workspace_id}")
+    in_workspace = and_(
+        schedules.c.platform == place.platform,
+        schedules.c.workspace_id == place.workspace_id,
+        schedules.c.state != "ended",
+        schedules.c.schedule_id != schedule.schedule_id,
+    )
+    of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
+    if _count(connection, of_owner) >= limits.per_person or _count(connection, in_workspace) >= limits.per_workspace:
+        return False
+    insert_or_replace(connection, schedules, schedule_to_row(schedule))
+    _record(connection, schedule, by, change)
+    return True
+
+
+def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
+    return connection.execute(select(func.count()).select_from(schedules).where(condition)).scalar_one()
+
+
+def _pause(connection: Connection, schedule_id: str, problem: str, by: Person) -> bool:
+    is_active = and_(schedules.c.schedule_id == schedule_id, schedules.c.state == "active")
+    paused = update(schedules).where(is_active).values(state="paused", problem=problem).returning(*schedules.c)
+    row = connection.execute(paused).mappings().first()
+    if row is not None:
+        _record(connection, schedule_from_row(row), by, "paused")
+    return row is not None
+
+
+def _find(connection: Connection, schedule_id: str) -> Schedule | None:
+    row = connection.execute(select(schedules).where(schedules.c.schedule_id == schedule_id)).mappings().first()
+    return schedule_from_row(row) if row else None
+
+
+def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
+    """Returns the schedule with the runs of its newest firings."""
+    statement = (
+        select(runs)
+        .join(firings, firings.c.run_id == runs.c.run_id)
+        .where(
+            firings.c.schedule_id == schedule.schedule_id,
+            firings.c.state == "fired",
+            firings.c.due_at >= schedule.armed_at,
+        )
+        .order_by(firings.c.due_at.desc())
+        .limit(FAILURES_MAX)
+    )
+    newest = tuple(map(run_from_row, connection.execute(statement).mappings().all()))
+    return DueSchedule(
+        schedule=schedule, runs=newest, is_waiting=bool(newest) and _open_question(connection, newest[0])
+    )
+
+
+def _open_question(connection: Connection, run: Run) -> bool:
+    is_open = select(pending_asks.c.ask_id).where(pending_asks.c.run_id == run.run_id, pending_asks.c.state == "open")
+    return connection.execute(is_open).first() is not None
+
+
+def _begin(
+    connection: Connection, due: DueSchedule, plan: FiringPlan, due_at: datetime, claimed_until: datetime
+) -> Firing | None:
+    schedule = due.schedule
+    if plan.expires_question:  # the thread is locked first, as by those who forget it
+        _expire_question(connection, due.runs[0])
+    this = [schedules.c.schedule_id == schedule.schedule_id, schedules.c.due_at == schedule.timing.due_at]
+    if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
+        this.append(schedules.c.state == "active")
+    values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
+    if connection.execute(update(schedules).where(*this).values(values)).rowcount != 1:
+        return None
+    before = due.runs[0].run_id if plan.note else None
+    firing = Firing(
+        firing_id=new_id(), schedule=schedule, due_at=due_at, missed=plan.missed, note=plan.note, run_id=before
+    )
+    row = {**to_row(firing, "schedule"), "schedule_id": schedule.schedule_id, "claimed_until": claimed_until}
+    if insert_or_skip(connection, firings, [row]) != 1:
+        return None
+    of_schedule = and_(firings.c.schedule_id == schedule.schedule_id, firings.c.state != "pending")
+    newest = select(firings.c.firing_id).where(of_schedule).order_by(firings.c.due_at.desc()).limit(FAILURES_MAX)
+    connection.execute(delete(firings).where(of_schedule, firings.c.firing_id.not_in(newest)))
+    return firing
+
+
+def _expire_question(connection: Connection, run: Run) -> None:
+    """Closes the open question or approval of the run, which then ends."""
+    lock_thread(connection, run.thread_id)
+    ask = read_open_ask(connection, run.thread_id)
+    if ask is None or ask.run_id != run.run_id:
+        return
+    if ask.kind == "approval":
+        resume_run(connection, ask, run.thread_id, answer=None, person=None, unanswered="expired")
+    else:
+        close_ask(connection, ask, answer=None, person=None, unanswered="expired")
+        touch_thread(connection, run.thread_id, state="idle")
+
+
+def _record(connection: Connection, schedule: Schedule, by: Person, change: str) -> None:
+    subject = f"{change} {schedule.schedule_id}"
+    record_act(
+        connection, "schedule_changed", schedule.address, by, thread_id=schedule.thread_id or "", subject=subject
+    )

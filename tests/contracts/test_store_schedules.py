@@ -1,0 +1,228 @@
+"""Schedules and their firings, on each database."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, Schedule, ScheduleLimits, Timing, plan_firing
+from core.domain.threads import Address, Person, Receipt
+from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
+
+START = datetime(2026, 11, 30, 9, tzinfo=UTC)
+CHANNEL = replace(ADDRESS, thread_key="")
+DAILY = Schedule(
+    schedule_id="daily",
+    address=CHANNEL,
+    owner=ALICE,
+    task="Post the news",
+    timing=Timing(
+        rule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0", next_local=datetime.fromisoformat("2026-11-30T09:00"), time_zone="UTC"
+    ),
+    armed_at=START - timedelta(days=1),
+)
+ONCE = replace(DAILY, schedule_id="once", timing=replace(DAILY.timing, rule=""))
+
+
+async def save(stores: Stores, *schedules: Schedule, limits: ScheduleLimits = DEFAULT_LIMITS) -> list[bool]:
+    return [await stores.schedules.save(one, limits, by=one.owner, change="created") for one in schedules]
+
+
+async def begin(stores: Stores, now: datetime = START) -> list[Firing]:
+    """What one process begins when it looks."""
+    fired = [
+        await stores.schedules.begin(
+            due, plan_firing(due, now), due_at=due.schedule.timing.due_at, claimed_until=now + timedelta(minutes=1)
+        )
+        for due in await stores.schedules.due(now)
+    ]
+    return [one for one in fired if one]
+
+
+async def test_a_schedule_is_read_as_it_was_saved(stores: Stores) -> None:
+    schedule = replace(DAILY, agent_id="research", owner=replace(ALICE, time_zone="UTC"), problem="x", state="paused")
+    assert await save(stores, schedule) == [True]
+    assert await stores.schedules.find("daily") == schedule
+    assert await stores.schedules.find("other") is None
+
+
+async def test_each_time_fires_once_however_many_processes_look(stores: Stores) -> None:
+    await save(stores, DAILY)
+    assert await begin(stores, START - timedelta(seconds=1)) == []
+    rounds = await asyncio.gather(*(begin(stores) for _ in range(6)))
+    (fired,) = [one for found in rounds for one in found]
+    assert (fired.due_at, fired.missed, fired.schedule.schedule_id) == (START, 0, "daily")
+    assert await begin(stores) == []
+    moved = await stores.schedules.find("daily")
+    assert moved is not None
+    assert moved.timing.due_at == START + timedelta(days=1)
+
+
+async def test_nothing_fires_again_while_a_firing_is_pending_and_all_that_was_missed_is_one(stores: Stores) -> None:
+    await save(stores, DAILY)
+    (first,) = await begin(stores)
+    assert await begin(stores, START + timedelta(days=2)) == []
+    await stores.schedules.close(first.firing_id, "skipped")
+    (second,) = await begin(stores, START + timedelta(days=3, hours=1))
+    assert (second.due_at, second.missed) == (START + timedelta(days=1), 2)
+
+
+async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(stores: Stores) -> None:
+    await save(stores, DAILY)
+    (left,) = await begin(stores)
+    assert await stores.schedules.announce(left.firing_id, "100.5")
+    later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
+    assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
+    rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
+    (taken,) = [one for found in rounds for one in found]
+    assert (taken.firing_id, taken.message_ref, taken.due_at) == (left.firing_id, "100.5", START)
+    await stores.schedules.close(taken.firing_id, "fired", run_id="r1")
+    assert await stores.schedules.take_pending(later + timedelta(days=1), until + timedelta(days=1)) == ()
+
+
+async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
+    await save(stores, ONCE)
+    (fired,) = await begin(stores)
+    assert await stores.schedules.listed(CHANNEL) == ()
+    await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
+    assert await stores.schedules.find("once") is None
+
+
+@pytest.mark.parametrize("change", ["paused", "deleted", "moved"])
+async def test_a_change_in_the_last_moment_wins(stores: Stores, change: str) -> None:
+    await save(stores, DAILY)
+    (due,) = await stores.schedules.due(START)
+    if change == "paused":
+        assert await stores.schedules.pause("daily", by=BOB)
+        assert not await stores.schedules.pause("daily", by=BOB)
+    elif change == "deleted":
+        assert await stores.schedules.delete("daily", by=BOB)
+        assert not await stores.schedules.delete("daily", by=BOB)
+    else:
+        later = replace(DAILY.timing, next_local=datetime.fromisoformat("2026-11-30T10:00"))
+        await save(stores, replace(DAILY, timing=later))
+    plan = plan_firing(due, START)
+    assert await stores.schedules.begin(due, plan, due_at=START, claimed_until=START) is None
+    assert await stores.count("firing") == 0
+
+
+async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_time(stores: Stores) -> None:
+    paused = replace(DAILY, state="paused")
+    await save(stores, paused)
+    now = START - timedelta(hours=3)
+    plan = replace(plan_firing(DueSchedule(schedule=paused), now), next=paused.timing)
+    fired = await stores.schedules.begin(DueSchedule(schedule=paused), plan, due_at=now, claimed_until=now)
+    assert fired is not None
+    assert await stores.schedules.find("daily") == paused
+    assert [one.firing_id for one in await stores.schedules.take_pending(START, START)] == [fired.firing_id]
+
+
+async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> None:
+    await save(stores, DAILY)
+    (fired,) = await begin(stores)
+    await stores.schedules.delete("daily", by=ALICE)
+    assert not await stores.schedules.announce(fired.firing_id, "100.5")
+    await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
+    assert await stores.count("firing") == 0
+
+
+async def test_people_and_workspaces_may_have_so_many(stores: Stores) -> None:
+    limits = ScheduleLimits(per_person=2, per_workspace=3)
+    of_bob = replace(DAILY, owner=BOB)
+    others = [replace(DAILY, schedule_id=f"a{number}") for number in range(3)]
+    assert await save(stores, *others, limits=limits) == [True, True, False]
+    of_bobs = [replace(of_bob, schedule_id=f"b{number}") for number in range(2)]
+    assert await save(stores, *of_bobs, limits=limits) == [True, False]
+    assert await save(stores, replace(others[0], task="Changed"), limits=limits) == [True]
+    elsewhere = replace(of_bob, schedule_id="c", address=replace(CHANNEL, workspace_id="T2"))
+    assert await save(stores, elsewhere, limits=limits) == [True]
+
+
+async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stores) -> None:
+    second = replace(DAILY, schedule_id="second", owner=BOB)
+    third = replace(second, schedule_id="third", address=replace(CHANNEL, channel_id="C2"))
+    await save(stores, DAILY, second, third)
+
+    async def listed(place: Address, owner: str | None = None, *, is_whole: bool = False) -> set[str]:
+        found = await stores.schedules.listed(place, owner_id=owner, is_whole_workspace=is_whole)
+        return {one.schedule_id for one in found}
+
+    assert await listed(CHANNEL) == {"daily", "second"}
+    assert await listed(CHANNEL, "U2") == {"second"}
+    assert await listed(CHANNEL, "U2", is_whole=True) == {"second", "third"}
+    assert await listed(replace(CHANNEL, workspace_id="T2"), is_whole=True) == set()
+
+
+async def fire(stores: Stores, words: str, now: datetime) -> Receipt:
+    """A firing whose run has begun."""
+    (fired,) = await begin(stores, now)
+    receipt = await stores.say(words)
+    await stores.schedules.close(fired.firing_id, "fired", run_id=receipt.run_id)
+    return receipt
+
+
+async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: Stores) -> None:
+    await save(stores, DAILY)
+    for day in range(2):
+        receipt = await fire(stores, "news", START + timedelta(days=day))
+        lease = await stores.claims.claim(str(receipt.run_id), "w1")
+        assert lease is not None
+        assert await stores.finish(lease, FAILED)
+    receipt = await fire(stores, "news", START + timedelta(days=2))
+    (due,) = await stores.schedules.due(START + timedelta(days=3))
+    assert [run.status for run in due.runs] == ["queued", "failed", "failed"]
+    assert not due.is_waiting
+    await save(stores, replace(due.schedule, armed_at=START + timedelta(days=2)))
+    (due,) = await stores.schedules.due(START + timedelta(days=3))
+    assert [run.run_id for run in due.runs] == [receipt.run_id]
+
+
+async def test_the_next_firing_expires_the_question_of_the_one_before(stores: Stores) -> None:
+    await save(stores, DAILY)
+    receipt = await fire(stores, "news", START)
+    lease = await stores.claims.claim(str(receipt.run_id), "w1")
+    assert lease is not None
+    await stores.finish(lease, asking("Which news?"))
+    (skipped,) = await begin(stores, START + timedelta(days=1))
+    assert (skipped.run_id, bool(skipped.note)) == (receipt.run_id, True)
+    ask = await stores.asks.ask_of_run(lease.run_id)
+    assert ask is not None
+    assert ask.state == "expired"
+    snapshot = await stores.conversations.find(ADDRESS)
+    assert snapshot is not None
+    assert (snapshot.open_ask, snapshot.thread.state) == (None, "idle")
+    await stores.schedules.close(skipped.firing_id, "skipped", run_id=skipped.run_id)
+    (due,) = await stores.schedules.due(START + timedelta(days=2))
+    assert not due.is_waiting
+
+
+async def test_forgotten_people_and_conversations_take_their_schedules_along(stores: Stores) -> None:
+    thread = await stores.conversations.create(ADDRESS)
+    in_thread = replace(DAILY, schedule_id="thread", owner=BOB, thread_id=thread.thread_id)
+    kept = replace(in_thread, schedule_id="kept", thread_id=None)
+    await save(stores, DAILY, in_thread, kept)
+    await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
+    assert {one.schedule_id for one in await stores.schedules.listed(CHANNEL)} == {"thread", "kept"}
+    await stores.conversations.forget(thread.thread_id, by=BOB)
+    assert {one.schedule_id for one in await stores.schedules.listed(CHANNEL)} == {"kept"}
+
+
+async def test_a_conversation_that_is_deleted_for_its_age_leaves_its_schedule(stores: Stores) -> None:
+    thread = await stores.conversations.create(ADDRESS)
+    await save(stores, replace(DAILY, thread_id=thread.thread_id))
+    await stores.conversations.forget(thread.thread_id)
+    assert await stores.schedules.find("daily") == DAILY
+
+
+async def test_a_run_knows_the_schedules_that_its_requester_sees(stores: Stores) -> None:
+    elsewhere = replace(CHANNEL, channel_id="C2")
+    mine = replace(DAILY, schedule_id="mine", address=elsewhere, owner=replace(ALICE, time_zone="UTC"))
+    foreign = replace(DAILY, schedule_id="foreign", address=elsewhere, owner=BOB)
+    await save(stores, DAILY, mine, foreign)
+    receipt = await stores.say("hello", person=replace(ALICE, time_zone="Europe/Berlin"))
+    loaded = await stores.conversations.load_run(str(receipt.run_id))
+    assert loaded is not None
+    assert {one.schedule_id for one in loaded.schedules} == {"daily", "mine"}
+    assert isinstance(loaded.run.requester, Person)
+    assert loaded.run.requester.time_zone == "Europe/Berlin"

@@ -1,0 +1,213 @@
+"""When schedules are due, how that is said, and what happens when one is."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Literal
+
+import pytest
+
+from core.domain.schedules import (
+    DueSchedule,
+    FiringPlan,
+    Schedule,
+    Timing,
+    WrongTime,
+    describe,
+    is_quiet,
+    parse_when,
+    plan_firing,
+)
+from core.domain.threads import Address, Person, Run, RunStatus
+
+NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
+NEW_YORK = "America/New_York"
+MONDAYS = "RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0"
+
+
+def local_times(when: str, *, now: datetime = NOW, count: int = 3) -> list[str]:
+    timing = parse_when(when, now=now, time_zone=NEW_YORK)
+    return [f"{one.next_local:%m-%d %H:%M}" for one in islice(timing.following(), count)]
+
+
+@pytest.mark.parametrize(
+    ("when", "times", "words"),
+    [
+        ("2026-12-01T10:00", ["12-01 10:00"], "once"),
+        ("2026-12-01 10:00:30", ["12-01 10:00"], "once"),
+        ("2026-12-01T10:00+00:00", ["12-01 05:00"], "once"),  # an offset is converted
+        ("PT2H", ["11-29 12:07"], "once"),
+        ("p1d", ["11-30 10:07"], "once"),
+        (MONDAYS, ["11-30 09:00", "12-07 09:00", "12-14 09:00"], "every Monday at 09:00"),
+        ("freq=daily;byhour=9,17", ["11-29 17:00", "11-30 09:00", "11-30 17:00"], "every day at 09:00 and 17:00"),
+        (
+            "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=8;BYMINUTE=30",
+            ["11-30 08:30", "12-01 08:30", "12-02 08:30"],
+            "every weekday at 08:30",
+        ),
+        (
+            "FREQ=WEEKLY;INTERVAL=2;BYDAY=TU;BYHOUR=9",
+            ["12-08 09:00", "12-22 09:00", "01-05 09:00"],
+            "every 2 weeks on Tuesday at 09:00",
+        ),
+        (
+            "FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17",
+            ["12-25 17:00", "01-29 17:00", "02-26 17:00"],
+            "every month on the last Friday at 17:00",
+        ),
+        (
+            "FREQ=MONTHLY;BYMONTHDAY=1,-1;BYHOUR=8",
+            ["11-30 08:00", "12-01 08:00", "12-31 08:00"],
+            "every month on day 1 and the last day at 08:00",
+        ),
+        (
+            "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYHOUR=9",
+            ["02-29 09:00", "02-29 09:00", "02-29 09:00"],
+            "every year on day 29 in February at 09:00",
+        ),
+        ("FREQ=HOURLY", ["11-29 11:07", "11-29 12:07", "11-29 13:07"], "every hour"),
+        ("FREQ=HOURLY;BYMINUTE=0,30", ["11-29 10:30", "11-29 11:00", "11-29 11:30"], "every hour at minute 0 and 30"),
+        ("FREQ=MINUTELY;INTERVAL=15", ["11-29 10:22", "11-29 10:37", "11-29 10:52"], "every 15 minutes"),
+        ("FREQ=DAILY;BYHOUR=9;COUNT=2", ["11-30 09:00", "12-01 09:00"], "every day at 09:00 until 2026-12-01"),
+        ("FREQ=DAILY;BYHOUR=9;UNTIL=20261201T000000Z", ["11-30 09:00"], "every day at 09:00 until 2026-12-01"),
+        (
+            "FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1;BYHOUR=9",
+            ["11-30 09:00", "12-31 09:00", "01-29 09:00"],
+            "by the rule FREQ=MONTHLY;BYDAY=MO,TU,WE,TH,FR;BYSETPOS=-1;BYHOUR=9;BYMINUTE=0",
+        ),
+    ],
+)
+def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], words: str) -> None:
+    assert local_times(when) == times
+    assert describe(parse_when(when, now=NOW, time_zone=NEW_YORK)) == words
+
+
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        ("tomorrow", "no time"),
+        ("", "no time"),
+        ("2026-12-01", "time of day"),
+        ("2026-11-29T10:07", "has passed"),
+        ("-PT2H", "no time"),
+        ("P1000000000000D", "no time"),
+        ("2126-12-01T10:00", "years away"),
+        ("FREQ=SECONDLY", "FREQ is one of"),
+        ("FREQ=MINUTELY", "every 5 minutes at most"),
+        ("FREQ=HOURLY;BYMINUTE=0,3", "every 5 minutes at most"),
+        ("FREQ=DAILY;BYHOUR=9;BYMINUTE=0,1", "every 5 minutes at most"),
+        ("FREQ=DAILY", "BYHOUR"),
+        ("FREQ=DAILY;BYHOUR=99", "cannot be read"),
+        ("FREQ=DAILY;BYHOUR=9;BYEASTER=0", "BYEASTER"),
+        ("FREQ=WEEKLY;BYDAY=XX;BYHOUR=9", "BYDAY"),
+        ("FREQ=WEEKLY;INTERVAL=0;BYHOUR=9", "INTERVAL"),
+        ("FREQ=WEEKLY;INTERVAL=1e9;BYHOUR=9", "INTERVAL"),
+        ("FREQ=DAILY;BYHOUR=9;UNTIL=20200101T000000", "no time in the years to come"),
+        # dateutil would look for these until the year 9999
+        ("FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30;BYHOUR=1", "no such day"),
+        ("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=-31;BYHOUR=1", "no such day"),
+        ("FREQ=DAILY;BYMONTH=99;BYMONTHDAY=1;BYHOUR=1", "no such day"),
+        ("FREQ=MINUTELY;INTERVAL=5;BYMONTH=2;BYMONTHDAY=30", "does not go with"),
+        ("FREQ=DAILY;INTERVAL=7;BYDAY=MO;BYHOUR=1", "does not go with"),
+        ("FREQ=MONTHLY;BYDAY=5MO;BYMONTHDAY=1;BYHOUR=1", "in one way"),
+        ("FREQ=YEARLY;BYDAY=MO;BYSETPOS=366;BYHOUR=9", "BYSETPOS"),
+        ("FREQ=DAILY;BYDAY=MO;BYMONTH=2;BYMONTHDAY=29;BYHOUR=1", "no time in the years to come"),
+        (f"FREQ=DAILY;BYHOUR={','.join(['9'] * 200)}", "too long"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_reason(when: str, why: str) -> None:
+    with pytest.raises(WrongTime, match=why):
+        parse_when(when, now=NOW, time_zone=NEW_YORK)
+
+
+def test_a_time_that_the_clocks_skip_runs_once_and_one_that_comes_twice_too() -> None:
+    def instants(when: str, now: datetime, count: int) -> list[str]:
+        timing = parse_when(when, now=now, time_zone=NEW_YORK)
+        return [f"{one.due_at:%d %H:%M}" for one in islice(timing.following(), count)]
+
+    before_spring, before_autumn = datetime(2027, 3, 13, 8, tzinfo=UTC), datetime(2027, 11, 6, 8, tzinfo=UTC)
+    at_half_past_two = "FREQ=DAILY;BYHOUR=2;BYMINUTE=30"
+    assert instants(at_half_past_two, before_spring, 3) == ["14 07:30", "15 06:30", "16 06:30"]
+    at_half_past_one = "FREQ=DAILY;BYHOUR=1;BYMINUTE=30"
+    assert instants(at_half_past_one, before_autumn, 3) == ["07 05:30", "08 06:30", "09 06:30"]
+    hourly = "FREQ=HOURLY;BYMINUTE=30"
+    # 02:30 and 03:30 are the same instant in spring
+    assert instants(hourly, datetime(2027, 3, 14, 5, tzinfo=UTC), 4) == ["14 05:30", "14 06:30", "14 07:30", "14 08:30"]
+
+
+def test_a_rule_keeps_its_cadence_over_times_that_were_missed() -> None:
+    timing = parse_when("FREQ=WEEKLY;INTERVAL=2;BYDAY=MO;BYHOUR=9", now=NOW, time_zone="UTC")
+    following, passed = timing.after(timing.due_at + timedelta(days=31))
+    assert passed == 3
+    assert following is not None
+    assert (following.due_at - timing.due_at).days == 42
+    assert timing.after(timing.due_at - timedelta(seconds=1)) == (timing, 0)
+
+
+def test_what_comes_once_has_no_next_time() -> None:
+    timing = parse_when("PT1H", now=NOW, time_zone="UTC")
+    assert timing.after(NOW + timedelta(hours=1)) == (None, 1)
+
+
+SCHEDULE = Schedule(
+    schedule_id="k7m2xq4b",
+    address=Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key=""),
+    owner=Person(person_id="U1", name="alice"),
+    task="Post the incidents",
+    timing=Timing(
+        rule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0", next_local=datetime.fromisoformat("2026-11-30T09:00"), time_zone="UTC"
+    ),
+    armed_at=NOW,
+)
+DUE_AT = SCHEDULE.timing.due_at
+
+
+def run(status: RunStatus) -> Run:
+    return Run(run_id=status, thread_id="t", status=status, created_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("runs", "is_waiting", "outcome"),
+    [
+        ([], False, "fires"),
+        (["completed"], False, "fires"),
+        (["failed", "failed", "completed"], False, "fires"),
+        (["failed", "failed", "failed"], False, "pauses"),
+        (["running"], False, "skips"),
+        (["queued"], False, "skips"),
+        (["waiting"], True, "expires"),
+        (["completed"], True, "expires"),  # it ended with a question
+    ],
+)
+def test_what_a_firing_does_depends_on_the_runs_before(
+    runs: list[RunStatus], is_waiting: bool, outcome: Literal["fires", "pauses", "skips", "expires"]
+) -> None:
+    due = DueSchedule(schedule=SCHEDULE, runs=tuple(map(run, runs)), is_waiting=is_waiting)
+    plan = plan_firing(due, DUE_AT)
+    assert plan.next == replace(SCHEDULE.timing, next_local=datetime.fromisoformat("2026-12-01T09:00"))
+    is_skipped, is_paused = bool(plan.note), bool(plan.pause)
+    expected = {"fires": (False, False), "pauses": (False, True), "skips": (True, False), "expires": (True, False)}
+    assert (is_skipped, is_paused) == expected[outcome]
+    assert plan.expires_question == (outcome == "expires")
+
+
+def test_times_that_nobody_was_there_for_run_once() -> None:
+    plan = plan_firing(DueSchedule(schedule=SCHEDULE), DUE_AT + timedelta(days=3, hours=1))
+    assert plan == FiringPlan(
+        next=replace(SCHEDULE.timing, next_local=datetime.fromisoformat("2026-12-04T09:00")), missed=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("hours", "hour", "quiet"),
+    [
+        ((22, 7), 23, True),
+        ((22, 7), 6, True),
+        ((22, 7), 7, False),
+        ((22, 7), 12, False),
+        ((1, 5), 1, True),
+        (None, 3, False),
+    ],
+)
+def test_quiet_hours_may_lie_around_midnight(hours: tuple[int, int] | None, hour: int, quiet: bool) -> None:
+    assert is_quiet(datetime(2026, 11, 29, hour, tzinfo=UTC), "UTC", hours) is quiet
