@@ -90,6 +90,7 @@ def build_reception(
                 deliveries=stores.deliveries,
                 knowledge_base=stores.knowledge_base,
                 histories=histories,
+                schedules=stores.schedules,
                 upload=upload,
                 wake_delivery=wake_delivery,
             ),

@@ -8,6 +8,7 @@ from bots.inbound.commands.budget import format_limits
 from bots.inbound.commands.conversation import CommandDeps
 from core.domain.actions import ActorContext
 from core.domain.threads import Address, FollowMode, Person, Run, Thread
+from core.tools.schedules import describe_schedule
 
 RUNS_MAX = 10
 ACTIVE = frozenset({"queued", "running", "waiting"})
@@ -32,14 +33,15 @@ _ABILITIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomePage:
-    """A person's own page: their newest runs with the texts of their requests, the limits on cost, and the agent that
-    works for them by default.
+    """A person's own page: their newest runs with the texts of their requests, a line about each of their schedules,
+    the limits on cost, and the agent that works for them by default.
 
     Only the person's own runs are in it. `abilities` names what the agent may do; `is_admin` adds what only admins use,
     and `findings` tells them what the program found wrong or missing when it started.
     """
 
     runs: tuple[tuple[Run, Thread, str], ...]
+    schedules: tuple[str, ...]
     limits: str
     agent: str
     abilities: str
@@ -91,6 +93,12 @@ class Greetings:
         return HomePage(
             runs=await deps.conversations.runs_of_person(
                 address.platform, address.workspace_id, person.person_id, limit=RUNS_MAX
+            ),
+            schedules=tuple(
+                describe_schedule(one)
+                for one in await deps.schedules.store.listed(
+                    address, owner_id=person.person_id, is_whole_workspace=True
+                )
             ),
             limits=await format_limits(person, address, deps.budget),
             agent=f"`{agent.agent_id}`: {agent.description}",

@@ -36,25 +36,23 @@ _Id = Annotated[str, StringConstraints(strip_whitespace=True, max_length=40)]
 
 
 class ScheduleTaskParams(BaseModel):
-    """Do a task later, or again and again; someone must approve it. Write the task so that it makes sense on its own, \
-without this conversation."""
+    """Do a task later or regularly; someone must approve it. The task must make sense without this conversation."""
 
     task: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=TASK_CHARACTERS_MAX)]
     when: Annotated[str, StringConstraints(max_length=WHEN_CHARACTERS_MAX)] = Field(
-        description="A local time (2026-11-30T09:00), a duration from the request (PT2H), or an RFC 5545 rule"
-        " (RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0)."
+        description="2026-11-30T09:00 in local time, PT2H from now, or RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0."
     )
-    thread: Literal["new", "same"] = Field(default="new", description="Answer in a new thread each time, or in this.")
-    time_zone: _Id = Field(default="", description="If it is not that of the user: Europe/Berlin.")
-    id: _Id = Field(default="", description="Changes this schedule instead of adding one.")
+    thread: Literal["new", "same"] = Field(default="new", description="Where each answer goes.")
+    time_zone: _Id = Field(default="", description="Only if it is not the user's: Europe/Berlin.")
+    id: _Id = Field(default="", description="To change this schedule.")
 
 
 class ListSchedulesParams(BaseModel):
-    """List the schedules and reminders of this place."""
+    """List what is scheduled here."""
 
 
 class ChangeScheduleParams(BaseModel):
-    """Change a schedule. Someone must approve all but a pause."""
+    """Change a schedule; someone must approve all but a pause."""
 
     id: _Id
     action: ScheduleAction
@@ -231,8 +229,8 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             subject="schedules",
             params=ScheduleTaskParams,
             run=run_schedule_task,
-            title=lambda params: f"Scheduling: {params.task}",
-            needs_approval=lambda params: known().question(params),
+            title=lambda params: f"Scheduling “{params.task}”",
+            needs_approval=lambda params: schedules and schedules.question(params),
             is_asked_each_time=True,
             requires=("thread",),
             example={
@@ -257,8 +255,8 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             subject="schedules",
             params=ChangeScheduleParams,
             run=run_change_schedule,
-            title=lambda params: f"Schedule {params.id}: {params.action.replace('_', ' ')}",
-            needs_approval=lambda params: known().change_question(params),
+            title=lambda params: f"Changing schedule {params.id}: {params.action.replace('_', ' ')}",
+            needs_approval=lambda params: schedules and schedules.change_question(params),
             is_asked_each_time=True,
             requires=("thread",),
             example={"id": "k7m2xq", "action": "pause"},

@@ -14,11 +14,12 @@ from core.context.message_text import full_message_text
 from core.domain.errors import SurfaceError
 from core.domain.messages import Message
 from core.domain.outside_text import escape_markdown, single_line
+from core.domain.schedules import Schedule
 from core.domain.threads import Address, Person, ThreadSnapshot
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
-from core.stores import Conversations, Deliveries, StopRequests
+from core.stores import Conversations, Deliveries, Schedules, StopRequests
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ async def no_conversation(called: CommandCalled, conversations: Conversations) -
 
 NOT_YOURS = "Only people who have worked with me here, whoever started this thread, and admins of this bot can do that."
 FORGET_ME = (
-    "This removes your messages, your name, your pairing and your share of the usage figures from all conversations"
-    " with me{}. Files that you attached, summaries of long conversations and what others quoted stay until `forget`"
-    " deletes their conversation. Write `forget me yes` to me to do it; it cannot be undone."
+    "This removes your messages, your name, your schedules, your pairing and your share of the usage figures from all"
+    " conversations with me{}. Files that you attached, summaries of long conversations and what others quoted stay"
+    " until `forget` deletes their conversation. Write `forget me yes` to me to do it; it cannot be undone."
 )
 CLOSE_POLLS_MAX = 50
 CLOSE_POLL_SECONDS = 0.1
@@ -69,6 +70,7 @@ class ErasureDeps:
     deliveries: Deliveries
     knowledge_base: KnowledgeBase
     histories: Mapping[str, ChatHistory]
+    schedules: Schedules
     upload: Upload
     wake_delivery: Callable[[str], None]
 
@@ -92,7 +94,11 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
         scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
         documents = len(await deps.knowledge_base.store.entries(scopes))
-        listed = f"{messages:,} messages, {documents:,} documents of knowledge, and its sandbox with all files"
+        armed = [one for one in await deps.schedules.listed(called.address) if one.thread_id in thread_ids]
+        listed = (
+            f"{messages:,} messages, {documents:,} documents of knowledge, {len(armed):,} schedules, and its sandbox"
+            " with all files"
+        )
         ask = "Write `forget yes` to me to delete all of it; it cannot be undone."
         return Outcome(notice=f"This conversation holds {listed}. {ask}", is_private=False)
     for thread_id in thread_ids:
@@ -176,9 +182,12 @@ def _place(called: CommandCalled) -> str:
 
 
 async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ErasureDeps) -> Outcome:
-    """Answers `export`: posts the conversation as a JSON file."""
-    history = await deps.conversations.history(snapshot.thread.thread_id)
-    content = json.dumps([_exported(one) for one in history if one.is_dialogue], ensure_ascii=False, indent=1).encode()
+    """Answers `export`: posts the conversation and its schedules as a JSON file."""
+    thread_id = snapshot.thread.thread_id
+    history = await deps.conversations.history(thread_id)
+    armed = [one for one in await deps.schedules.listed(called.address) if one.thread_id == thread_id]
+    entries = [*(_exported(one) for one in history if one.is_dialogue), *map(_exported_schedule, armed)]
+    content = json.dumps(entries, ensure_ascii=False, indent=1).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
         yield content
@@ -189,6 +198,15 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
     except SurfaceError as error:
         return Outcome(notice=f"The export could not be posted: {error}")
     return Outcome(notice=f"The conversation is in `{EXPORT_NAME}`.", is_private=False)
+
+
+def _exported_schedule(schedule: Schedule) -> dict[str, object]:
+    return {
+        "at": schedule.armed_at.isoformat(),
+        "type": "schedule",
+        "from": schedule.owner.name,
+        "text": f"{schedule.task} ({schedule.headline})",
+    }
 
 
 def _exported(message: Message) -> dict[str, object]:

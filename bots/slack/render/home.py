@@ -41,6 +41,11 @@ def _blocks(page: HomePage) -> Iterator[JsonObject]:
         yield section_block(_run_line(run, thread, request))
     if not page.runs:
         yield section_block("None yet. Mention me in a channel, or write to me under *Messages*.")
+    if page.schedules:
+        yield divider_block()
+        yield header_block("Your schedules")
+        lines = "\n".join(f"• {one}" for one in page.schedules)
+        yield section_block(escape_and_truncate(lines, limits.SECTION_TEXT_MAX))
     yield divider_block()
     yield header_block("Spending and limits")
     yield section_block(escape_and_truncate(page.limits, limits.SECTION_TEXT_MAX))

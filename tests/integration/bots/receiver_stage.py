@@ -91,6 +91,7 @@ def command_deps(
             deliveries=SqlDeliveries(world.database),
             knowledge_base=stores.knowledge_base,
             histories={},
+            schedules=SqlSchedules(world.database),
             upload=no_upload,
             wake_delivery=wake_delivery,
         ),

@@ -69,6 +69,7 @@ def test_a_run_takes_ten_files_and_agents_files_and_knowledge_are_suggested() ->
         ("agent use", "name"),
         ("agent agents", "name"),
         ("agent knowledge", "name"),
+        ("agent schedules", "schedule"),
         ("files", "path"),
         ("help", "topic"),
     }

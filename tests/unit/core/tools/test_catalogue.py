@@ -207,6 +207,7 @@ def test_only_what_changes_nothing_is_declared_as_a_read() -> None:
             "get_data_provider_endpoints",
             "list_commands",
             "list_files",
+            "list_schedules",
             "read_file",
             "scrape_webpage",
             "search_conversation",
