@@ -570,6 +570,10 @@ class Schedules(Protocol):
         time. With `owner_id`, only that person's."""
         ...
 
+    async def has_work(self, now: datetime) -> bool:
+        """Whether `due` or `take_pending` may return something."""
+        ...
+
     async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
         """Returns schedules whose time has come and that have no pending firing, the longest overdue first. The number
         of results is limited."""

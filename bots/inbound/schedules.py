@@ -68,6 +68,8 @@ class ScheduleRunner:
     async def look(self) -> None:
         """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
         now = datetime.now(UTC)
+        if not await self.schedules.has_work(now):
+            return
         fired = [firing for due in await self.schedules.due(now) if (firing := await self._begin(due, now))]
         until = now + timedelta(seconds=CLAIM_SECONDS)
         left = await self.schedules.take_pending(now, until)

@@ -50,7 +50,10 @@ async def test_a_schedule_is_read_as_it_was_saved(stores: Stores) -> None:
 async def test_each_time_fires_once_however_many_processes_look(stores: Stores) -> None:
     await save(stores, DAILY)
     assert await begin(stores, START - timedelta(seconds=1)) == []
+    assert not await stores.schedules.has_work(START - timedelta(seconds=1))
+    assert await stores.schedules.has_work(START)
     rounds = await asyncio.gather(*(begin(stores) for _ in range(6)))
+    assert not await stores.schedules.has_work(START)
     (fired,) = [one for found in rounds for one in found]
     assert (fired.due_at, fired.missed, fired.schedule.schedule_id) == (START, 0, "daily")
     assert await begin(stores) == []
@@ -74,6 +77,7 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
     assert await stores.schedules.announce(left.firing_id, "100.5")
     later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
     assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
+    assert [await stores.schedules.has_work(one) for one in (START, later)] == [False, True]
     rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
     (taken,) = [one for found in rounds for one in found]
     assert (taken.firing_id, taken.message_ref, taken.due_at) == (left.firing_id, "100.5", START)

@@ -33,7 +33,7 @@ from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
 
 TRANSACTIONS_MAX = 18
-FILES_MAX = 119
+FILES_MAX = 122
 PLATFORM_CALLS_MAX = {"slack": 4, "discord": 5}
 """Eyes, answer, tick, eyes taken away, and in Discord the thread. Slack allows about 20 removals a minute."""
 SCENARIO = 'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens: 9, output_tokens: 1}}]}]'
@@ -43,6 +43,7 @@ NOT_OF_THE_RUN = {
     "SqlRunClaims.held",  # with the next
     "SqlRunClaims.claimable_runs",  # the worker's sweep, every second
     "SqlDeliveries.open_runs",  # the delivery's sweep, every second
+    "SqlSchedules.has_work",  # every five seconds
     "SqlAgentVersions.record",  # once for each version of an agent: the roster remembers it
 }
 """Statements of jobs that run on a timer or once. They belong to the process, not to the run."""

@@ -2,15 +2,16 @@
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, literal, or_, select, update
 
 from core.domain.ids import new_id
 from core.domain.schedules import FAILURES_MAX, DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
 from core.domain.threads import Address, Person, Run
 from core.failpoints import Failpoint
+from storage.sql.columns import UtcDateTime
 from storage.sql.database import Database, read_all
 from storage.sql.rows import from_row, run_from_row, schedule_from_row, schedule_to_row, timing_to_row, to_row
-from storage.sql.statements import insert_or_replace, insert_or_skip, lock_name
+from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip, lock_name
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread, read_open_ask
 from storage.sql.stores.run_transitions import close_ask, resume_run, touch_thread
@@ -21,6 +22,15 @@ _SAVE = Failpoint("storage.save_schedule")
 _BEGIN = Failpoint("storage.begin_firing")
 _CLOSE = Failpoint("storage.close_firing")
 _THIS_PENDING = firings.c.state == "pending"
+_NOW = bindparam("now", type_=UtcDateTime())
+_HAS_WORK = CompiledStatement(
+    select(literal(1).label("one")).where(
+        or_(
+            exists().where(schedules.c.state == "active", schedules.c.due_at <= _NOW),
+            exists().where(_THIS_PENDING, firings.c.claimed_until < _NOW),
+        )
+    )
+)
 
 
 class SqlSchedules:
@@ -63,6 +73,9 @@ class SqlSchedules:
         statement = select(schedules).where(*chosen).order_by(schedules.c.due_at, schedules.c.schedule_id)
         return await read_all(self._database, statement, schedule_from_row)
 
+    async def has_work(self, now: datetime) -> bool:
+        return bool(await self._database.read_statement(_HAS_WORK, {"now": now}))
+
     async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
         has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
         statement = (
@@ -97,9 +110,6 @@ class SqlSchedules:
             found = ((row, _find(connection, row["schedule_id"])) for row in rows)
             return tuple(from_row(Firing, row, schedule=schedule) for row, schedule in found if schedule is not None)
 
-        waits = select(firings.c.firing_id).where(_THIS_PENDING, firings.c.claimed_until < now).limit(1)
-        if await self._database.read(lambda c: c.execute(waits).first()) is None:
-            return ()
         return await self._database.write(_BEGIN, work)
 
     async def announce(self, firing_id: str, message_ref: str) -> bool:
