@@ -105,6 +105,7 @@ def _contents() -> dict[str, Content]:
 
 _EMPTY_PAGE = HomePage(
     runs=(),
+    schedules=(),
     limits="- a run: 2.00 US dollars",
     agent="`threadhand`: does what it is asked",
     abilities="search the web",
@@ -116,7 +117,8 @@ def _page() -> HomePage:
     address = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
     thread = Thread(thread_id="t", address=address, state="running", created_at=_WHEN, last_activity_at=_WHEN)
     run = Run(run_id="r", thread_id="t", status="running", agent_id="research", created_at=_WHEN)
-    return replace(_EMPTY_PAGE, runs=((run, thread, "What sold best?"),), is_admin=True)
+    schedules = ("`k7m2xq4b` Post the news · every Monday at 09:00 · by alice",)
+    return replace(_EMPTY_PAGE, runs=((run, thread, "What sold best?"),), schedules=schedules, is_admin=True)
 
 
 async def validate_corpus(client: AsyncWebClient, *, pause_seconds: float = PAUSE_SECONDS) -> int:
