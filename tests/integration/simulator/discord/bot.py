@@ -95,3 +95,21 @@ async def connected(intents: discord.Intents | None = None) -> AsyncIterator[Bot
     finally:
         await bot.close()
         await cancel(task)
+
+
+async def ask(bot: Bot, *controls: discord.ui.Item[Any]) -> str:
+    """Posts a message with these controls, or with the button `go`, in the first channel. Returns its id."""
+    channel = bot.get_channel(4001)
+    assert isinstance(channel, discord.TextChannel)
+    view = discord.ui.View()
+    for control in controls or (discord.ui.Button(label="Go", custom_id="go"),):
+        view.add_item(control)
+    return str((await channel.send("press", view=view)).id)
+
+
+def texts(simulator: DiscordSimulator) -> list[str]:
+    """What the messages of the first channel say."""
+    return [
+        "".join(getattr(element, "text", "") for element in message.elements)
+        for message in simulator.view().channels[0].messages
+    ]

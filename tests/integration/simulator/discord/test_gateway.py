@@ -14,12 +14,6 @@ def general(simulator: DiscordSimulator) -> str:
     return simulator.view().channels[0].channel_id
 
 
-async def test_a_heartbeat_is_acknowledged(simulator: DiscordSimulator) -> None:
-    async with opened(simulator) as socket:
-        await socket.send(1, None)
-        await socket.frame(11)
-
-
 async def test_an_acknowledgement_takes_the_time_of_a_network(simulator: DiscordSimulator) -> None:
     """The library notes the time after it has sent a heartbeat, and takes what is acknowledged before for late."""
     simulator.settings.acknowledge_seconds = 0.3
@@ -86,15 +80,14 @@ async def test_an_unknown_version_of_the_api_is_refused(simulator: DiscordSimula
             pass
 
 
-async def test_a_second_identify_is_refused(simulator: DiscordSimulator) -> None:
+async def test_an_identify_is_refused_the_second_time_and_with_an_intent_that_is_off(
+    simulator: DiscordSimulator,
+) -> None:
     async with opened(simulator) as socket:
         await socket.identify(GUILDS)
         await socket.event("GUILD_CREATE")
         await socket.send(2, {"token": TOKEN, "intents": GUILDS})
         assert await socket.close_code() == 4005
-
-
-async def test_an_intent_that_is_switched_off_is_refused(simulator: DiscordSimulator) -> None:
     simulator.settings.has_message_content_intent = False
     async with opened(simulator) as socket:
         await socket.send(2, {"token": TOKEN, "intents": ALL})
@@ -147,36 +140,30 @@ async def test_a_resume_replays_what_was_missed_once_and_in_order(simulator: Dis
         assert (await socket.event("MESSAGE_CREATE"))["content"] == "three"
 
 
-async def test_a_resume_with_a_sequence_from_the_future_is_refused(simulator: DiscordSimulator) -> None:
+@pytest.mark.parametrize(
+    ("ending", "session_seconds", "sequence", "refusal"),
+    [("drop", 300.0, 999, 4007), ("drop", 0.0, 2, False), ("close", 300.0, 2, False)],
+    ids=["a sequence from the future", "it has expired", "the client closed it itself"],
+)
+async def test_a_session_that_cannot_be_resumed(
+    simulator: DiscordSimulator, ending: str, session_seconds: float, sequence: int, refusal: object
+) -> None:
+    simulator.settings.session_seconds = session_seconds
     async with opened(simulator) as socket:
         ready = await socket.identify()
         await socket.event("GUILD_CREATE")
-        simulator.misbehave("drop_connection")
-    async with opened(simulator) as socket:
-        await socket.resume(str(ready["session_id"]), 999)
-        assert await socket.close_code() == 4007
-
-
-async def test_a_session_expires_while_the_client_is_away(simulator: DiscordSimulator) -> None:
-    simulator.settings.session_seconds = 0.0
-    async with opened(simulator) as socket:
-        ready = await socket.identify()
-        await socket.event("GUILD_CREATE")
-        simulator.misbehave("drop_connection")
+        if ending == "close":
+            await socket.socket.close(code=1000)
+        else:
+            simulator.misbehave("drop_connection")
     await until(lambda: not simulator.view().is_bot_connected)
     async with opened(simulator) as socket:
-        await socket.resume(str(ready["session_id"]), 2)
-        assert (await socket.frame(9))["d"] is False
-        await socket.identify()
-
-
-async def test_a_session_that_the_client_closed_itself_cannot_be_resumed(simulator: DiscordSimulator) -> None:
-    async with opened(simulator) as socket:
-        ready = await socket.identify()
-        await socket.socket.close(code=1000)
-    async with opened(simulator) as socket:
-        await socket.resume(str(ready["session_id"]), 2)
-        assert (await socket.frame(9))["d"] is False
+        await socket.resume(str(ready["session_id"]), sequence)
+        if refusal:
+            assert await socket.close_code() == refusal
+        else:
+            assert (await socket.frame(9))["d"] is False
+            await socket.identify()
 
 
 async def test_members_can_be_asked_for(simulator: DiscordSimulator) -> None:

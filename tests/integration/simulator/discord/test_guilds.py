@@ -1,10 +1,9 @@
 """Several servers with the same bot: what belongs to one is not found in another."""
 
-import discord
 import pytest
 
 from simulator.discord import DiscordSimulator
-from tests.integration.simulator.discord.bot import Rest, connected, until
+from tests.integration.simulator.discord.bot import Rest
 from tests.integration.simulator.discord.socket import opened
 
 
@@ -65,17 +64,3 @@ async def test_a_command_of_one_server_is_offered_in_no_other(simulator: Discord
     await rest("POST", f"/applications/1001/guilds/{other.guild_id}/commands", body)
     with pytest.raises(ValueError, match="no command"):
         await simulator.command("alice", channel_in(simulator, "3001"), "here", {})
-
-
-@pytest.mark.usefixtures("library")
-async def test_the_client_knows_where_a_message_was_said(simulator: DiscordSimulator) -> None:
-    other = simulator.add_guild("Other", people=("carol",))
-    async with connected() as bot:
-        await until(lambda: len(bot.guilds) == 2)
-        await simulator.say("carol", channel_in(simulator, other.guild_id), "@threadhand hello")
-        await until(lambda: bot.of("message"))
-        (message,) = bot.of("message")
-        assert isinstance(message, discord.Message)
-        assert message.guild is not None
-        assert (str(message.guild.id), message.author.name) == (other.guild_id, "carol")
-        assert bot.user in message.mentions

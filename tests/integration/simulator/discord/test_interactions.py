@@ -9,17 +9,10 @@ from discord import app_commands
 
 from simulator.discord import DiscordSimulator
 from simulator.view import SentFile
-from tests.integration.simulator.discord.bot import Bot, Rest, connected, until
+from tests.integration.simulator.discord.bot import Bot, Rest, ask, connected, texts, until
 
 pytestmark = pytest.mark.usefixtures("library")
 GENERAL = "4001"
-
-
-def texts(simulator: DiscordSimulator) -> list[str]:
-    return [
-        "".join(getattr(element, "text", "") for element in message.elements)
-        for message in simulator.view().channels[0].messages
-    ]
 
 
 async def register(bot: Bot) -> None:
@@ -126,50 +119,31 @@ async def test_calls_that_the_box_would_not_send(simulator: DiscordSimulator) ->
             await simulator.command("nobody", GENERAL, "agent run", {"prompt": "x"})
 
 
-async def test_a_bot_that_does_not_answer_is_told_to_the_person(simulator: DiscordSimulator) -> None:
-    simulator.settings.answer_seconds = 0.05
+@pytest.mark.parametrize("comes_expired", [False, True])
+async def test_an_answer_that_comes_late_is_refused_and_the_person_is_told(
+    simulator: DiscordSimulator, comes_expired: bool
+) -> None:
+    simulator.settings.answer_seconds = 0.3 if comes_expired else 0.05
     late = asyncio.Event()
     codes: list[int] = []
     async with connected() as bot:
 
         async def answer(interaction: discord.Interaction) -> None:
-            await late.wait()
+            if not comes_expired:
+                await late.wait()
             try:
                 await interaction.response.defer()
             except discord.NotFound as error:
                 codes.append(error.code)
 
         bot.answer = answer
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
-        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
-        message = await channel.send("press", view=view)
+        message_id = await ask(bot)
+        if comes_expired:
+            simulator.misbehave("expire_trigger")
         with pytest.raises(TimeoutError):
-            await simulator.press("alice", GENERAL, str(message.id), "go")
+            await simulator.press("alice", GENERAL, message_id, "go")
         late.set()
         await until(lambda: codes)
-        assert codes == [10062]
-
-
-async def test_an_interaction_can_come_expired(simulator: DiscordSimulator) -> None:
-    simulator.settings.answer_seconds = 0.3
-    codes: list[int] = []
-    async with connected() as bot:
-
-        async def answer(interaction: discord.Interaction) -> None:
-            try:
-                await interaction.response.send_message("too late")
-            except discord.NotFound as error:
-                codes.append(error.code)
-
-        bot.answer = answer
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
-        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
-        message = await channel.send("press", view=view)
-        simulator.misbehave("expire_trigger")
-        with pytest.raises(TimeoutError):
-            await simulator.press("alice", GENERAL, str(message.id), "go")
         assert codes == [10062]
 
 
@@ -191,16 +165,13 @@ async def test_a_second_answer_and_an_expired_token_are_refused(simulator: Disco
                 codes.append(error.code)
 
         bot.answer = answer
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
-        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
-        message = await channel.send("press", view=view)
-        await simulator.press("alice", GENERAL, str(message.id), "go")
+        message_id = await ask(bot)
+        await simulator.press("alice", GENERAL, message_id, "go")
         await until(lambda: len(codes) == 2)
         assert codes == [40060, 50027]
         assert texts(simulator) == ["pressed"]
         with pytest.raises(ValueError, match="gone"):
-            await simulator.press("alice", GENERAL, str(message.id), "go")
+            await simulator.press("alice", GENERAL, message_id, "go")
 
 
 async def test_an_ephemeral_message_is_for_its_person_alone(simulator: DiscordSimulator, rest: Rest) -> None:
@@ -211,11 +182,8 @@ async def test_an_ephemeral_message_is_for_its_person_alone(simulator: DiscordSi
             await interaction.response.send_message("secret", view=view, ephemeral=True)
 
         bot.answer = answer
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
-        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
-        message = await channel.send("press", view=view)
-        await simulator.press("alice", GENERAL, str(message.id), "go")
+        message_id = await ask(bot)
+        await simulator.press("alice", GENERAL, message_id, "go")
         secret = simulator.view().channels[0].messages[1].message_id
         with pytest.raises(ValueError, match="no message"):
             await simulator.press("bob", GENERAL, secret, "me")
@@ -248,11 +216,8 @@ async def test_answers_that_make_no_sense_are_refused(simulator: DiscordSimulato
             answers.append(await rest("GET", f"{hook}/messages/1", token=None))
 
         bot.answer = answer
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
-        view = discord.ui.View().add_item(discord.ui.Button(label="Go", custom_id="go"))
-        message = await channel.send("press", view=view)
-        await simulator.press("alice", GENERAL, str(message.id), "go")
+        message_id = await ask(bot)
+        await simulator.press("alice", GENERAL, message_id, "go")
         await until(lambda: len(answers) == 10)
         codes = [body.get("code") if body else None for _, body in answers]
         assert codes[:7] == [50035, 50035, 50006, 50035, 50035, 10015, 10062]
@@ -260,3 +225,81 @@ async def test_answers_that_make_no_sense_are_refused(simulator: DiscordSimulato
         assert answers[7] == (204, None)
         assert answers[8][1]["content"] == "press"
         assert codes[9] == 10008
+
+
+class Details(discord.ui.Modal, title="Details"):
+    name = discord.ui.Label(text="Name", component=discord.ui.TextInput(custom_id="name"))
+    colour = discord.ui.Label(
+        text="Colour",
+        component=discord.ui.RadioGroup(
+            custom_id="colour",
+            options=[
+                discord.RadioGroupOption(label="Red", value="r"),
+                discord.RadioGroupOption(label="Blue", value="b"),
+            ],
+        ),
+    )
+    sure = discord.ui.Label(text="Sure", component=discord.ui.Checkbox(custom_id="sure"))
+
+    async def on_submit(self, interaction: discord.Interaction) -> None:
+        name, colour, sure = self.name.component, self.colour.component, self.sure.component
+        assert isinstance(name, discord.ui.TextInput)
+        assert isinstance(colour, discord.ui.RadioGroup)
+        assert isinstance(sure, discord.ui.Checkbox)
+        await interaction.response.send_message(f"{name.value} {colour.value} {sure.value}")
+
+
+async def test_a_form_is_opened_filled_in_and_sent(simulator: DiscordSimulator) -> None:
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            if interaction.type is discord.InteractionType.component:
+                await interaction.response.send_modal(Details())
+
+        bot.answer = answer
+        message_id = await ask(bot)
+        await simulator.press("alice", GENERAL, message_id, "go")
+        (form,) = simulator.view().forms
+        assert (form.person, form.title) == ("alice", "Details")
+        assert [(field.field_id, field.label) for field in form.fields] == [
+            ("name", "Name"),
+            ("colour", "Colour"),
+            ("sure", "Sure"),
+        ]
+        for values in ({}, {"name": "x", "colour": "green"}, {"name": "x", "other": "y"}):
+            with pytest.raises(ValueError, match="field"):
+                await simulator.submit("alice", form.form_id, values)
+        with pytest.raises(ValueError, match="gone"):
+            await simulator.submit("bob", form.form_id, {})
+        values = {"name": "Ann", "colour": "b", "sure": "true"}
+        await simulator.submit("alice", form.form_id, values)
+        assert simulator.view().forms == ()
+        assert texts(simulator) == ["press", "Ann b True"]
+        *_, told = simulator.world.channels[GENERAL].messages.values()
+        assert told.interaction is not None
+        opened_by = told.interaction["triggering_interaction_metadata"]
+        assert isinstance(opened_by, dict)
+        assert (opened_by["type"], opened_by["interacted_message_id"]) == (3, message_id)
+
+
+async def test_selects_of_values_and_of_people(simulator: DiscordSimulator) -> None:
+    heard: list[object] = []
+    async with connected() as bot:
+
+        async def answer(interaction: discord.Interaction) -> None:
+            assert interaction.data is not None
+            heard.append(dict(interaction.data)["values"])
+            await interaction.response.defer()
+
+        bot.answer = answer
+        select = discord.ui.Select(custom_id="s", max_values=2)
+        for value in "abc":
+            select.add_option(label=value.upper(), value=value)
+        people = discord.ui.UserSelect(custom_id="u")
+        message_id = await ask(bot, select, people)
+        await simulator.press("alice", GENERAL, message_id, "s", value="a,c")
+        await simulator.press("alice", GENERAL, message_id, "u", value="2002")
+        assert heard == [["a", "c"], ["2002"]]
+        for value in ("", "d"):
+            with pytest.raises(ValueError, match="option"):
+                await simulator.press("alice", GENERAL, message_id, "s", value=value)

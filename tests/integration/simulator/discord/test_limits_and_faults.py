@@ -3,12 +3,11 @@
 import asyncio
 import time
 
-import aiohttp
 import discord
 import pytest
 
 from simulator.discord import DiscordSimulator
-from tests.integration.simulator.discord.bot import Rest, connected, until
+from tests.integration.simulator.discord.bot import Rest, connected
 from tests.integration.simulator.discord.socket import opened
 
 MESSAGES = "/channels/4001/messages"
@@ -71,44 +70,6 @@ async def test_the_client_obeys_a_429_and_repeats_a_500(simulator: DiscordSimula
         posts = [call.status for call in simulator.calls if call.method == "POST"]
         assert posts == [429, 200, 500, 200]
         assert len(simulator.view().channels[0].messages) == 2
-
-
-async def test_a_server_error_carries_nothing_out(rest: Rest) -> None:
-    rest.simulator.misbehave("server_error", method=POST)
-    assert (await rest("GET", MESSAGES))[0] == 200
-    assert (await rest("POST", MESSAGES, {"content": "x"}))[0] == 500
-    assert rest.simulator.view().channels[0].messages == ()
-    assert (await rest("POST", MESSAGES, {"content": "x"}))[0] == 200
-
-
-@pytest.mark.parametrize(("fault", "messages"), [("timeout", 0), ("timeout_after", 1)])
-async def test_a_call_that_is_never_answered(rest: Rest, fault: str, messages: int) -> None:
-    rest.simulator.misbehave(fault, method=POST)
-    url = rest.simulator.api_url + MESSAGES
-    with pytest.raises(TimeoutError):
-        await rest.session.post(
-            url,
-            json={"content": "x"},
-            headers={"Authorization": "Bot test-token"},
-            timeout=aiohttp.ClientTimeout(total=0.2),
-        )
-    assert len(rest.simulator.view().channels[0].messages) == messages
-    await until(lambda: [call.status for call in rest.simulator.calls] == [0])
-
-
-async def test_a_slow_answer_comes(rest: Rest) -> None:
-    rest.simulator.misbehave("slow", method="GET /users/*", seconds=0.1)
-    before = time.monotonic()
-    assert (await rest("GET", "/users/@me"))[0] == 200
-    assert time.monotonic() - before >= 0.1
-
-
-async def test_faults_are_cleared_and_unknown_ones_refused(rest: Rest) -> None:
-    rest.simulator.misbehave("server_error", times=99)
-    rest.simulator.misbehave("none")
-    assert (await rest("GET", "/users/@me"))[0] == 200
-    with pytest.raises(ValueError, match="no fault named"):
-        rest.simulator.misbehave("nonsense")
 
 
 async def test_clearing_the_faults_lets_a_held_event_go(simulator: DiscordSimulator) -> None:

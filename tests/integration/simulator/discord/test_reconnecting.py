@@ -3,9 +3,8 @@
 import discord
 import pytest
 
-from core.tasks import cancel, spawn
 from simulator.discord import DiscordSimulator
-from tests.integration.simulator.discord.bot import TOKEN, Bot, connected, until
+from tests.integration.simulator.discord.bot import Bot, connected, until
 
 pytestmark = pytest.mark.usefixtures("library")
 GENERAL = "4001"
@@ -28,14 +27,6 @@ async def test_the_client_resumes_and_hears_what_it_missed(simulator: DiscordSim
         assert len(bot.of("ready")) == 1
 
 
-async def test_a_resumable_invalid_session_is_resumed(simulator: DiscordSimulator) -> None:
-    async with connected() as bot:
-        simulator.gateway.invalidate(is_resumable=True)
-        await simulator.say("alice", GENERAL, "meanwhile")
-        await until(lambda: contents(bot) == ["meanwhile"])
-        assert len(bot.of("ready")) == 1
-
-
 async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_what_it_missed(
     simulator: DiscordSimulator,
 ) -> None:
@@ -50,61 +41,10 @@ async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_w
         assert [message.content async for message in channel.history()] == ["missed"]
 
 
-async def test_a_session_that_expired_means_ready_again(simulator: DiscordSimulator) -> None:
-    simulator.settings.session_seconds = 0.0
-    async with connected() as bot:
-        simulator.misbehave("drop_connection")
-        await until(lambda: len(bot.of("ready")) == 2)
-
-
-async def test_a_wrong_token_ends_the_login(simulator: DiscordSimulator) -> None:
-    bot = Bot(discord.Intents.default())
-    with pytest.raises(discord.LoginFailure):
-        await bot.start("wrong")
-    await bot.close()
-
-
-async def test_an_intent_that_is_switched_off_ends_the_client(simulator: DiscordSimulator) -> None:
-    simulator.settings.has_message_content_intent = False
-    intents = discord.Intents.default()
-    intents.message_content = True
-    bot = Bot(intents)
-    with pytest.raises(discord.PrivilegedIntentsRequired):
-        await bot.start(TOKEN)
-    await bot.close()
-
-
-async def test_a_token_that_is_changed_meanwhile_ends_the_client(simulator: DiscordSimulator) -> None:
-    intents = discord.Intents.default()
-    bot = Bot(intents)
-    task = spawn(bot.start(TOKEN), name="test bot")
-    await until(lambda: bot.of("ready"))
-    simulator.world.token = "another"
-    simulator.misbehave("reconnect")
-    try:
-        await until(task.done)
-        error = task.exception()
-        assert isinstance(error, discord.ConnectionClosed)
-        assert error.code == 4004
-    finally:
-        await bot.close()
-        await cancel(task)
-
-
 async def test_two_clients_hear_the_same(simulator: DiscordSimulator) -> None:
     async with connected() as first, connected() as second:
         await simulator.say("alice", GENERAL, "to both")
         await until(lambda: contents(first) == contents(second) == ["to both"])
-
-
-async def test_members_are_fetched_over_the_gateway(simulator: DiscordSimulator) -> None:
-    intents = discord.Intents.default()
-    intents.members = True
-    async with connected(intents) as bot:
-        guild = bot.get_guild(3001)
-        assert guild is not None
-        assert [member.name for member in await guild.query_members("al")] == ["alice"]
-        assert {member.name for member in guild.members} == {"threadhand", "alice", "bob"}
 
 
 async def test_everything_a_person_does_is_heard(simulator: DiscordSimulator) -> None:

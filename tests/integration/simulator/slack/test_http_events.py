@@ -5,17 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
 from aiohttp import web
-from slack_bolt.app.async_app import AsyncApp
 from slack_sdk.signature import SignatureVerifier
-from slack_sdk.web.async_client import AsyncWebClient
 
 from core import http_shutdown
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
-from tests.integration.simulator.slack.test_interactions import ASK
-from tests.integration.simulator.slack.test_web_api import general
-from tests.integration.simulator.slack.waiting import seen, until
+from tests.integration.simulator.slack.waiting import until
 
 
 class Receiver:
@@ -87,60 +82,3 @@ async def test_a_receiver_can_ask_for_no_retries() -> None:
         await until(lambda: len(receiver.requests) == 2)
         texts = [json.loads(body)["event"]["text"] for _, body in receiver.requests]
         assert texts == ["hi", "next"]
-
-
-async def test_bolt_takes_events_commands_and_clicks_over_http() -> None:
-    holder: dict[str, Any] = {}
-
-    async def handle(request: web.Request) -> web.Response:
-        from slack_bolt.adapter.aiohttp import to_aiohttp_response, to_bolt_request
-
-        response = await holder["app"].async_dispatch(await to_bolt_request(request))
-        return await to_aiohttp_response(response)
-
-    heard: list[str] = []
-    async with receiving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
-        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
-        app = AsyncApp(client=client, signing_secret=slack.settings.signing_secret)
-        holder["app"] = app
-
-        @app.event("message")
-        async def _(event: dict[str, Any]) -> None:
-            heard.append(event["text"])
-
-        @app.command("/agent")
-        async def _(ack: Any, body: dict[str, Any]) -> None:
-            heard.append(body["text"])
-            await ack("on it")
-
-        @app.action("yes")
-        async def _(ack: Any, action: dict[str, Any]) -> None:
-            heard.append(action["value"])
-            await ack()
-
-        await slack.say("alice", "general", "hi")
-        await until(lambda: heard == ["hi"])
-        await slack.command("alice", "general", "agent", {"text": "run"})
-        posted = await client.chat_postMessage(channel=general(slack), text="a", blocks=[ASK])
-        await slack.press("bob", general(slack), posted["ts"], "ask/yes")
-        await until(lambda: heard == ["hi", "run", "1"])
-        assert seen(slack).messages[1].visible_to == "alice"
-
-
-async def test_a_wrong_signature_is_not_taken_by_bolt() -> None:
-    holder: dict[str, Any] = {}
-
-    async def handle(request: web.Request) -> web.Response:
-        from slack_bolt.adapter.aiohttp import to_aiohttp_response, to_bolt_request
-
-        response = await holder["app"].async_dispatch(await to_bolt_request(request))
-        return await to_aiohttp_response(response)
-
-    async with receiving(handle) as url, SlackSimulator(settings=settings(url)) as slack:
-        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
-        holder["app"] = AsyncApp(client=client, signing_secret=slack.settings.signing_secret)
-        posted = await client.chat_postMessage(channel=general(slack), text="a", blocks=[ASK])
-        assert slack.http_events is not None
-        slack.http_events.skew_seconds = -600
-        with pytest.raises(TimeoutError, match="http_error"):
-            await slack.press("bob", general(slack), posted["ts"], "ask/yes")

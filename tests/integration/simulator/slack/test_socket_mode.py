@@ -99,21 +99,6 @@ async def test_what_a_broken_connection_took_along_comes_over_the_next() -> None
             assert frame["retry_reason"] == "connection_failed"
 
 
-async def test_bolt_comes_back_when_it_is_asked_to(slack: SlackSimulator, bot: Recorder) -> None:
-    (before,) = slack.socket_mode.connections
-    slack.misbehave("reconnect")
-    await until(lambda: any(kept is not before for kept in slack.socket_mode.connections))
-    await slack.say("alice", "general", "after")
-    await until(lambda: "message" in bot.kinds())
-
-
-async def test_bolt_comes_back_after_a_broken_connection(slack: SlackSimulator, bot: Recorder) -> None:
-    slack.misbehave("drop_connection")
-    await until(lambda: not slack.view().is_bot_connected)
-    await slack.say("alice", "general", "meanwhile")
-    await until(lambda: "message" in bot.kinds())
-
-
 async def test_a_redelivery_reaches_bolt_with_the_retry_headers() -> None:
     async with SlackSimulator(settings=QUICK) as slack:
         async with Listener(slack, acknowledges=False) as lost:
@@ -140,33 +125,25 @@ async def test_no_event_is_lost_when_connections_break() -> None:
                 heard.add((await listener.take())["payload"]["event"]["ts"])
 
 
-async def test_a_duplicate_has_the_same_event_id(slack: SlackSimulator, bot: Recorder) -> None:
-    slack.misbehave("duplicate", method="message*")
-    await slack.say("alice", "general", "hi")
-    await until(lambda: len(bot.bodies) == 2)
-    assert bot.bodies[0]["event_id"] == bot.bodies[1]["event_id"]
-
-
-async def test_two_events_can_come_in_reverse(slack: SlackSimulator, bot: Recorder) -> None:
-    slack.misbehave("reorder")
-    await slack.say("alice", "general", "first")
-    await slack.say("alice", "general", "second")
-    await until(lambda: len(bot.events) == 2)
-    assert [event["text"] for event in bot.events] == ["second", "first"]
-
-
-async def test_a_held_back_event_comes_alone_in_the_end(slack: SlackSimulator, bot: Recorder) -> None:
-    slack.misbehave("reorder", seconds=0.05)
-    await slack.say("alice", "general", "only")
-    await until(lambda: bot.events)
-
-
-async def test_a_delayed_event_comes_later(slack: SlackSimulator, bot: Recorder) -> None:
-    slack.misbehave("delay", seconds=0.2)
-    await slack.say("alice", "general", "late")
-    await slack.say("alice", "general", "prompt")
-    await until(lambda: len(bot.events) == 2)
-    assert [event["text"] for event in bot.events] == ["prompt", "late"]
+@pytest.mark.parametrize(
+    ("fault", "seconds", "said", "heard"),
+    [
+        ("duplicate", None, ["hi"], ["hi", "hi"]),
+        ("reorder", None, ["first", "second"], ["second", "first"]),
+        ("reorder", 0.05, ["only"], ["only"]),
+        ("delay", 0.2, ["late", "prompt"], ["prompt", "late"]),
+    ],
+    ids=["duplicate", "reorder", "reorder an event that stays alone", "delay"],
+)
+async def test_events_come_otherwise_than_they_were_sent(
+    slack: SlackSimulator, bot: Recorder, fault: str, seconds: float | None, said: list[str], heard: list[str]
+) -> None:
+    slack.misbehave(fault, method="message*", **({"seconds": seconds} if seconds else {}))
+    for text in said:
+        await slack.say("alice", "general", text)
+    await until(lambda: len(bot.events) == len(heard))
+    assert [event["text"] for event in bot.events] == heard
+    assert len({body["event_id"] for body in bot.bodies}) == len(said)
 
 
 async def test_the_app_hears_only_what_it_may() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
+from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
@@ -283,3 +284,17 @@ async def test_each_kind_of_channel_is_listed_by_its_own_scope() -> None:
         client = AsyncWebClient(token=slack.settings.bot_token, base_url=slack.api_url)
         assert await code(client.users_conversations(types="im,public_channel")) == "missing_scope"
         assert (await client.users_conversations(types="public_channel"))["channels"]
+
+
+async def test_a_rate_limit_is_obeyed_by_the_sdk(slack: SlackSimulator) -> None:
+    client = AsyncWebClient(
+        slack.settings.bot_token, base_url=slack.api_url, retry_handlers=[AsyncRateLimitErrorRetryHandler()]
+    )
+    slack.misbehave("rate_limit", method="chat.*", seconds=1)
+    await client.auth_test()
+    await client.chat_postMessage(channel=general(slack), text="a")
+    assert [(call.method, call.status) for call in slack.calls] == [
+        ("auth.test", 200),
+        ("chat.postMessage", 429),
+        ("chat.postMessage", 200),
+    ]

@@ -1,0 +1,103 @@
+"""Both platforms misbehave on demand: as often as they are told to, and in the calls that they are told."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.slack import SlackSettings, SlackSimulator
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Plain calls to one of the platforms. `pattern` names its call that posts, as a fault does."""
+
+    platform: SlackSimulator | DiscordSimulator
+    session: aiohttp.ClientSession
+    pattern: str
+    post_url: str
+    read_url: str
+
+    async def post(self, **more: object) -> int:
+        place = {"channel": "#general", "text": "a", "content": "a"}
+        async with self.session.post(self.post_url, json=place, **more) as response:
+            return response.status
+
+    async def read(self) -> int:
+        async with self.session.get(self.read_url) as response:
+            return response.status
+
+    def posted(self) -> int:
+        (channel,) = (one for one in self.platform.view().channels if one.name == "general")
+        return len(channel.messages)
+
+
+@pytest.fixture(params=["slack", "discord"])
+async def caller(request: pytest.FixtureRequest) -> AsyncIterator[Caller]:
+    is_slack = request.param == "slack"
+    slack = SlackSimulator(settings=SlackSettings(rate_scale=0, channels=("general",)))
+    discord = DiscordSimulator(token="t", channels=("general",), settings=DiscordSettings(rate_limit_scale=0))
+    async with slack if is_slack else discord as platform:
+        token = f"Bearer {slack.settings.bot_token}" if is_slack else "Bot t"
+        api, messages = platform.api_url, "/channels/4001/messages"
+        post, read = ("chat.postMessage", "auth.test") if is_slack else (messages, "/users/@me")
+        pattern = post if is_slack else f"POST {messages}"
+        async with aiohttp.ClientSession(headers={"Authorization": token}) as session:
+            yield Caller(platform, session, pattern, api + post, api + read)
+
+
+@pytest.mark.parametrize(("fault", "messages"), [("server_error", 0), ("error_after", 1)])
+async def test_an_error_comes_before_or_after_the_work(caller: Caller, fault: str, messages: int) -> None:
+    caller.platform.misbehave(fault, method=caller.pattern)
+    assert await caller.read() == 200
+    assert (await caller.post(), caller.posted()) == (500, messages)
+    assert (await caller.post(), caller.posted()) == (200, messages + 1)
+
+
+@pytest.mark.parametrize(("fault", "messages"), [("timeout", 0), ("timeout_after", 1)])
+async def test_a_response_never_comes(caller: Caller, fault: str, messages: int) -> None:
+    caller.platform.misbehave(fault, method=caller.pattern)
+    with pytest.raises(TimeoutError):
+        await caller.post(timeout=aiohttp.ClientTimeout(total=0.2))
+    assert caller.posted() == messages
+
+
+async def test_a_slow_response_comes_in_the_end(caller: Caller) -> None:
+    caller.platform.misbehave("slow", method=caller.pattern, seconds=0.1)
+    start = time.monotonic()
+    assert await caller.post() == 200
+    assert time.monotonic() - start >= 0.1
+
+
+async def test_a_fault_occurs_as_often_as_told_and_can_be_cleared(caller: Caller) -> None:
+    caller.platform.misbehave("server_error", times=2)
+    assert [await caller.read() for _ in "abc"] == [500, 500, 200]
+    caller.platform.misbehave("server_error", times=5)
+    caller.platform.misbehave("none")
+    assert await caller.read() == 200
+
+
+@pytest.mark.parametrize("fault", ["refuse", "invalid_session", "nonsense"])
+async def test_a_fault_that_a_platform_does_not_have_is_refused(caller: Caller, fault: str) -> None:
+    """Discord has no error codes to refuse with, and Slack no sessions."""
+    if fault == ("refuse" if isinstance(caller.platform, SlackSimulator) else "invalid_session"):
+        caller.platform.misbehave(fault)
+    else:
+        with pytest.raises(ValueError, match=r"no fault|does not|has no"):
+            caller.platform.misbehave(fault)
+
+
+async def test_closing_releases_calls_that_hang() -> None:
+    async with SlackSimulator() as slack, aiohttp.ClientSession() as session:
+        slack.misbehave("timeout")
+        hanging = asyncio.ensure_future(session.get(slack.api_url + "auth.test"))
+        while slack.web_api.hanging == 0:
+            await asyncio.sleep(0.005)
+        start = time.monotonic()
+    (failed,) = await asyncio.gather(hanging, return_exceptions=True)
+    assert isinstance(failed, aiohttp.ClientError | RuntimeError) or not failed.ok
+    assert time.monotonic() - start < 30
