@@ -16,7 +16,8 @@ from sqlalchemy import text
 from core.failpoints import Failpoint
 from storage.sql.database import Database, migrate, open_database
 from storage.sql.tables import METADATA
-from tests.servers import postgresql
+from tests.servers import postgresql, redis
+from tests.support.closing import close_after
 
 _EMPTY = Failpoint("test.empty")
 
@@ -45,6 +46,13 @@ async def open_sqlite(path: Path) -> Database:
     return await open_database(f"sqlite:///{path}")
 
 
+@pytest.fixture(scope="module")
+def redis_url() -> Iterator[str]:
+    """A Redis for the tests of a module."""
+    with redis() as url:
+        yield url
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
@@ -62,12 +70,9 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Database]:
     """Open and empty."""
-    database = await open_database(url)
-    try:
+    async with close_after(await open_database(url)) as database:
         await empty(database)
         yield database
-    finally:
-        await database.close()
 
 
 async def empty(database: Database) -> None:

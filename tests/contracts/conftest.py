@@ -1,6 +1,6 @@
 """Stores over each database and a sandbox of each provider, for the contract suites."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -10,7 +10,6 @@ from sandbox.limits import SandboxLimits
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
 from tests.integration.sandbox.all_providers import PROVIDERS, clear, sandbox_of
-from tests.servers import redis
 
 SANDBOX_LIMITS = SandboxLimits(file_bytes=300 << 20)
 
@@ -18,12 +17,6 @@ SANDBOX_LIMITS = SandboxLimits(file_bytes=300 << 20)
 @pytest.fixture
 def stores(database: Database) -> Stores:
     return stores_over(database)
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=PROVIDERS)

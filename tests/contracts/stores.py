@@ -27,6 +27,7 @@ from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from storage.sql.stores.talk import SqlFeedback
 from storage.sql.stores.usage import SqlLedger
 from storage.sql.stores.workspaces import SqlInstallations, SqlPairings
+from tests.support.narrow import require
 
 ALICE = Person(person_id="U1", name="alice")
 BOB = Person(person_id="U2", name="bob")
@@ -77,9 +78,7 @@ class Stores:
         """A run that alice's message made, claimed."""
         receipt = await self.say(words)
         assert receipt.run_id is not None
-        lease = await self.claims.claim(receipt.run_id, worker)
-        assert lease is not None
-        return lease
+        return require(await self.claims.claim(receipt.run_id, worker))
 
     async def finish(self, lease: Lease, ending: RunResult = COMPLETED, *, takes: bool = True) -> bool:
         """Ends the run; with `takes`, with everything that came in."""
@@ -91,8 +90,7 @@ class Stores:
         """A run that ended with a question; its lease and the ask's id."""
         lease = await self.started()
         assert await self.finish(lease, asking(question))
-        ask = await self.asks.ask_of_run(lease.run_id)
-        assert ask is not None
+        ask = require(await self.asks.ask_of_run(lease.run_id))
         return lease, ask.ask_id
 
     async def show_all(self) -> None:

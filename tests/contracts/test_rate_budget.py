@@ -1,6 +1,5 @@
 """The contract of `bots.delivery.rate_limiter.RateBudget`; other adapters join by a parameter of the fixture."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget, RateLimit, 
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
+from tests.support.waiting import until
 
 # so slow that what a test itself takes does not matter
 KEPT = RateLimit(owner="slack:digest", name="post", interval_seconds=100, burst=3, is_proactive=True)
@@ -83,9 +83,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncGenerator[Stage, None]:
 
 
 async def heard(stage: Stage, allowance: RateLimit) -> None:
-    async with asyncio.timeout(30):
-        while not stage.there.is_refused([allowance]):
-            await asyncio.sleep(0.005)
+    await until(lambda: stage.there.is_refused([allowance]))
 
 
 async def test_after_a_burst_each_call_has_a_place_of_its_own(stage: Stage) -> None:

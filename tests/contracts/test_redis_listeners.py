@@ -1,13 +1,13 @@
 """Listeners on Redis streams that leave at a bad moment leave nothing behind."""
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 from redis.asyncio import Redis
 
 from storage.redis.streams import Fields, RedisStreams, StreamListener
 from tests.contracts.redis_servers import redis_client
+from tests.support.waiting import until
 
 
 def ear(heard: list[Fields]) -> StreamListener:
@@ -21,12 +21,6 @@ async def listen(streams: RedisStreams, stream: str, heard: list[Fields]) -> Non
 
 async def blocked_clients(client: Redis) -> int:
     return int((await client.info("clients"))["blocked_clients"])
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_who_leaves_while_it_begins_to_listen_hears_nothing_any_more(redis_url: str) -> None:

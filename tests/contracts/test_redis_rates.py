@@ -14,6 +14,7 @@ from storage.redis.streams import Breaker, RedisStreams, create_redis_client
 from tests.contracts.redis_servers import redis_client
 from tests.contracts.test_rate_budget import Clock
 from tests.servers import redis, server_folder
+from tests.support.waiting import until
 
 TOKEN = "xoxb-of-this-test"
 KEPT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="post", interval_seconds=100, burst=1, is_proactive=True)
@@ -65,9 +66,7 @@ async def test_an_entry_that_cannot_be_read_is_passed_over(redis_url: str) -> No
                 await client.xadd("threadhand:refusals", {"refusal": bad})
             await client.xadd("threadhand:refusals", {"other": "1"})
             await client.xadd("threadhand:refusals", {"refusal": f'[["{LEARNT.key}", 30, 0]]'})
-            async with asyncio.timeout(30):
-                while not budget.is_refused([LEARNT]):
-                    await asyncio.sleep(0.005)
+            await until(lambda: budget.is_refused([LEARNT]))
 
 
 async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,7 @@ from core.ports import Sandbox, SandboxProvider
 from tests.fakes.sandbox_memory import MemorySandboxes, hanging, printing
 from tests.integration.sandbox.all_providers import PROVIDERS, clear, provider_of
 from tests.integration.sandbox.providers import ENDED, content, pieces, run
+from tests.support.waiting import until
 
 SCRIPTS = {
     "true": printing(""),
@@ -102,8 +103,7 @@ async def test_a_missing_folder_is_told(sandbox: Sandbox) -> None:
 
 async def test_a_cancelled_wait_leaves_the_command_to_interrupt(sandbox: Sandbox) -> None:
     waiting = asyncio.ensure_future(run(sandbox, "echo started; sleep 1000"))
-    while not await sandbox.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: sandbox.shell.sessions())
     waiting.cancel()
     await asyncio.wait([waiting])
     assert (await sandbox.shell.check("main")).exit_code is None
@@ -267,8 +267,7 @@ async def test_a_closed_sandbox_is_lost_and_its_files_are_kept(provider: Sandbox
     first = await provider.open(thread_id, fence=1)
     await first.files.write("kept", pieces(b"x"))
     waiting = asyncio.ensure_future(run(first, "echo started; sleep 1000", session="w", seconds=30))
-    while not await first.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: first.shell.sessions())
     await first.close()
     with pytest.raises(SandboxUnavailable):
         await waiting

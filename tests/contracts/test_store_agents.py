@@ -5,6 +5,7 @@ import asyncio
 from core.agents.definition import AgentDefinition
 from core.domain.threads import Person
 from tests.contracts.stores import ADDRESS, Stores
+from tests.support.narrow import require
 
 RESEARCH = AgentDefinition(
     agent_id="research",
@@ -89,17 +90,13 @@ async def test_saving_at_once_leaves_one_current_version(stores: Stores) -> None
 async def test_a_thread_keeps_its_choice(stores: Stores) -> None:
     receipt = await stores.say("hello")
     await stores.agents.choose(ADDRESS, "research")
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert (snapshot.thread.thread_id, snapshot.thread.agent_id) == (receipt.thread_id, "research")
     await stores.agents.choose(ADDRESS, "coding")
-    again = await stores.conversations.find(ADDRESS)
-    assert again is not None
-    assert again.thread.agent_id == "coding"
+    assert require(await stores.conversations.find(ADDRESS)).thread.agent_id == "coding"
 
 
 async def test_a_choice_makes_the_conversation_where_there_is_none(stores: Stores) -> None:
     await stores.agents.choose(ADDRESS, "research")
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert (snapshot.thread.agent_id, snapshot.active_run) == ("research", None)

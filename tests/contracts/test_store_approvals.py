@@ -11,6 +11,7 @@ from core.domain.threads import Accept, Lease, Reply, StopRun
 from core.stores import JournalEntry
 from storage.sql.stores.erasure import DENIED, REMOVED
 from tests.contracts.stores import ADDRESS, BOB, COMPLETED, Stores, deciding, event, message, told
+from tests.support.narrow import require
 
 DEPLOY = CallToApprove(index=0, tool="deploy", headline="Deploy the site", arguments={"name": "spring"})
 APPROVAL = Approval(turn_id="turn", calls=(DEPLOY,))
@@ -19,8 +20,7 @@ APPROVAL = Approval(turn_id="turn", calls=(DEPLOY,))
 async def _waiting(stores: Stores) -> tuple[Lease, str]:
     lease = await stores.started()
     await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-    ask = await stores.journal.approval(lease.run_id)
-    assert ask is not None
+    ask = require(await stores.journal.approval(lease.run_id))
     return lease, ask.ask_id
 
 
@@ -28,8 +28,7 @@ async def test_a_waiting_run_is_nobodys_until_it_is_answered(stores: Stores) -> 
     lease, _ = await _waiting(stores)
     assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w2") is None
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is not None
     assert (snapshot.active_run.status, snapshot.thread.state) == ("waiting", "waiting")
 
@@ -37,12 +36,9 @@ async def test_a_waiting_run_is_nobodys_until_it_is_answered(stores: Stores) -> 
 async def test_an_approval_withdraws_an_open_question(stores: Stores) -> None:
     asking, _ = await stores.asked("Which colour?")
     said = await stores.say("Deploy", decide=deciding(Accept(is_steering=True)))
-    lease = await stores.claims.claim(said.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-    question = await stores.asks.ask_of_run(asking.run_id)
-    assert question is not None
-    assert question.state == "withdrawn"
+    assert require(await stores.asks.ask_of_run(asking.run_id)).state == "withdrawn"
 
 
 async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> None:
@@ -50,19 +46,16 @@ async def test_a_click_queues_the_same_run_and_is_no_input(stores: Stores) -> No
     click = replace(message(APPROVE_ALWAYS, key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
     assert (receipt.run_id, receipt.is_new_run) == (lease.run_id, True)
-    again = await stores.claims.claim(lease.run_id, "w2")
-    assert again is not None
+    again = require(await stores.claims.claim(lease.run_id, "w2"))
     assert again.attempt == 2
     assert [one.text for one in await stores.journal.inputs(again)] == ["hello"]
-    ask = await stores.journal.approval(lease.run_id)
-    assert ask is not None
+    ask = require(await stores.journal.approval(lease.run_id))
     assert (ask.state, ask.answered_by, asked_tools(ask)) == ("answered", BOB, ("deploy",))
     assert await _granted(stores, lease.run_id) == {DEPLOY.grant}
 
 
 async def _granted(stores: Stores, run_id: str) -> frozenset[str]:
-    loaded = await stores.conversations.load_run(run_id)
-    assert loaded is not None
+    loaded = require(await stores.conversations.load_run(run_id))
     return loaded.granted
 
 
@@ -70,8 +63,7 @@ async def test_words_queue_the_run_and_stay_as_input(stores: Stores) -> None:
     lease, _ = await _waiting(stores)
     receipt = await stores.say("rather not")
     assert receipt.run_id == lease.run_id
-    again = await stores.claims.claim(lease.run_id, "w2")
-    assert again is not None
+    again = require(await stores.claims.claim(lease.run_id, "w2"))
     assert [one.text for one in await stores.journal.inputs(again)] == ["hello", "rather not"]
     assert await _granted(stores, lease.run_id) == frozenset()
 
@@ -88,18 +80,14 @@ async def test_the_second_of_two_clicks_changes_nothing(stores: Stores) -> None:
 async def test_a_stop_withdraws_the_question_and_queues_the_run(stores: Stores) -> None:
     lease, _ = await _waiting(stores)
     await stores.inbox.accept(message("", key="k2"), deciding(StopRun()))
-    ask = await stores.journal.approval(lease.run_id)
-    assert ask is not None
-    assert ask.state == "withdrawn"
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
+    assert require(await stores.journal.approval(lease.run_id)).state == "withdrawn"
+    run = require(await stores.conversations.run(lease.run_id))
     assert (run.status, run.stop_requested) == ("queued", True)
 
 
 async def test_the_question_is_delivered_while_the_run_is_on(stores: Stores) -> None:
     lease, ask_id = await _waiting(stores)
-    rendering = await stores.deliveries.claim(lease.run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (asked,) = await stores.deliveries.plan(rendering, [])
     assert (asked.slot, asked.body["ask_id"]) == ("ask", ask_id)
     shown = replace(asked, state="delivered", message_ref="p1")
@@ -114,9 +102,7 @@ async def test_a_stop_that_came_before_the_question_withdraws_it_at_once(stores:
     lease = await stores.started()
     assert await stores.stops.request_stop(lease.run_id)
     await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-    ask = await stores.journal.approval(lease.run_id)
-    assert ask is not None
-    assert ask.state == "withdrawn"
+    assert require(await stores.journal.approval(lease.run_id)).state == "withdrawn"
     assert await stores.claims.claimable_runs() == (lease.run_id,)
     assert await stores.claims.claim(lease.run_id, "w2") is not None
 
@@ -126,17 +112,13 @@ async def test_an_old_question_expires_once_and_an_answered_one_never(stores: St
     assert await stores.asks.expire_approvals(older_than_hours=1) == ()
     assert await stores.asks.expire_approvals(older_than_hours=0) == (lease.run_id,)
     assert await stores.asks.expire_approvals(older_than_hours=0) == ()
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("expired", None, None)
-    again = await stores.claims.claim(lease.run_id, "w2")
-    assert again is not None
+    again = require(await stores.claims.claim(lease.run_id, "w2"))
     await stores.journal.suspend(again, JournalEntry(), APPROVAL)
     await stores.say("approve once")
     assert await stores.asks.expire_approvals(older_than_hours=0) == ()
-    newest = await stores.journal.approval(lease.run_id)
-    assert newest is not None
-    assert newest.state == "answered"
+    assert require(await stores.journal.approval(lease.run_id)).state == "answered"
 
 
 async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> None:
@@ -147,9 +129,7 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
     taken = JournalEntry(taken_input_ids=tuple(one.input_id for one in await stores.journal.inputs(lease)))
     assert await stores.journal.finish(lease, taken, ending)
     assert await stores.asks.expire_approvals(older_than_hours=0) == ()
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
-    assert snapshot.open_ask is not None
+    assert require(await stores.conversations.find(ADDRESS)).open_ask is not None
 
 
 @pytest.mark.parametrize("words", ['no, the "wrong" list', DENY])
@@ -157,10 +137,8 @@ async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(stores: Sto
     _, ask_id = await _waiting(stores)
     click = replace(message(words, key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
-    lease = await stores.claims.claim(str(receipt.run_id), "w2")
-    assert lease is not None
-    ask = await stores.journal.approval(lease.run_id)
-    assert ask is not None
+    lease = require(await stores.claims.claim(str(receipt.run_id), "w2"))
+    ask = require(await stores.journal.approval(lease.run_id))
     reason = denial_reason(ask)
     results = [json.dumps({"error": reason}, ensure_ascii=False), f"cut: {reason[:22]}"]
     finished = ToolFinished(index=0, call_id="c", name="deploy", outcome="error", message=reason)

@@ -7,12 +7,12 @@ from core.domain.approval import APPROVE_ONCE
 from core.domain.threads import Accept
 from core.stores import Delivery, DeliveryLease
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
+from tests.support.narrow import require
 
 
 async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
     """The run's question is posted and everything is closed."""
-    rendering = await stores.deliveries.claim(run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(run_id, "w1"))
     (asked,) = await stores.deliveries.plan(rendering, [])
     posted = replace(asked, state="delivered", message_ref="p1")
     await stores.deliveries.record(rendering, posted)
@@ -26,16 +26,13 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
 
     assert receipt.is_new_run
     assert receipt.run_id != lease.run_id
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert receipt.answered_ask == ask
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "b", BOB)
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.open_ask is None
     assert snapshot.thread.state == "running"
-    fresh = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert fresh is not None
+    fresh = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     (said,) = await stores.journal.inputs(fresh)
     assert (said.kind, said.text) == ("answer", "b")
 
@@ -57,8 +54,7 @@ async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     receipt = await stores.say("the second one")
 
     assert receipt.answered_ask is not None
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
 
 
@@ -66,13 +62,11 @@ async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -
     _, ask_id = await stores.asked()
     await stores.inbox.accept(message("my secret", key="k1"), deciding(Accept(ask_id=ask_id)))
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert ask.answer == "my secret"
 
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert (ask.state, ask.answered_by) == ("answered", None)
     assert ask.answer == "[This message was removed at the request of the person who wrote it.]"
 
@@ -82,8 +76,7 @@ async def test_an_approval_stays_one_when_its_person_is_forgotten(stores: Stores
     chosen = message(APPROVE_ONCE, key="k1", kind="answer")
     await stores.inbox.accept(chosen, deciding(Accept(ask_id=ask_id)))
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask(ask_id))
     assert (ask.answer, ask.answered_by) == (APPROVE_ONCE, None)
 
 
@@ -100,9 +93,7 @@ async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
     assert {one.run_id for one in receipts} == {winner.run_id}
     ask = await stores.asks.ask(ask_id)
     assert ask == winner.answered_ask
-    lease = await stores.claims.claim(winner.run_id or "", "w1")
-    assert lease is not None
-    assert len(await stores.journal.inputs(lease)) == 8
+    assert len(await stores.journal.inputs(require(await stores.claims.claim(winner.run_id or "", "w1")))) == 8
 
 
 async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -> None:
@@ -112,9 +103,7 @@ async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -
 
     assert receipt.answered_ask is None
     assert receipt.is_new_run
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
-    assert ask.state == "open"
+    assert require(await stores.asks.ask(ask_id)).state == "open"
 
 
 async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:
@@ -125,8 +114,7 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
     receipt = await stores.say("b")
 
     assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
-    again = await stores.deliveries.claim(lease.run_id, "w1")
-    assert again is not None
+    again = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (stale,) = await stores.deliveries.plan(again, [])
     assert (stale.state, stale.message_ref) == ("stale", "p1")
     assert not await stores.deliveries.close(again)
@@ -136,8 +124,7 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
 
 async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(stores: Stores) -> None:
     lease, _ = await stores.asked()
-    rendering = await stores.deliveries.claim(lease.run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (asked,) = await stores.deliveries.plan(rendering, [])
     await stores.deliveries.record(rendering, replace(asked, state="attempting"))
     await stores.say("b")
@@ -155,15 +142,11 @@ async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(s
     rendering, _ = await _shown(stores, first.run_id)
     assert await stores.deliveries.close(rendering)
     again = await stores.stops.retry(first.run_id, "click", continues=False)
-    lease = await stores.claims.claim(again or "", "w1")
-    assert lease is not None
-    assert await stores.finish(lease, asking("And now?"))
+    assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
 
-    old = await stores.asks.ask(ask_id)
-    assert old is not None
+    old = require(await stores.asks.ask(ask_id))
     assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.open_ask is not None
     assert snapshot.open_ask.text == "And now?"
     assert first.run_id in await stores.deliveries.open_runs()
@@ -175,9 +158,7 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     assert await stores.deliveries.close(rendering)
     assert await stores.conversations.unbind(ADDRESS)
 
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
-    assert ask.state == "withdrawn"
+    assert require(await stores.asks.ask(ask_id)).state == "withdrawn"
     assert lease.run_id in await stores.deliveries.open_runs()
 
 

@@ -11,6 +11,7 @@ from core.domain.threads import Person
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from tests.contracts.stores import ADDRESS, ALICE, BOB, COMPLETED, FAILED, STOPPED, Stores, added
+from tests.support.narrow import require
 
 
 async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> None:
@@ -19,8 +20,7 @@ async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> 
 
     assert lease is not None
     assert (lease.attempt, lease.worker_id, lease.thread_id) == (1, "w1", receipt.thread_id)
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
+    run = require(await stores.conversations.run(lease.run_id))
     assert (run.status, run.attempt) == ("running", 1)
     assert run.started_at is not None
 
@@ -58,8 +58,7 @@ async def test_stopped_runs_are_those_that_no_worker_executes(stores: Stores) ->
     assert await stores.claims.stopped_runs() == ()
     await stores.silence("w1")
     assert await stores.claims.stopped_runs() == (lease.run_id,)
-    again = await stores.claims.claim(lease.run_id, "w2")
-    assert again is not None
+    again = require(await stores.claims.claim(lease.run_id, "w2"))
     await stores.finish(again, STOPPED)
     assert await stores.claims.stopped_runs() == ()
 
@@ -70,8 +69,7 @@ async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:
     await stores.silence("w1")
 
     assert await stores.claims.claimable_runs() == (old.run_id,)
-    new = await stores.claims.claim(old.run_id, "w2")
-    assert new is not None
+    new = require(await stores.claims.claim(old.run_id, "w2"))
     assert new.fence > old.fence
     assert new.attempt == 2
 
@@ -116,8 +114,7 @@ async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None
     await stores.claims.remove_worker("w1")
 
     assert await stores.claims.claimable_runs() == (old.run_id,)
-    new = await stores.claims.claim(old.run_id, "w2")
-    assert new is not None
+    new = require(await stores.claims.claim(old.run_id, "w2"))
     assert (new.attempt, new.fence) == (2, old.fence + 1)
     with pytest.raises(LeaseLost):
         await stores.journal.write(old, added(old, 1, "from the grave"))
@@ -146,8 +143,7 @@ async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(st
 async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> None:
     old = await stores.started(worker="w1")
     await stores.silence("w1")
-    new = await stores.claims.claim(old.run_id, "w2")
-    assert new is not None
+    new = require(await stores.claims.claim(old.run_id, "w2"))
 
     with pytest.raises(LeaseLost):
         await stores.journal.write(old, added(old, 1, "from the grave"))
@@ -157,9 +153,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> No
         await stores.journal.inputs(old)
     await stores.claims.release(old)
     assert await stores.conversations.messages(old.thread_id) == ()
-    run = await stores.conversations.run(old.run_id)
-    assert run is not None
-    assert run.status == "running"
+    assert require(await stores.conversations.run(old.run_id)).status == "running"
     await stores.journal.write(new, added(new, 1, "alive"))
 
 
@@ -176,14 +170,11 @@ async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> Non
     await stores.claims.release(first)
     await stores.claims.release(first)
 
-    run = await stores.conversations.run(first.run_id)
-    assert run is not None
-    assert run.status == "queued"
+    assert require(await stores.conversations.run(first.run_id)).status == "queued"
     assert await stores.claims.claimable_runs() == (first.run_id,)
     with pytest.raises(LeaseLost):
         await stores.journal.write(first, JournalEntry())
-    second = await stores.claims.claim(first.run_id, "w1")
-    assert second is not None
+    second = require(await stores.claims.claim(first.run_id, "w1"))
     assert (second.attempt, second.fence) == (2, first.fence + 1)
 
 
@@ -194,8 +185,7 @@ async def test_what_a_worker_holds_is_told_until_it_ends_or_is_released(stores: 
     assert await stores.claims.held("w2") == ()
     await stores.claims.release(lease)
     assert await stores.claims.held("w1") == ()
-    again = await stores.claims.claim(lease.run_id, "w1")
-    assert again is not None
+    again = require(await stores.claims.claim(lease.run_id, "w1"))
     assert await stores.claims.held("w1") == (again,)
     await stores.finish(again)
     assert await stores.claims.held("w1") == ()
@@ -214,9 +204,7 @@ async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
     lease = await stores.started()
 
     assert await stores.stops.request_stop(lease.run_id)
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
-    assert run.stop_requested
+    assert require(await stores.conversations.run(lease.run_id)).stop_requested
     await stores.finish(lease)
     assert not await stores.stops.request_stop(lease.run_id)
     assert not await stores.stops.request_stop(new_id())
@@ -228,15 +216,10 @@ async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
     runs = await asyncio.gather(*(stores.stops.retry(lease.run_id, "click", continues=False) for _ in range(6)))
 
     (new,) = [run_id for run_id in runs if run_id]
-    run = await stores.conversations.run(new)
-    assert run is not None
+    run = require(await stores.conversations.run(new))
     assert (run.status, run.requester) == ("queued", ALICE)
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
-    assert snapshot.thread.state == "running"
-    fresh = await stores.claims.claim(new, "w1")
-    assert fresh is not None
-    assert await stores.journal.inputs(fresh) == ()
+    assert require(await stores.conversations.find(ADDRESS)).thread.state == "running"
+    assert await stores.journal.inputs(require(await stores.claims.claim(new, "w1"))) == ()
 
 
 async def test_a_run_of_a_conversation_that_was_let_go_is_not_retried(stores: Stores) -> None:

@@ -11,6 +11,7 @@ from core.domain.threads import StopRun, Usage
 from core.stores import JournalEntry, UsageEntry
 from tests.contracts.stores import ADDRESS, STOPPED, Stores, asking, deciding, message
 from tests.contracts.test_store_approvals import APPROVAL
+from tests.support.narrow import require
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +34,13 @@ async def test_the_run_under_way_is_the_one_that_began_last(stores: Stores) -> N
     second = await stores.started("and now?", "w2")
     assert second.run_id < first.run_id
 
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is not None
     assert snapshot.active_run.run_id == second.run_id
     assert (await stores.say("a third message")).run_id == second.run_id
     assert [run.run_id for run in await stores.conversations.runs(first.thread_id)] == [first.run_id, second.run_id]
     await stores.inbox.accept(message("", key="stop"), deciding(StopRun()))
-    run = await stores.conversations.run(second.run_id)
-    assert run is not None
+    run = require(await stores.conversations.run(second.run_id))
     assert run.stop_requested
 
 
@@ -69,17 +68,14 @@ async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores
     asked = list[str]()
     for number in range(2):
         await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-        ask = await stores.journal.approval(lease.run_id)
-        assert ask is not None
+        ask = require(await stores.journal.approval(lease.run_id))
         asked.append(ask.ask_id)
         await stores.say("go on")
-        again = await stores.claims.claim(lease.run_id, f"w{number}")
-        assert again is not None
+        again = require(await stores.claims.claim(lease.run_id, f"w{number}"))
         lease = again
     assert len(set(asked)) == 2
     assert await stores.finish(lease, asking("Which one?"))
-    newest = await stores.asks.ask_of_run(lease.run_id)
-    assert newest is not None
+    newest = require(await stores.asks.ask_of_run(lease.run_id))
     assert (newest.kind, newest.state) == ("question", "open")
 
 
@@ -89,6 +85,4 @@ async def test_the_model_of_a_run_is_that_of_its_last_turn(stores: Stores) -> No
         entry = JournalEntry(usage=(UsageEntry(turn_id=f"turn-{n}", model=model, usage=Usage()),))
         await stores.journal.write(lease, entry)
     assert await stores.finish(lease)
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
-    assert run.model == "last"
+    assert require(await stores.conversations.run(lease.run_id)).model == "last"

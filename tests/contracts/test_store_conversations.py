@@ -12,6 +12,7 @@ from core.domain.threads import Address, Overhear, Usage
 from core.stores import ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, asking, deciding, message, told
+from tests.support.narrow import require
 
 
 async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
@@ -84,19 +85,14 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     assert new.thread_id != asked.thread_id
 
     assert await stores.conversations.unbind(asked.thread_id)
-    ask = await stores.asks.ask(ask_id)
-    assert ask is not None
-    assert ask.state == "withdrawn"
+    assert require(await stores.asks.ask(ask_id)).state == "withdrawn"
     await stores.conversations.forget(asked.thread_id)
-    found = await stores.conversations.find(ADDRESS)
-    assert found is not None
-    assert found.thread.thread_id == new.thread_id
+    assert require(await stores.conversations.find(ADDRESS)).thread.thread_id == new.thread_id
 
 
 async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(stores: Stores) -> None:
     asked, _ = await stores.asked()
-    rendering = await stores.deliveries.claim(asked.run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(asked.run_id, "w1"))
     lease = await stores.started("again")
     await stores.journal.write(lease, added(lease, 1, "secret"))
     usage = UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=1))
@@ -129,9 +125,7 @@ async def test_runs_come_oldest_first(stores: Stores) -> None:
 
     runs = await stores.conversations.runs(first.thread_id)
     assert [run.run_id for run in runs] == [first.run_id, second.run_id]
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
-    assert snapshot.last_run == runs[1]
+    assert require(await stores.conversations.find(ADDRESS)).last_run == runs[1]
 
 
 async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Stores) -> None:
@@ -171,8 +165,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     late = datetime.now(UTC) + timedelta(days=1)
     assert [one.author for one in await stores.conversations.unread_talk(lease.thread_id, late)] == [BOB]
     assert (await stores.conversations.usage(thread_id=lease.thread_id)).input_tokens == 5
-    there = await stores.conversations.find(other)
-    assert there is not None
+    there = require(await stores.conversations.find(other))
     assert there.last_run is not None
     assert there.last_run.requester == ALICE
     assert await stores.conversations.erase_person(ADDRESS, ALICE.person_id) == ErasedCounts(

@@ -9,14 +9,14 @@ from core.domain.errors import LeaseLost
 from core.domain.threads import Accept, Lease
 from core.stores import DeliveryDraft, DeliveryLease
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores, deciding
+from tests.support.narrow import require
 
 STATUS = DeliveryDraft(slot="status", body={})
 
 
 async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, DeliveryLease]:
     lease = await stores.started()
-    rendering = await stores.deliveries.claim(lease.run_id, worker)
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(lease.run_id, worker))
     return lease, rendering
 
 
@@ -169,8 +169,7 @@ async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: 
 async def test_a_record_that_is_repeated_stays_stale(stores: Stores) -> None:
     """The first reply of the database was lost, and the ask was answered before the first write."""
     lease, ask_id = await stores.asked()
-    rendering = await stores.deliveries.claim(lease.run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (ask,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
     await stores.deliveries.record(rendering, replace(ask, state="attempting"))
     await stores.say("the first", decide=deciding(Accept(ask_id=ask_id)))
@@ -188,8 +187,7 @@ async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
     _, mine = await _showing(stores)
     (status,) = await stores.deliveries.plan(mine, [STATUS])
     other = await stores.say("hi", address=replace(ADDRESS, thread_key="2"))
-    theirs = await stores.deliveries.claim(other.run_id or "", "w1")
-    assert theirs is not None
+    theirs = require(await stores.deliveries.claim(other.run_id or "", "w1"))
     await stores.deliveries.record(theirs, replace(status, state="failed"))
 
     assert await stores.deliveries.plan(mine, []) == (status,)
@@ -241,8 +239,7 @@ async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     assert await stores.deliveries.claim(lease.run_id, "w1") is None
 
     assert await stores.deliveries.reopen(lease.run_id)
-    again = await stores.deliveries.claim(lease.run_id, "w1")
-    assert again is not None
+    again = require(await stores.deliveries.claim(lease.run_id, "w1"))
     planned = await stores.deliveries.plan(again, [])
     assert [(one.slot, one.state, one.error) for one in planned] == [
         ("status", "pending", None),

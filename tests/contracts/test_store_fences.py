@@ -18,6 +18,7 @@ from core.stores import Delivery, DeliveryDraft, DeliveryLease, JournalEntry, Us
 from storage.sql.tables import METADATA, deliveries
 from tests.contracts.stores import STOPPED, Stores, event
 from tests.contracts.test_store_approvals import APPROVAL
+from tests.support.narrow import require
 
 ANSWER = DeliveryDraft(slot="answer", body={"text": "late"})
 
@@ -81,8 +82,7 @@ async def everything(stores: Stores) -> dict[str, list[tuple[object, ...]]]:
 @pytest.mark.parametrize("name", sorted(WRITES))
 async def test_a_process_that_lost_its_lease_writes_nothing(stores: Stores, name: str) -> None:
     lost = await stores.started()
-    shown = await stores.deliveries.claim(lost.run_id, "w1")
-    assert shown is not None
+    shown = require(await stores.deliveries.claim(lost.run_id, "w1"))
     await stores.deliveries.plan(shown, (ANSWER,))
     await stores.silence("w1")
     assert await stores.claims.claim(lost.run_id, "w2") is not None
@@ -98,8 +98,7 @@ async def test_a_process_that_lost_its_lease_writes_nothing(stores: Stores, name
 @pytest.mark.parametrize("name", sorted(WRITES))
 async def test_the_process_that_holds_it_does(stores: Stores, name: str) -> None:
     lease = await stores.started()
-    shown = await stores.deliveries.claim(lease.run_id, "w1")
-    assert shown is not None
+    shown = require(await stores.deliveries.claim(lease.run_id, "w1"))
     await stores.deliveries.plan(shown, (ANSWER,))
     if name == "deliveries.close":
         await recorded(stores, lease, shown)

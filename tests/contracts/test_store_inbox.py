@@ -26,13 +26,13 @@ from core.domain.threads import (
 )
 from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message
+from tests.support.narrow import require
 
 
 async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
     receipt = await stores.say("hello", key="m1")
 
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert receipt == Receipt(
         decision=Accept(),
         thread_id=snapshot.thread.thread_id,
@@ -120,8 +120,7 @@ async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
     sent_at = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
     files = (IncomingFile(file_ref="F1", name="дані 📊.csv", mime_type="text/csv", size_bytes=0),)
     receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, person=BOB)
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
 
     (stored,) = await stores.journal.inputs(lease)
     assert stored.text == "مرحبا 👋"
@@ -145,9 +144,7 @@ async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -
 
     assert receipt.run_id == lease.run_id
     assert again.is_duplicate
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
-    assert run.stop_requested
+    assert require(await stores.conversations.run(lease.run_id)).stop_requested
     assert await stores.count("thread_input") == 1
 
 
@@ -206,8 +203,7 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
     deletion = message("", key="d1", kind="delete")
     await stores.inbox.accept(_of(deletion, "m1"), accept)
 
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is None
     assert snapshot.thread.state == "idle"
     assert snapshot.last_run is not None
@@ -222,8 +218,7 @@ async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None
     receipt = await stores.say("two", key="m2")
     await stores.inbox.accept(_of(message("", key="d1", kind="delete"), "m1"), accept)
 
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     assert [one.text for one in await stores.journal.inputs(lease)] == ["two"]
 
 
@@ -298,8 +293,7 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
             files=(file,),
         )
         await stores.inbox.accept(said, deciding(Overhear(reason="to others")))
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     end = noon + timedelta(minutes=2)
     heard = await stores.conversations.unread_talk(snapshot.thread.thread_id, end)
     assert [(one.text, one.message_ref) for one in heard] == [("lunch 0", "h0"), ("lunch 1", "h1")]
@@ -337,9 +331,7 @@ async def test_a_person_without_access_counts_among_those_who_write(stores: Stor
     await stores.say("hello", message_ref=ADDRESS.thread_key)
     for _ in range(2):
         await stores.conversations.note_author(ADDRESS, BOB)
-    found = await stores.conversations.find(ADDRESS)
-    assert found is not None
-    assert found.thread.earlier_authors == {BOB.person_id: BOB.name}
+    assert require(await stores.conversations.find(ADDRESS)).thread.earlier_authors == {BOB.person_id: BOB.name}
 
 
 async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(stores: Stores) -> None:

@@ -9,6 +9,7 @@ from core.domain.events import MessageAdded, RunFinished, ToolStarted, TurnStart
 from core.domain.threads import Lease, Reply, ToolCallRecord, Usage
 from core.stores import DeliveryDraft, JournalEntry, RunResult, UsageEntry
 from tests.contracts.stores import ADDRESS, BOB, COMPLETED, FAILED, STOPPED, Stores, added, asking, event, told
+from tests.support.narrow import require
 
 
 def _call(lease: Lease, index: int, turn_id: str = "t1") -> ToolCallRecord:
@@ -148,9 +149,7 @@ async def test_a_run_that_ended_tells_which_model_answered_last(stores: Stores) 
         spent = UsageEntry(turn_id=turn_id, model=model, usage=Usage(input_tokens=1))
         await stores.journal.write(lease, JournalEntry(usage=(spent,)))
     await stores.finish(lease)
-    run = await stores.conversations.run(lease.run_id)
-    assert run is not None
-    assert run.model == "fallback"
+    assert require(await stores.conversations.run(lease.run_id)).model == "fallback"
 
 
 async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:
@@ -163,8 +162,7 @@ async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -
     )
     await stores.journal.write(first, JournalEntry(messages=(whole,), events=early))
     await stores.claims.release(first)
-    second = await stores.claims.claim(first.run_id, "w1")
-    assert second is not None
+    second = require(await stores.claims.claim(first.run_id, "w1"))
     late = event(second, 1, RunFinished(status="completed", finish_reason="stop"))
     await stores.journal.write(second, JournalEntry(events=(late,)))
 
@@ -182,9 +180,7 @@ async def test_a_sandbox_is_remembered_with_the_thread(stores: Stores) -> None:
     lease = await stores.started()
     await stores.journal.write(lease, JournalEntry(sandbox_id="box-1"))
 
-    snapshot = await stores.conversations.snapshot(lease.thread_id)
-    assert snapshot is not None
-    assert snapshot.thread.sandbox_id == "box-1"
+    assert require(await stores.conversations.snapshot(lease.thread_id)).thread.sandbox_id == "box-1"
 
 
 async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores) -> None:
@@ -193,8 +189,7 @@ async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores)
     ending = replace(COMPLETED, reply=Reply(kind="answer", text="done"), deliveries=drafts)
     assert await stores.finish(lease, ending)
 
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "idle"
     assert snapshot.active_run is None
     assert snapshot.last_run is not None
@@ -223,8 +218,7 @@ async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(sto
     await stores.say("two", key="m2", person=BOB)
 
     assert await stores.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "running"
     assert snapshot.active_run is not None
     assert snapshot.active_run.run_id != lease.run_id
@@ -242,9 +236,7 @@ async def test_a_message_at_the_moment_of_the_end_is_never_lost(stores: Stores) 
             assert taken == 0
         elif has_ended:
             assert receipt.is_new_run
-            other = await stores.claims.claim(receipt.run_id or "", "w1")
-            assert other is not None
-            assert await stores.finish(other)
+            assert await stores.finish(require(await stores.claims.claim(receipt.run_id or "", "w1")))
         else:
             assert await stores.finish(lease)
 
@@ -253,15 +245,12 @@ async def test_an_ask_leaves_the_thread_waiting(stores: Stores) -> None:
     lease = await stores.started()
     assert await stores.finish(lease, asking("Which one?"))
 
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "waiting"
-    ask = await stores.asks.ask_of_run(lease.run_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask_of_run(lease.run_id))
     assert ask == snapshot.open_ask
     assert ask == await stores.asks.ask(ask.ask_id)
     assert (ask.text, ask.options, ask.state) == ("Which one?", ("a", "b"), "open")
-    rendering = await stores.deliveries.claim(lease.run_id, "w1")
-    assert rendering is not None
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (delivery,) = await stores.deliveries.plan(rendering, [])
     assert delivery.body == {"text": "Which one?", "ask_id": ask.ask_id}

@@ -9,6 +9,7 @@ from core.domain.actions import StopRequested
 from core.domain.threads import Address, Decision, Ignore, InputKind, Receipt, StopRun, ThreadSnapshot
 from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, Stores, accept, deciding, message
+from tests.support.narrow import require
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 OVER_HTTP = Address(platform="api", workspace_id="api", channel_id="api", thread_key="1")
@@ -56,8 +57,7 @@ async def test_unread_messages_are_in_the_order_of_the_platforms_clock(stores: S
 
 async def test_a_message_does_not_move_before_one_that_was_read(stores: Stores) -> None:
     run_id = (await stores.say("hello", sent_at=NOON)).run_id or ""
-    lease = await stores.claims.claim(run_id, "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(run_id, "w1"))
     await stores.say("later", sent_at=at(9))
     (first, *_) = await stores.journal.inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
@@ -134,9 +134,7 @@ async def test_a_deletion_is_final_whenever_it_was_sent(stores: Stores) -> None:
 
 async def test_an_edit_is_passed_on_only_to_the_run_that_has_read_its_message(stores: Stores) -> None:
     run_id = (await stores.say("sum the table pleese", key="m1")).run_id or ""
-    lease = await stores.claims.claim(run_id, "w1")
-    assert lease is not None
-    assert await stores.finish(lease)
+    assert await stores.finish(require(await stores.claims.claim(run_id, "w1")))
     await stores.say("what is the weather?", key="m2")
     edit = await change(stores, "edit", "m1", "sum the table please", sent_at=at(9))
     assert isinstance(edit.decision, Ignore)
@@ -171,9 +169,7 @@ async def test_a_request_about_somebodys_message_keeps_its_own_words(stores: Sto
 async def test_who_asks_about_a_thread_of_others_is_not_alone_there(stores: Stores) -> None:
     root = ADDRESS.thread_key
     await stores.say("what is this?", message_ref=root, is_about_message=True)
-    found = await stores.conversations.find(ADDRESS)
-    assert found is not None
-    assert found.thread.earlier_authors is None
+    assert require(await stores.conversations.find(ADDRESS)).thread.earlier_authors is None
 
 
 async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -> None:

@@ -8,6 +8,7 @@ import pytest
 from core.domain.threads import Accept, Attention, StopRun
 from core.stores import JournalEntry
 from tests.contracts.stores import COMPLETED, STOPPED, Stores, deciding, message
+from tests.support.narrow import require
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -61,8 +62,7 @@ async def test_a_stop_of_unknown_time_covers_what_has_come_so_far(stores: Stores
 
 async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(stores: Stores) -> None:
     said = await stores.say("a", key="m1", sent_at=at(0))
-    lease = await stores.claims.claim(said.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     (first,) = await stores.journal.inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
     await stores.say("b", key="m2", sent_at=at(1))
@@ -70,9 +70,7 @@ async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(
     gone = message("", key="gone", kind="delete")
     await stores.inbox.accept(replace(gone, message_ref="m2", sent_at=at(3)), deciding(Accept()))
     await stores.say("c", key="m3", sent_at=at(4))
-    stopped = await stores.conversations.run(lease.run_id)
-    assert stopped is not None
-    assert stopped.stopped_until == at(2)
+    assert require(await stores.conversations.run(lease.run_id)).stopped_until == at(2)
     await stores.finish(lease, STOPPED, takes=False)
     runs = await stores.conversations.runs(lease.thread_id)
     assert [one.status for one in runs] == ["stopped", "queued"]
@@ -84,8 +82,7 @@ async def test_the_request_and_what_was_read_show_how_a_run_ended(
 ) -> None:
     said = await stores.say("a", key="m1")
     await stores.say("b", key="m2", decide=deciding(Accept(attention=attention)))
-    lease = await stores.claims.claim(said.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease)
     assert await stores.conversations.refs_shown_by(lease.run_id) == shown
 
@@ -93,8 +90,7 @@ async def test_the_request_and_what_was_read_show_how_a_run_ended(
 async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None:
     said = await stores.say("a", key="m1")
     await stores.say("b", key="m2")
-    lease = await stores.claims.claim(said.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease, replace(COMPLETED, status="failed", finish_reason=None))
     again = await stores.stops.retry(lease.run_id, "click", continues=False) or ""
     assert await stores.conversations.refs_shown_by(lease.run_id) == ("m2",)

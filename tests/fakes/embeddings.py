@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from aiohttp import web
 
-from core import http_shutdown
+from tests.support.web import serve_http
 
 DIMENSIONS = 64
 Fault = Literal["none", "status", "slow", "lengths", "garbage", "list", "redirect", "cut"]
@@ -88,16 +88,9 @@ def vector_of(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 async def embeddings_fake() -> AsyncGenerator[EmbeddingsFake, None]:
     """Context manager: serves the endpoint inside the block."""
     fake = EmbeddingsFake()
-    app = web.Application(client_max_size=2**26)
-    app.router.add_post("/v1/embeddings", fake.answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        fake.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    async with serve_http(fake.answer) as url:
+        fake.base_url = f"{url}/v1"
         yield fake
-    finally:
-        await http_shutdown.shut_down_server(runner)
 
 
 def _refused(status: int, message: str) -> web.Response:

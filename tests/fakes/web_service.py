@@ -11,7 +11,7 @@ from email.policy import HTTP
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from core import http_shutdown
+from tests.support.web import serve_http
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -65,15 +65,9 @@ async def fake_web_service(routes: Sequence[web.RouteDef]) -> AsyncIterator[Fake
 
     app = web.Application(middlewares=[take_down], client_max_size=100 << 20)
     app.add_routes(routes)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    state.port = int(runner.addresses[0][1])
-    state.url = f"http://127.0.0.1:{state.port}"
-    try:
+    async with serve_http(app) as state.url:
+        state.port = int(state.url.rpartition(":")[2])
         yield state
-    finally:
-        await http_shutdown.shut_down_server(runner)
 
 
 def refusal(status: int, body: object = None, **headers: str) -> Answer:

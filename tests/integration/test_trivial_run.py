@@ -4,8 +4,7 @@ import asyncio
 import inspect
 import sys
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from simulator.view import PlatformView
 from storage.sql.database import LimitedDatabase
 from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
+from tests.support.waiting import until
 
 TRANSACTIONS_MAX = 18
 FILES_MAX = 122
@@ -131,13 +131,6 @@ def tracing() -> Generator[Trace]:
         threading.setprofile(None)
 
 
-async def until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, f"this did not happen in time: {what}"
-        await asyncio.sleep(0.02)
-
-
 def emojis(view: PlatformView) -> Iterator[str]:
     for channel in view.channels:
         for message in channel.messages:
@@ -172,14 +165,14 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
         environ = {f"THREADHAND_{name.upper()}": text for name, text in values.items()}
         trace = stack.enter_context(tracing())
         await stack.enter_async_context(run_program(load_settings(environ, None)))
-        await until(lambda: simulator.view().is_bot_connected, "the bot is connected")
+        await until(lambda: simulator.view().is_bot_connected)
         trace.is_on = True
         await trace.until_quiet()
         view = simulator.view()
         earlier = len(simulator.calls)
         channel = next(one.channel_id for one in view.channels if not one.is_direct)
         await simulator.say("alice", channel, f"@{view.bot_name} Hello")
-        await until(lambda: any(one in DONE for one in emojis(simulator.view())), "it is done")
+        await until(lambda: any(one in DONE for one in emojis(simulator.view())))
         await asyncio.sleep(SETTLED_SECONDS)
         trace.is_on = False
         trace.platform_calls = [str(call) for call in [*simulator.calls][earlier:]]

@@ -21,6 +21,7 @@ from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolSet, prepare_call
 from storage.memory.event_bus import MemoryEventBus
 from tests.paths import REPOSITORY
+from tests.support.narrow import require, require_type
 
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
 IDS = [
@@ -124,8 +125,7 @@ def test_every_status_type_and_finish_reason_is_named() -> None:
 
 
 def test_every_status_of_a_run_is_named() -> None:
-    told = re.search(r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE)
-    assert told is not None
+    told = require(re.search(r"^`status` is ([^.]+)\.", text_of("docs/developers/http-api.md"), re.MULTILINE))
     for word in get_args(RunStatus):
         assert f"`{word}`" in told[1], word
 
@@ -137,8 +137,7 @@ def test_every_tool_is_named_with_when_it_is_offered() -> None:
 
 def test_the_tool_that_is_shown_is_one() -> None:
     """Word by word, as somebody would paste it into a file of the tools' folder."""
-    shown = re.search(r"```python\n(.+?)```", text_of("docs/developers/tools.md"), re.DOTALL)
-    assert shown is not None
+    shown = require(re.search(r"```python\n(.+?)```", text_of("docs/developers/tools.md"), re.DOTALL))
     module = ModuleType("core.tools.shown")
     exec(compile(shown[1], "docs/developers/tools.md", "exec"), vars(module))  # noqa: S102 - it is ours
     (tool,) = [value for value in vars(module).values() if isinstance(value, Tool)]
@@ -188,8 +187,7 @@ def test_scripts_and_paths_that_are_named_are_there(document: str) -> None:
 
 
 def test_commands_that_are_named_exist() -> None:
-    command = typer.main.get_command(app)
-    assert isinstance(command, TyperGroup)
+    command = require_type(typer.main.get_command(app), TyperGroup)
     known = set(command.commands)
     assert "up" in known
     for document in DOCUMENTS:

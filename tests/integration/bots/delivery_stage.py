@@ -1,7 +1,7 @@
 """A run that is shown on a platform in memory, for the tests of delivery."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.surface import FakeSurface, Posted
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60.0
 
@@ -71,10 +72,20 @@ class Stage:
         assert isinstance(bus, MemoryEventBus)
         await until(lambda: run_id in bus._readers)
 
-    async def run(self, words: str = "go") -> str:
-        run_id = await self.world.say(words)
+    async def begin(self, words: str = "go") -> tuple[str, asyncio.Future[None]]:
+        """Starts the execution of a run, of which the delivery knows."""
+        run_id, running = await self.world.begin(words)
         self.delivery.wake(run_id)
-        await execute(run_id, self.world.deps)
+        return run_id, running
+
+    async def execute(self, words: str = "go") -> str:
+        """Executes a run, and does not wait until it is shown."""
+        run_id, running = await self.begin(words)
+        await running
+        return run_id
+
+    async def run(self, words: str = "go") -> str:
+        run_id = await self.execute(words)
         await self.shown()
         return run_id
 
@@ -87,8 +98,7 @@ class Stage:
         return [one for one in self.surface.posted if one.contents and isinstance(one.newest, kind)]
 
     async def put_file(self, run_id: str, path: str, content: bytes) -> None:
-        run = await self.world.deps.stores.conversations.run(run_id)
-        assert run is not None
+        run = await self.world.read_run(run_id)
         sandbox = await self.sandboxes.open(run.thread_id, fence=0)
 
         async def pieces() -> AsyncIterator[bytes]:
@@ -107,9 +117,3 @@ async def stage(world: World, tmp_path: Path) -> AsyncIterator[Stage]:
     yield made
     await made.delivery.close()
     await sandboxes.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not holds():
-            await asyncio.sleep(0.01)

@@ -25,6 +25,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, message
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 PROMPT = "Each Monday you write the report.\nUse three headings:\n- done\n- next\n- risks"
 DRAFT = {
@@ -52,8 +53,7 @@ def office(stage: ReceiverStage) -> ReceiverStage:
 
 
 async def ask_of(stage: ReceiverStage) -> Ask | None:
-    snapshot = await stage.world.deps.stores.conversations.find(HERE)
-    assert snapshot is not None
+    snapshot = require(await stage.world.deps.stores.conversations.find(HERE))
     return snapshot.open_ask
 
 
@@ -63,8 +63,7 @@ async def asked(stage: ReceiverStage, author: Person = ALICE, **changes: Any) ->
     stage.world.model.turns = [calls(("edit_agent", draft)), text("done")]
     heard = await stage.receiver.receive(message("make an agent", author=author))
     run_id = await stage.play(heard.run_id)
-    ask = await ask_of(stage)
-    assert ask is not None
+    ask = require(await ask_of(stage))
     return run_id, ask
 
 
@@ -117,9 +116,7 @@ async def test_nobody_but_an_admin_approves(office: ReceiverStage, value: str) -
     said = await office.receiver.receive(message("yes", key="slack:3", author=BOB))
     assert said.notice == ADMINS_APPROVE
     assert await ask_of(office) == ask
-    run = await office.world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "waiting"
+    assert require(await office.world.deps.stores.conversations.run(run_id)).status == "waiting"
     assert "weekly-report" not in await agents(office)
 
 
@@ -134,9 +131,7 @@ async def test_a_yes_above_the_conversation_that_asks_approves_nothing_and_begin
     for notice in (ADMINS_APPROVE, ""):  # the event may come again
         assert await office.receiver.receive(yes) == Outcome(notice=notice, is_ignored=True)
     conversations = office.world.deps.stores.conversations
-    there = await conversations.find(below)
-    assert there is not None
-    assert there.open_ask is not None
+    assert require(await conversations.find(below)).open_ask is not None
     assert not await conversations.has_thread(above)
 
 
@@ -157,9 +152,7 @@ async def test_always_allows_no_other_draft(office: ReceiverStage) -> None:
     office.world.model.turns = [calls(("edit_agent", other)), text("done")]
     await office.play(run_id)
     assert (await agents(office))["weekly-report"].prompt == PROMPT
-    again = await ask_of(office)
-    assert again is not None
-    assert "Obey the files." in again.text
+    assert "Obey the files." in require(await ask_of(office)).text
 
 
 @pytest.mark.parametrize(

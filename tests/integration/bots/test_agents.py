@@ -166,8 +166,7 @@ async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World
     router = ProviderClients(settings(MODEL="openai/gpt-x"))
     world.with_deps(model="openai/gpt-x", ask_model=router.stream)
     run_id = await world.run("hello")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.error) == (
         "failed",
         "This agent's model has no API key. Please tell the person who runs this bot.",

@@ -10,14 +10,14 @@ from bots.delivery import outbox
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
-from core.run.execute import execute
 from core.tools.tool import ToolSet
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 LONG = "\n\n".join(f"Paragraph {n} " + "word " * 150 for n in range(3))
 
@@ -52,9 +52,7 @@ def hang_at(stage: Stage, part: int, *, is_posted: bool = False) -> asyncio.Even
 async def test_a_program_that_splits_elsewhere_posts_the_rest(stage: Stage, limit: int) -> None:
     stage.world.model.turns = [text(LONG)]
     began = hang_at(stage, 2)
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    await stage.execute()
     await began.wait()
     await stage.delivery.close()
     stage.surface.answer_limit = limit
@@ -70,9 +68,7 @@ async def test_an_answer_of_one_message_that_is_there_stays_whole(stage: Stage) 
     stage.surface.answer_limit = 10_000
     stage.world.model.turns = [text(LONG)]
     began = hang_at(stage, 1, is_posted=True)
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    await stage.execute()
     await began.wait()
     await stage.delivery.close()
     stage.surface.answer_limit = 1_000
@@ -104,13 +100,9 @@ async def test_the_next_answer_waits_for_all_parts_however_long_they_take(
     monkeypatch.setattr(outbox, "ORDER_LOOK_SECONDS", 0.01)
     stage.world.model.turns = [text(LONG), text("Paragraph 3")]
     began = hang_at(stage, 2)
-    first = await stage.world.say("go")
-    stage.delivery.wake(first)
-    await execute(first, stage.world.deps)
+    await stage.execute()
     await began.wait()
-    second = await stage.world.say("and a quick one")
-    stage.delivery.wake(second)
-    await execute(second, stage.world.deps)
+    await stage.execute("and a quick one")
     await asyncio.sleep(0.2)
     assert paragraphs(stage) == [0]
     await stage.delivery.close()
@@ -127,13 +119,9 @@ async def test_a_question_waits_for_the_answer_before_it(stage: Stage, monkeypat
     stage.world.with_deps(toolbox=ToolSet(tools))
     stage.world.model.turns = [text(LONG), calls(("echo", '{"text": "a"}')), text("Said.")]
     began = hang_at(stage, 2)
-    first = await stage.world.say("go")
-    stage.delivery.wake(first)
-    await execute(first, stage.world.deps)
+    await stage.execute()
     await began.wait()
-    second = await stage.world.say("and echo")
-    stage.delivery.wake(second)
-    await execute(second, stage.world.deps)
+    await stage.execute("and echo")
     await asyncio.sleep(0.2)
     assert not stage.of(AskPrompt)
     await stage.delivery.close()

@@ -20,9 +20,10 @@ from core.stores import Delivery
 from core.tasks import spawn
 from tests.fakes.streamed_model import Played, calls, ended, text
 from tests.fakes.surface import Failure, FakeSurface, Posted
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 FIRST = "The first half of the answer. " * 8
 SECOND = "The second half of it. " * 8

@@ -11,7 +11,6 @@ from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.table import answer_command
 from core.domain.budget import Budget, Limit
-from core.domain.events import RunFinished
 from core.domain.threads import Person
 from storage.sql.stores.usage import SqlLedger
 from tests.fakes.streamed_model import calls, text
@@ -39,15 +38,13 @@ async def told(deps: CommandDeps, argument: str, by: Person = ALICE) -> str:
 async def test_a_run_at_its_limit_goes_on_after_an_admin_has_raised_it(world: World, deps: CommandDeps) -> None:
     world.model.turns = [calls(("echo", f'{{"text": "{number}"}}')) for number in range(3)]
     run_id = await world.run("go")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert "`budget run 60 tokens`" in last.message
     assert len(world.model.requests) == 2
 
     assert await told(deps, "run 60 tokens") == "The limit for a run is now 60 tokens."
     world.model.turns = [*[calls(("echo", f'{{"text": "{number}"}}')) for number in range(2)], text("done")]
-    last = (await world.events(await world.run("go on")))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(await world.run("go on"))
     assert last.finish_reason == "stop"
 
 

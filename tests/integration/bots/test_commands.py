@@ -19,6 +19,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 
 async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> None:
@@ -41,22 +42,18 @@ async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> Non
 async def test_new_closes_an_open_question_at_once(stage: ReceiverStage) -> None:
     stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))]
     asked = await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
-    before = await stage.world.deps.stores.conversations.find(HERE)
-    assert before is not None
+    before = require(await stage.world.deps.stores.conversations.find(HERE))
     assert before.open_ask is not None
     stage.woken.clear()
     await stage.receiver.receive(command("new", "k1"))
     assert stage.woken == [asked]
-    now = await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)
-    assert now is not None
-    assert now.open_ask is None
+    assert require(await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)).open_ask is None
 
 
 async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
-    before = await stage.world.deps.stores.conversations.find(HERE)
-    assert before is not None
+    before = require(await stage.world.deps.stores.conversations.find(HERE))
     await stage.receiver.receive(command("new", "k1"))
     refused = await stage.receiver.receive(replace(command("forget", "k2", argument="yes"), person=BOB))
     assert refused.notice == NOT_YOURS
@@ -122,10 +119,8 @@ async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(stage: 
 async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
-    before = await stage.world.deps.stores.conversations.find(HERE)
-    assert before is not None
-    sandboxes = stage.receiver.commands.sandboxes
-    assert sandboxes is not None
+    before = require(await stage.world.deps.stores.conversations.find(HERE))
+    sandboxes = require(stage.receiver.commands.sandboxes)
     sandbox = await sandboxes.open(before.thread.thread_id, fence=0)
     await sandbox.files.write("secret.txt", one_piece(b"x"))
     arm("storage.forget.before:raise")
@@ -252,9 +247,7 @@ async def test_words_that_only_begin_like_a_command_answer_an_open_question(stag
     said = message("budget 2027", key="m2")
     called = replace(command("budget", "m2", argument="2027"), message=said, is_addressed=True)
     assert (await stage.receiver.receive(called)).run_id is not None
-    there = await stage.world.deps.stores.conversations.find(HERE)
-    assert there is not None
-    assert there.open_ask is None
+    assert require(await stage.world.deps.stores.conversations.find(HERE)).open_ask is None
 
 
 async def test_a_command_at_the_top_of_a_direct_message_means_the_newest_conversation_there(

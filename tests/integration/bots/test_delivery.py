@@ -27,10 +27,12 @@ from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
-from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage, until
+from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.bots.receiver_stage import command_deps
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require_type
+from tests.support.waiting import until
 
 
 async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(stage: Stage) -> None:
@@ -39,8 +41,7 @@ async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(sta
     (status,) = stage.of(RunStatus)
     (answer,) = stage.of(AnswerPart)
     assert answer.newest == AnswerPart(markdown="The answer.", run_id=run_id)
-    final = status.newest
-    assert isinstance(final, RunStatus)
+    final = require_type(status.newest, RunStatus)
     assert (final.view.state, final.view.can_stop) == ("completed", False)
     assert [task.title for task in final.view.tasks] == ["echo a"]
 
@@ -112,12 +113,8 @@ async def test_a_refused_file_is_shown_in_messages_above_the_card(stage: Stage) 
 
 
 async def asked(stage: Stage) -> None:
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(30):
-        while not stage.of(AskPrompt):
-            await asyncio.sleep(0.01)
+    await stage.execute()
+    await until(lambda: stage.of(AskPrompt))
 
 
 def is_card(posted: Posted) -> bool:
@@ -126,12 +123,8 @@ def is_card(posted: Posted) -> bool:
 
 async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it(stage: Stage) -> None:
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
-    async with asyncio.timeout(30):
-        while not stage.of(AskPrompt):
-            await asyncio.sleep(0.01)
+    run_id = await stage.execute()
+    await until(lambda: stage.of(AskPrompt))
     (prompt,) = stage.of(AskPrompt)
     assert isinstance(prompt.newest, AskPrompt)
     assert prompt.newest.ask.options == CHOICES
@@ -150,9 +143,7 @@ async def test_a_second_question_right_after_the_first_is_shown_too(stage: Stage
         calls(("echo", '{"text": "b"}')),
         text("Said."),
     ]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    run_id = await stage.execute()
     await until(lambda: len(stage.of(AskPrompt)) == 1)
     assert await stage.world.run(APPROVE_ONCE) == run_id
     await until(lambda: len(stage.of(AskPrompt)) == 2)
@@ -170,9 +161,7 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
         calls(("echo", '{"text": "a"}')),
         text("Said."),
     ]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    _run_id, running = await stage.begin()
     await until(lambda: bool(stage.of(RunStatus)))
     stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
     stage.world.bench.gate("x").set()
@@ -185,16 +174,13 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
 
 async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    await stage.execute()
     await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
     await until(lambda: not stage.surface.is_typing)
     (status,) = stage.of(RunStatus)
 
     def says_so() -> bool:
-        shown = status.newest
-        assert isinstance(shown, RunStatus)
+        shown = require_type(status.newest, RunStatus)
         return shown.view.state == "waiting" and shown.view.activity.startswith("Say a")
 
     await until(says_so)
@@ -222,11 +208,8 @@ async def test_after_an_unclear_failure_nothing_is_there_twice(
         calls(("wait", '{"text": "x"}')),
         calls(("complete", '{"text": "Done.", "attachments": "a.txt"}')),
     ]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    run_id, running = await stage.begin()
+    await stage.world.bench.until_started("x")
     await stage.put_file(run_id, "a.txt", b"content")
     unclear = SurfaceUnclear("no answer came")
     stage.surface.failures.append(Failure(operation, unclear, is_carried_out))
@@ -280,9 +263,7 @@ async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
 
     monkeypatch.setattr(stage.surface, "post", fail_at_cards)
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    run_id = await stage.execute()
 
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not (await stage.world.runs(run_id))[-1].stop_requested:
@@ -333,9 +314,7 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
     monkeypatch.setattr(next_step, "TYPING_AFTER_SECONDS", 0.05)
     answer = asyncio.Event()
     stage.world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")]]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    _run_id, running = await stage.begin()
     await until(lambda: bool(stage.of(RunStatus)) and stage.surface.is_typing)
     answer.set()
     await running
@@ -349,9 +328,7 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
 async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
     limited = SurfaceRateLimited("slow down", retry_after_seconds=60)
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), calls(("wait", '{"text": "y"}')), text("The answer.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    _run_id, running = await stage.begin()
     await until(lambda: bool(stage.of(RunStatus)))
     stage.surface.failures.append(Failure("edit", limited))
     stage.world.bench.gate("x").set()
@@ -373,8 +350,7 @@ async def test_a_failed_run_says_so_once_in_the_status(stage: Stage) -> None:
     stage.world.model.turns = [[ModelRejected("The key was refused.")]]
     await stage.run()
     (status,) = stage.of(RunStatus)
-    final = status.newest
-    assert isinstance(final, RunStatus)
+    final = require_type(status.newest, RunStatus)
     assert (final.view.state, final.view.message) == ("failed", "The key was refused.")
     assert final.view.can_retry
     assert len(stage.surface.posted) == 1
@@ -386,13 +362,11 @@ async def test_an_answered_question_shows_who_answered_also_after_a_restart(stag
     await stage.run()
     (prompt,) = stage.of(AskPrompt)
     await stage.delivery.close()
-    run_id = await stage.world.say("A")
-    await execute(run_id, stage.world.deps)
+    await stage.world.run("A")
     stage.delivery = stage.new_delivery("worker-1")
     stage.delivery.start()
     await stage.shown()
-    content = prompt.newest
-    assert isinstance(content, AskPrompt)
+    content = require_type(prompt.newest, AskPrompt)
     assert content.ask.answered_by is not None
     assert (content.ask.state, content.ask.answer) == ("answered", "A")
     assert content.ask.answered_by.name == "alice"
@@ -401,9 +375,7 @@ async def test_an_answered_question_shows_who_answered_also_after_a_restart(stag
 
 async def test_a_new_process_takes_the_same_status_message_up(stage: Stage) -> None:
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    _run_id, running = await stage.begin()
     await until(lambda: bool(stage.of(RunStatus)))
     await stage.delivery.close()
     stage.delivery = stage.new_delivery("worker-1")
@@ -467,8 +439,7 @@ async def test_a_conversation_that_is_forgotten_leaves_no_status_at_work(stage: 
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
     run_id, running = await stage.start_followed()
     await until(lambda: bool(stage.of(RunStatus)))
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await stage.world.read_run(run_id)
 
     await forget_thread(run.thread_id, command_deps(stage.world).erasure)
 

@@ -1,6 +1,5 @@
 """What a run leaves besides its words: long answers, files, and what is said where a file cannot be posted."""
 
-import asyncio
 import csv
 import io
 import json
@@ -14,7 +13,6 @@ from bots.delivery.outbox import deliver_outbox
 from bots.delivery.poster import Poster
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
-from core.run.execute import execute
 from core.stores import Deliveries, Delivery, DeliveryLease
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
@@ -102,10 +100,8 @@ async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
         calls(("wait", '{"text": "x"}')),
         calls(("complete", '{"text": "Done.", "attachments": "big.bin"}')),
     ]
-    run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    run_id, running = await stage.world.begin("go")
+    await stage.world.bench.until_started("x")
     await stage.put_file(run_id, "big.bin", b"12345")
     stage.world.bench.gate("x").set()
     await running
@@ -131,10 +127,8 @@ async def test_a_refused_file_is_told_with_the_reason(stage: Stage, code: str, w
         calls(("wait", '{"text": "x"}')),
         calls(("complete", '{"text": "Done.", "attachments": "a.txt"}')),
     ]
-    run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    run_id, running = await stage.world.begin("go")
+    await stage.world.bench.until_started("x")
     await stage.put_file(run_id, "a.txt", b"content")
     refusal = SurfaceRefused("no", code=code)
     stage.surface.failures += [Failure("post with files", refusal), Failure("upload", refusal)]
@@ -168,10 +162,8 @@ async def ended_with_files(stage: Stage, *names: str, content: bytes = b"x") -> 
         calls(("wait", '{"text": "x"}')),
         calls(("complete", json.dumps({"text": "Done.", "attachments": ", ".join(names)}))),
     ]
-    run_id = await stage.world.say("go")
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    run_id, running = await stage.world.begin("go")
+    await stage.world.bench.until_started("x")
     for name in names:
         await stage.put_file(run_id, name, content if "empty" not in name else b"")
     stage.world.bench.gate("x").set()

@@ -10,15 +10,15 @@ from bots.delivery import next_step, poster, run_delivery
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from core.domain.errors import StorageUnavailable, SurfaceUnclear
 from core.domain.threads import Address, ThreadInput
-from core.run.execute import execute
 from core.stores import Delivery, DeliveryLease
 from core.tools.tool import ToolSet
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 
 class Flickering(SqlDeliveries):
@@ -44,9 +44,7 @@ async def test_a_question_is_asked_though_the_database_was_away_for_a_moment(sta
     stage.delivery = stage.new_delivery("worker-1", deliveries)
     stage.delivery.start()
 
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    _run_id, running = await stage.begin()
     await until(lambda: bool(stage.of(RunStatus)))
     await asyncio.wait_for(stage.world.bench.has_started("w").wait(), 30)
     deliveries.is_away = True
@@ -72,8 +70,7 @@ async def test_a_message_during_a_run_is_acknowledged_though_the_database_was_aw
     monkeypatch.setattr(run_delivery, "SWEEP_SECONDS", 0.05)
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("Done.")]
     run_id, running = await stage.start_followed()
-    async with asyncio.timeout(30):
-        await world.bench.has_started("x").wait()
+    await world.bench.until_started("x")
     monkeypatch.setattr(SqlConversations, "unread_inputs", flickering)
     assert await world.say("and the rows?", message_ref="2") == run_id
     stage.delivery.wake(run_id)
@@ -101,9 +98,7 @@ async def test_answers_of_a_time_in_which_the_platform_takes_no_posts_are_posted
 
     monkeypatch.setattr(stage.surface, "post", fail)
     stage.world.model.turns = [text("The answer.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    await execute(run_id, stage.world.deps)
+    run_id = await stage.execute()
     await until(lambda: len(tries) > 20)
     monkeypatch.setattr(stage.surface, "post", post)
 

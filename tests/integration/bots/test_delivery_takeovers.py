@@ -9,12 +9,13 @@ from bots.delivery.poster import Poster
 from core.domain.errors import StorageUnavailable
 from core.domain.threads import Address
 from core.ports import Precondition, Reaction
-from core.run.execute import execute
 from core.stores import Delivery, DeliveryDraft, DeliveryLease
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import FakeSurface
-from tests.integration.bots.delivery_stage import Stage, stage, until, world  # noqa: F401 - fixtures
+from tests.integration.bots.delivery_stage import Stage, stage, world  # noqa: F401 - fixtures
+from tests.support.narrow import require
+from tests.support.waiting import until
 
 
 class Slow(FakeSurface):
@@ -43,9 +44,7 @@ async def test_a_reaction_on_its_way_is_not_the_last_one(stage: Stage) -> None: 
     await stage.delivery.close()
     stage.delivery = stage.new_delivery("worker-1")
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    run_id, running = await stage.begin()
     await until(surface.reacting.is_set)
     await taken_over(stage, run_id)
     stage.world.bench.gate("x").set()
@@ -63,9 +62,7 @@ async def test_a_reaction_on_its_way_is_not_the_last_one_on_an_answered_question
     await stage.delivery.close()
     stage.delivery = stage.new_delivery("worker-1")
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), calls(("ask", '{"text": "Which one?"}')), text("done")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
+    run_id, running = await stage.begin()
     await until(surface.reacting.is_set)
     await taken_over(stage, run_id)
     stage.world.bench.gate("x").set()
@@ -80,8 +77,7 @@ async def test_whoever_slept_gives_no_reaction(stage: Stage) -> None:  # noqa: F
     await stage.delivery.close()
     run_id = await stage.world.say("go")
     deliveries = SqlDeliveries(stage.world.database)
-    rendering = await deliveries.claim(run_id, "worker-1")
-    assert rendering is not None
+    rendering = require(await deliveries.claim(run_id, "worker-1"))
     poster = Poster(stage.world.address, stage.surface, rendering, deliveries, sure_seconds=0)
     await poster.set_reaction("m1", "seen")
     assert stage.surface.reactions == [("m1", "seen")]
@@ -106,8 +102,7 @@ async def test_a_final_reaction_without_database_is_tried_again(stage: Stage) ->
     await stage.delivery.close()
     run_id = await stage.world.say("go")
     deliveries = FailingOnce(stage.world.database)
-    rendering = await deliveries.claim(run_id, "worker-1")
-    assert rendering is not None
+    rendering = require(await deliveries.claim(run_id, "worker-1"))
     poster = Poster(stage.world.address, stage.surface, rendering, deliveries, sure_seconds=0)
     with pytest.raises(StorageUnavailable):
         await poster.set_reaction("m1", "done")

@@ -12,8 +12,8 @@ from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from simulator.threadbench.results import EvalResult
 from simulator.threadbench.task import load_tasks
-from tests.chaos.harness import staged
 from tests.integration.bots.test_cli import command
+from tests.integration.e2e.staging import run_staged
 
 SMOKE = tuple(task for task in load_tasks() if task.is_smoke)
 SECONDS_MAX = 400
@@ -95,9 +95,7 @@ async def test_what_cannot_be_played_is_said_at_once() -> None:
 
 @pytest.mark.timeout(SECONDS_MAX)
 async def test_a_recorded_thread_becomes_a_task_that_its_own_reference_passes(tmp_path: Path) -> None:
-    async with staged("slack", STORY) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", STORY) as stage:
         await stage.say("How many lines has this?")
         await stage.settled(1)
         (thread,) = stage.rows("SELECT thread_id FROM thread")

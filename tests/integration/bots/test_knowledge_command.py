@@ -19,7 +19,6 @@ from core.llm.embeddings import ModelEmbedder
 from core.llm.openai_client import OpenAIEmbeddingClient
 from core.model_usage import build_usage_pricer
 from core.observability import NO_METRICS
-from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
@@ -108,16 +107,13 @@ async def test_what_was_added_reaches_the_prompt_and_the_search(world: World, de
         text('{"keywords_zh": [], "keywords_en": ["cat"]}'),
         text("Minka."),
     ]
-    run_id = await world.say("What is our cat called?")
-    await execute(run_id, world.deps)
+    run_id = await world.run("What is our cat called?")
     known = world.model.tails[0]
     assert "Minka" in known
     assert "cat.txt" in known
     results = [one for one in world.model.requests[-1].messages if one["role"] == "tool"]
     assert "Minka" in str(results)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     assert (await world.deps.stores.conversations.usage(run_id=run_id)).input_tokens == 30
 
 
@@ -142,8 +138,7 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
         fake.tokens = 9
         assert "I know" in await told(replace(deps, knowledge=knowledge), "add", long)
         fake.tokens = 4
-        run_id = await world.say("Where is our feline?")
-        await execute(run_id, world.deps)
+        run_id = await world.run("Where is our feline?")
 
     rows = await world.database.read(lambda c: c.execute(select(usages)).all())
     embedded = [row for row in rows if row.model == "e"]

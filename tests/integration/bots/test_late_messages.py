@@ -10,9 +10,10 @@ from core.ports import ModelDelta, TextDelta
 from core.run.execute import execute
 from core.tasks import spawn
 from tests.fakes.streamed_model import Played, calls, ended, text
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 RISKS = "The three risks: liability, term, price."
 

@@ -23,13 +23,14 @@ from simulator.slack import SlackSimulator
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls
 from tests.fakes.surface import FakeSurface
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.bots.discord.conftest import Program
 from tests.integration.bots.slack.socket_mode_app import channel_of
 from tests.integration.bots.test_delivery import guarded
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 LoseRun = Callable[[], Awaitable[None]]
 

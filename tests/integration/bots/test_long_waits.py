@@ -14,9 +14,10 @@ from core.domain.errors import SurfaceRateLimited, SurfaceRefused
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 
 def limited(seconds: float) -> Failure:
@@ -51,8 +52,7 @@ async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
     if refuses:
         stage.surface.failures.append(Failure("tell", SurfaceRefused("no", code="not_in_channel")))
     run_id = await stage.run()
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await stage.world.read_run(run_id)
     assert run.requester is not None
     told = [] if refuses else [(stage.world.address, run.requester.person_id, LONG_POST_QUEUE)]
     assert stage.surface.told == told

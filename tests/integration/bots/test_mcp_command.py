@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from core import http_shutdown
 from core.mcp.settings import McpServerConfig
 from tests.fakes.drawing import DRAWING, KEY
 from tests.fakes.web_service import fake_web_service
@@ -22,6 +21,8 @@ from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.paths import REPOSITORY
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 TOKEN = "token-of-the-test"
 SECONDS = 120
@@ -77,9 +78,7 @@ def program(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 async def logged(folder: Path, pattern: str) -> str:
     """The first group of the pattern, once the program's log has it."""
-    async with asyncio.timeout(SECONDS):
-        while not (found := re.search(pattern, (folder / "log").read_text())):
-            await asyncio.sleep(0.05)
+    found = await until(lambda: re.search(pattern, (folder / "log").read_text()))
     return found[1]
 
 
@@ -139,15 +138,8 @@ async def readers() -> AsyncIterator[str]:
         usage = {"prompt_tokens": 90, "completion_tokens": 10}
         return web.json_response({"choices": [choice], "usage": usage})
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await http_shutdown.shut_down_server(runner)
+    async with serve_http(answer) as url:
+        yield f"{url}/v1"
 
 
 async def test_with_a_model_documents_can_be_asked_about_within_the_budget_of_a_run(

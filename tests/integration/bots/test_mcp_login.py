@@ -15,6 +15,7 @@ from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from core.tasks import spawn
 from tests.integration.core.mcp.test_oauth import authorizing_server
+from tests.support.closing import close_after
 
 
 def settings_of(folder: Path, server: dict[str, object]) -> Settings:
@@ -44,11 +45,8 @@ async def test_a_person_agrees_in_the_browser_and_runs_have_the_tools(
         async with httpx2.AsyncClient(follow_redirects=True) as browser:
             assert "You can close this page" in (await browser.get(link[0])).text
         assert await logging_in == ("tickets is authorized and offers 1 tools. Runs use it from now on.")
-        tools = build_mcp_tools(settings)
-        try:
+        async with close_after(build_mcp_tools(settings)) as tools:
             assert [tool.name for tool in await tools.tools()] == ["mcp_tickets_echo"]
-        finally:
-            await tools.close()
 
 
 async def test_a_server_without_oauth_needs_no_consent(tmp_path: Path) -> None:

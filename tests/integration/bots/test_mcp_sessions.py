@@ -21,6 +21,7 @@ from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.closing import close_after
 
 
 @dataclass
@@ -138,8 +139,7 @@ async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path
     variables = {"DATA_DIR": str(tmp_path), "SANDBOX": "none", "HTTP_PORT": "0"}
     variables |= {"MODEL": "m", "LLM_BASE_URL": "http://127.0.0.1:1/v1"}
     settings = load_settings({f"THREADHAND_{name}": text for name, text in variables.items()}, None)
-    database = await open_database(settings.storage_url)
-    try:
+    async with close_after(await open_database(settings.storage_url)) as database:
         conversations = SqlConversations(database)
         folder = tmp_path / "mcp"
         folder.mkdir()
@@ -147,5 +147,3 @@ async def test_the_program_clears_away_what_a_killed_session_left(tmp_path: Path
         async with run_program(settings), asyncio.timeout(30):
             while await conversations.snapshot(thread_id) is not None or any(folder.iterdir()):
                 await asyncio.sleep(0.02)
-    finally:
-        await database.close()

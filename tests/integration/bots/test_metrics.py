@@ -12,11 +12,12 @@ from bots.bootstrap.observability import InstrumentedModel, build_http_trace, pl
 from bots.observability.metrics import Metrics
 from bots.web.app import monitoring_app, serve_app
 from bots.web.health import MonitoringDeps
-from core import http_shutdown
 from core.domain.errors import ConfigurationError, ModelUnavailable, StorageUnavailable
 from core.domain.threads import Usage
 from core.observability import Backlog
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 REQUEST = ModelRequest(model="m", messages=())
 
@@ -112,19 +113,12 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
         return web.Response(status=next(statuses))
 
     metrics = Metrics()
-    app = web.Application()
-    app.router.add_post("/api/chat.update", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
     trace = build_http_trace("slack", metrics.called)
-    url = f"http://127.0.0.1:{port}/api/chat.update"
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
-        for _ in range(2):
-            (await http.post(url)).release()
-        await http_shutdown.shut_down_server(runner)
+        async with serve_http(answer) as origin:
+            url = f"{origin}/api/chat.update"
+            for _ in range(2):
+                (await http.post(url)).release()
         with pytest.raises(aiohttp.ClientError):
             await http.post(url)
     for status in ("429", "200", "0"):
@@ -136,9 +130,7 @@ async def test_a_loop_that_is_held_up_is_seen() -> None:
     metrics = Metrics()
     watch = asyncio.ensure_future(metrics.watch_loop())
     try:
-        async with asyncio.timeout(30):
-            while not sample(metrics, "loop_lag_seconds_count"):
-                await asyncio.sleep(0.01)
+        await until(lambda: sample(metrics, "loop_lag_seconds_count"))
     finally:
         watch.cancel()
 

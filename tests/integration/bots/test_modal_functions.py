@@ -23,6 +23,7 @@ from tests.contracts.stores import ADDRESS, stores_over
 from tests.databases import opened
 from tests.databases import postgresql_url as postgresql_url
 from tests.integration.sandbox.modal_stage import modal_stage
+from tests.support.narrow import require
 
 STORY = """
 conversations:
@@ -94,15 +95,12 @@ async def test_a_function_executes_one_run_to_its_end(postgresql_url: str, tmp_p
         )
         await modal_worker.execute_run(receipt.run_id, chosen)
         conversations = SqlConversations(database)
-        run = await conversations.run(receipt.run_id)
-        assert run is not None
-        assert run.status == "completed"
+        assert require(await conversations.run(receipt.run_id)).status == "completed"
         asked = len(model.requests)
         await modal_worker.execute_run(receipt.run_id, chosen)
         assert len(model.requests) == asked
         assert stage.living == [f"thread.{receipt.thread_id}"]  # saved, and left to the janitor
-        record = await SqlSandboxRecords(database).find("modal", receipt.thread_id)
-        assert record is not None
+        record = require(await SqlSandboxRecords(database).find("modal", receipt.thread_id))
         assert record.snapshot_ref in stage.snapshots
 
 
@@ -112,8 +110,7 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql
         assert receipt.run_id is not None
         claims = SqlRunClaims(database)
         await claims.heartbeat("other")
-        lease = await claims.claim(receipt.run_id, "other")
-        assert lease is not None
+        lease = require(await claims.claim(receipt.run_id, "other"))
         beating = spawn(
             repeat("beat", HEARTBEAT_SECONDS, partial(claims.heartbeat, "other")), name="the other worker's heart"
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.simulator.modal.deployment import published
+from tests.support.waiting import until
 
 APP = "threadhand"
 
@@ -64,12 +65,6 @@ def called(stage: Stage) -> list[object]:
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.levelname for one in caplog.records if one.name == "bots.bootstrap.modal_queue"]
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_each_run_is_a_call_of_the_function_and_no_claim_gets_one() -> None:

@@ -12,13 +12,13 @@ from tests.fakes.streamed_model import calls
 from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 THERE = replace(HERE, workspace_id="T2")
 
 
 async def is_stopped(stage: ReceiverStage, run_id: str) -> bool:
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await stage.world.read_run(run_id)
     return run.stop_requested
 
 
@@ -46,8 +46,7 @@ async def test_a_button_of_a_run_of_another_workspace_does_nothing(
 async def test_a_question_of_another_workspace_takes_no_answer(stage: ReceiverStage) -> None:
     stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["a", "b"]}'))]
     await stage.play((await stage.receiver.receive(message())).run_id)
-    ask_id = await open_question(stage)
-    assert ask_id is not None
+    ask_id = require(await open_question(stage))
     answer = AskAnswered(address=THERE, dedupe_key="a", ask_id=ask_id, text="a", person=BOB, sent_at=datetime.now(UTC))
     assert (await stage.receiver.receive(answer)).notice == "This question is no longer open."
     assert await open_question(stage) == ask_id
@@ -71,7 +70,6 @@ async def test_the_same_thread_key_in_two_workspaces_is_two_conversations(stage:
     here = await stage.receiver.receive(message(key="m1"))
     there = await stage.receiver.receive(replace(message(key="m2"), address=THERE))
     assert here.run_id != there.run_id
-    found = await stage.world.deps.stores.conversations.find(THERE)
-    assert found is not None
+    found = require(await stage.world.deps.stores.conversations.find(THERE))
     runs = await stage.world.deps.stores.conversations.runs(found.thread.thread_id)
     assert [one.run_id for one in runs] == [there.run_id]

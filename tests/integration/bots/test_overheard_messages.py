@@ -17,6 +17,7 @@ from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.slack.settings import SlackSettings
 from simulator.slack.world import Channel, Message
+from tests.support.closing import close_after
 
 DEFAULTS = SlackSettings()
 
@@ -35,19 +36,20 @@ async def ignored(inbound: UserAction) -> Outcome:
 
 @asynccontextmanager
 async def slack_scene(settings: SlackSettings = DEFAULTS) -> AsyncIterator[tuple[SlackSimulator, SlackApp, str]]:
-    async with SlackSimulator(settings=settings) as slack:
-        app = SlackApp(
-            bot_token=slack.settings.bot_token,
-            app_token=slack.settings.app_token,
-            api_url=slack.api_url,
-            receive=ignored,
-        )
+    async with (
+        SlackSimulator(settings=settings) as slack,
+        close_after(
+            SlackApp(
+                bot_token=slack.settings.bot_token,
+                app_token=slack.settings.app_token,
+                api_url=slack.api_url,
+                receive=ignored,
+            )
+        ) as app,
+    ):
         await app.start()
-        try:
-            channel = next(one for one in slack.view().channels if not one.is_direct)
-            yield slack, app, channel.channel_id
-        finally:
-            await app.close()
+        channel = next(one for one in slack.view().channels if not one.is_direct)
+        yield slack, app, channel.channel_id
 
 
 async def heard_in(app: SlackApp | DiscordApp, address: Address, **more: object) -> list[ChatMessage]:
@@ -87,21 +89,22 @@ async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() 
 
 
 async def test_discord_tells_what_others_said_in_the_thread() -> None:
-    async with DiscordSimulator() as discord:
-        app = DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
+    async with (
+        DiscordSimulator() as discord,
+        close_after(
+            DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
+        ) as app,
+    ):
         await app.start()
-        try:
-            channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
-            dm = next(one for one in discord.view().channels if one.is_direct).channel_id
-            await discord.say("alice", dm, "first @bob")
-            await discord.say("alice", dm, "second")
-            address = Address(platform="discord", workspace_id="@me", channel_id=dm, thread_key="dm")
-            heard = await heard_in(app, address)
-            assert [one.text for one in heard] == ["first @Bob", "second"]
-            unopened = replace(address, workspace_id="3001", channel_id=channel, thread_key="1000000000000")
-            assert await heard_in(app, unopened) == []
-        finally:
-            await app.close()
+        channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
+        dm = next(one for one in discord.view().channels if one.is_direct).channel_id
+        await discord.say("alice", dm, "first @bob")
+        await discord.say("alice", dm, "second")
+        address = Address(platform="discord", workspace_id="@me", channel_id=dm, thread_key="dm")
+        heard = await heard_in(app, address)
+        assert [one.text for one in heard] == ["first @Bob", "second"]
+        unopened = replace(address, workspace_id="3001", channel_id=channel, thread_key="1000000000000")
+        assert await heard_in(app, unopened) == []
 
 
 async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count: int) -> Address:
@@ -174,25 +177,26 @@ async def test_links_lead_only_to_what_the_person_may_read() -> None:
 
 
 async def test_a_long_discord_thread_says_what_is_left_out() -> None:
-    async with DiscordSimulator() as discord:
-        app = DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
+    async with (
+        DiscordSimulator() as discord,
+        close_after(
+            DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
+        ) as app,
+    ):
         await app.start()
-        try:
-            channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
-            root = await discord.say("alice", channel, "the beginning")
-            await discord.start_thread("alice", channel, root, "Long")
-            for number in range(120):
-                await discord.say("bob", channel, f"reply {number}", thread_id=root)
-                await asyncio.sleep(0.002)  # ids are ordered by milliseconds
-            address = Address(platform="discord", workspace_id="3001", channel_id=channel, thread_key=root)
-            before = datetime.now(UTC) + timedelta(seconds=2)
-            page = await app.thread_history.read(address, before=before, limit=50)
-            assert page.root is not None
-            assert page.root.text == "the beginning"
-            assert [one.text for one in page.messages] == [f"reply {n}" for n in range(70, 120)]
-            assert page.omitted == 71
-            oldest = app.thread_history.sent_at(page.messages[0].message_ref)
-            further = await app.thread_history.read(address, before=oldest, limit=50)
-            assert [one.text for one in further.messages] == [f"reply {n}" for n in range(20, 70)]
-        finally:
-            await app.close()
+        channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
+        root = await discord.say("alice", channel, "the beginning")
+        await discord.start_thread("alice", channel, root, "Long")
+        for number in range(120):
+            await discord.say("bob", channel, f"reply {number}", thread_id=root)
+            await asyncio.sleep(0.002)  # ids are ordered by milliseconds
+        address = Address(platform="discord", workspace_id="3001", channel_id=channel, thread_key=root)
+        before = datetime.now(UTC) + timedelta(seconds=2)
+        page = await app.thread_history.read(address, before=before, limit=50)
+        assert page.root is not None
+        assert page.root.text == "the beginning"
+        assert [one.text for one in page.messages] == [f"reply {n}" for n in range(70, 120)]
+        assert page.omitted == 71
+        oldest = app.thread_history.sent_at(page.messages[0].message_ref)
+        further = await app.thread_history.read(address, before=oldest, limit=50)
+        assert [one.text for one in further.messages] == [f"reply {n}" for n in range(20, 70)]

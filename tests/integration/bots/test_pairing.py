@@ -136,9 +136,7 @@ async def test_somebody_who_lost_the_role_may_not_press(stage: ReceiverStage) ->
         address=HERE, dedupe_key="k", run_id=run_id, action="stop", person=BOB, actor=ActorContext(expects_answer=True)
     )
     assert (await receiver.receive(pressed)).notice == NOT_ALLOWED
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert not run.stop_requested
+    assert not (await stage.world.read_run(run_id)).stop_requested
 
 
 async def test_a_deletion_by_nobody_we_know_counts_where_the_place_is_allowed(stage: ReceiverStage) -> None:

@@ -63,8 +63,7 @@ class Working:
         world.model.turns = [planned("Look", "Open", "Enter"), WAITS, *self.later]
         self.run_id = await world.say("go in")
         self.running = asyncio.ensure_future(execute(self.run_id, world.deps))
-        async with asyncio.timeout(30):
-            await world.bench.has_started("x").wait()
+        await world.bench.until_started("x")
         return self.run_id
 
     async def __aexit__(self, *error: object) -> None:
@@ -144,8 +143,7 @@ async def test_an_emptied_plan_ends_the_run_with_a_word(flow_world: World) -> No
     world.model.turns = [planned("Open"), *([text("BLOCKED: no key")] * 3)]
     await world.run("go in")
     assert "0 of 0 steps" in (await word(world, "remove 1")).notice
-    run_id = await world.say("continue")
-    await execute(run_id, world.deps)
+    run_id = await world.run("continue")
     assert "The plan is empty now" in await said(world, run_id)
 
 
@@ -168,8 +166,7 @@ async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_pat
     run_id = await world.run("hi")
     assert (await word(world)).notice == NO_PLAN
     assert (await word(world, "add More")).notice == NO_PLAN
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert world.deps.stores.plans is not None
     await world.deps.stores.plans.change(run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",)))
     assert "**Own**" in (await word(world)).notice

@@ -21,6 +21,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 
 async def test_a_mention_makes_a_run_and_wakes_worker_and_delivery(stage: ReceiverStage) -> None:
@@ -70,8 +71,7 @@ async def test_a_second_delivery_changes_nothing(stage: ReceiverStage) -> None:
     first = await stage.receiver.receive(message())
     second = await stage.receiver.receive(message())
     assert second.is_ignored
-    runs = await stage.world.deps.stores.conversations.find(HERE)
-    assert runs is not None
+    assert await stage.world.deps.stores.conversations.find(HERE) is not None
     assert [one.run_id for one in await runs_of(stage)] == [first.run_id]
 
 
@@ -203,8 +203,7 @@ async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     asked = calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))
     stage.world.model.turns = [asked, text("ok")]
     await stage.play((await stage.receiver.receive(message())).run_id)
-    snapshot = await stage.world.deps.stores.conversations.find(HERE)
-    assert snapshot is not None
+    snapshot = require(await stage.world.deps.stores.conversations.find(HERE))
     assert snapshot.open_ask is not None
     ask_id = snapshot.open_ask.ask_id
     answers = [
@@ -229,8 +228,7 @@ async def test_a_chosen_option_is_told_whole_however_short_its_label_is(
     asking = calls(("ask", json.dumps({"text": "A or B?", "options": options})))
     stage.world.model.turns = [asking, text("Right.")]
     await stage.play((await stage.receiver.receive(message())).run_id)
-    snapshot = await stage.world.deps.stores.conversations.find(HERE)
-    assert snapshot is not None
+    snapshot = require(await stage.world.deps.stores.conversations.find(HERE))
     assert snapshot.open_ask is not None
     click = AskAnswered(
         address=HERE,
@@ -260,9 +258,7 @@ async def test_stop_is_an_answer_where_a_question_is_open(stage: ReceiverStage, 
     assert outcome.run_id is not None
     await stage.play(outcome.run_id)
     assert "Stop" in str(stage.world.model.requests[-1].messages[-1]["content"])
-    snapshot = await stage.world.deps.stores.conversations.find(HERE)
-    assert snapshot is not None
-    assert snapshot.open_ask is None
+    assert require(await stage.world.deps.stores.conversations.find(HERE)).open_ask is None
 
 
 async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: ReceiverStage) -> None:
@@ -283,8 +279,7 @@ async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: Receiv
 async def test_stop_stops_a_run_though_one_of_its_replies_was_refused(stage: ReceiverStage) -> None:
     run_id = str((await stage.receiver.receive(message())).run_id)
     deliveries = SqlDeliveries(stage.world.database)
-    lease = await deliveries.claim(run_id, "w1")
-    assert lease is not None
+    lease = require(await deliveries.claim(run_id, "w1"))
     (reply,) = await deliveries.plan(lease, [DeliveryDraft(slot="answer", body={"text": "x"})])
     await deliveries.record(lease, replace(reply, state="failed", error="not_in_channel"))
     press = RunButtonPressed(address=HERE, dedupe_key="p1", run_id=run_id, action="stop", person=ALICE)

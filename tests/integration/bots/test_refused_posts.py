@@ -11,9 +11,10 @@ from core.run.execute import execute
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import ELSEWHERE, Failure, FakeSurface
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 
 def told(surface: FakeSurface) -> list[RunStatus]:
@@ -24,11 +25,8 @@ def told(surface: FakeSurface) -> list[RunStatus]:
 
 async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(stage: Stage) -> None:
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    run_id, running = await stage.begin()
+    await stage.world.bench.until_started("x")
     await until(lambda: bool(stage.of(RunStatus)))
     stage.surface.closed.add(stage.world.address)
     stage.world.bench.gate("x").set()
@@ -61,9 +59,7 @@ async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: 
     async with asyncio.timeout(30):
         await execute(run_id, stage.world.deps)  # the wait is never released
     await stage.shown()
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "stopped"
+    assert (await stage.world.read_run(run_id)).status == "stopped"
     (status,) = told(stage.surface)
     assert "Press Retry once I may write there" in status.view.message
     assert stage.surface.reactions[-1][1] == "failed"
@@ -79,9 +75,7 @@ async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write
     async with asyncio.timeout(30):
         await execute(run_id, stage.world.deps)  # the model never answers
     await stage.shown()
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "stopped"
+    assert (await stage.world.read_run(run_id)).status == "stopped"
     assert len(told(stage.surface)) == 1
 
 
@@ -94,11 +88,8 @@ async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage)
 
 async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stage: Stage) -> None:
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
-    run_id = await stage.world.say("go")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, stage.world.deps))
-    async with asyncio.timeout(30):
-        await stage.world.bench.has_started("x").wait()
+    _run_id, running = await stage.begin()
+    await stage.world.bench.until_started("x")
     await until(lambda: bool(stage.of(RunStatus)))
     closed_window = SurfaceRefused("no", code="edit_window_closed")
     stage.surface.failures += [Failure("edit", closed_window)] * 20

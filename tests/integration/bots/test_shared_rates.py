@@ -1,11 +1,8 @@
 """The program as it is put together: its calls wait for their turn, and through Redis with those of other processes."""
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from bots.bootstrap.messaging import open_messaging
 from bots.delivery.rate_limiter import RateLimit
@@ -13,16 +10,10 @@ from bots.settings import Settings, load_settings
 from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
-from tests.servers import redis
+from tests.support.waiting import until
 
 EDIT = RateLimit(owner="slack:digest", name="chat.update", interval_seconds=100)
 WAITS = 'threadhand_rate_wait_seconds_count{call="chat.postMessage",platform="slack"}'
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 def settings(**variables: str) -> Settings:
@@ -34,9 +25,7 @@ async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_ur
     both = settings(REDIS_URL=redis_url)
     async with open_messaging(both) as one, open_messaging(both) as other, open_messaging(settings()) as alone:
         await one.rates.refuse([EDIT], seconds=70)
-        async with asyncio.timeout(30):
-            while not other.rates.is_refused([EDIT]):
-                await asyncio.sleep(0.005)
+        await until(lambda: other.rates.is_refused([EDIT]))
         assert await other.rates.reserve([EDIT], wait_seconds_max=0) > 10
         assert await alone.rates.reserve([EDIT], wait_seconds_max=0) == 0
 

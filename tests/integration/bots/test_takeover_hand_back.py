@@ -26,6 +26,7 @@ from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.talk import read_talk
 from storage.sql.tables import pending_asks, thread_inputs
 from tests.integration.bots.receiver_stage import ALICE, HERE, message
+from tests.support.closing import close_after
 
 SECRET = "s" * 32
 
@@ -91,16 +92,13 @@ async def test_a_note_is_from_whoever_has_the_link_and_answers_only_its_own_ques
         own = {**origin, "Cookie": cookie}
         async with http.post(f"{path}/finish", headers=own, json={"note": "Approve"}) as answer:
             assert answer.status == 200
-    database = await open_database(f"sqlite:///{tmp_path}/threadhand.db")
-    try:
+    async with close_after(await open_database(f"sqlite:///{tmp_path}/threadhand.db")) as database:
         snapshot = await SqlConversations(database).find(HERE)
         newest = select(thread_inputs.c.author_name, thread_inputs.c.text).order_by(thread_inputs.c.position.desc())
         author, text = (await database.read(lambda c: c.execute(newest).all()))[0]
         answered = select(pending_asks.c.state, pending_asks.c.answered_by_name)
         ((state, answered_by),) = await database.read(lambda c: c.execute(answered).all())
         talk = await database.read(lambda c: read_talk(c, snapshot)) if snapshot else None
-    finally:
-        await database.close()
     assert (author, text.splitlines()[0]) == ("somebody with the link", "Approve")
     is_answered = asks == "takeover"
     assert (state, answered_by) == (("answered", author) if is_answered else ("open", None))

@@ -19,6 +19,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 from tests.paths import FAKES
+from tests.support.closing import close_after
 
 FAKE = FAKES / "mcp_server.py"
 SECRET = "hush-4711-nobody-hears"
@@ -52,16 +53,15 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
     }
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"servers": servers}))
-    held = build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
-    try:
+    async with close_after(
+        build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
+    ) as held:
         held.start_connecting()
         while not (tools := await held.tools()):
             pass
         world.model.turns = [calls(("mcp_fake_leak", "{}")), text("done")]
         engine = world.with_deps(toolbox=ToolSet({tool.name: tool for tool in tools}))
         run_id = await engine.run("go")
-    finally:
-        await held.close()
 
     told = " ".join(str(one.content) for one in await world.messages(run_id))
     assert "401 for https://service.example/?key=[secret]" in told

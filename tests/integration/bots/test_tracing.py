@@ -17,10 +17,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from bots.observability.metrics import Metrics
 from bots.observability.tracing import NO_EXTRA, CombinedMetrics, RunTracing, open_tracing
 from bots.settings import load_settings
-from core import http_shutdown
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from tests.paths import REPOSITORY
+from tests.support.web import serve_http
 
 WITHOUT = """
 import asyncio, sys
@@ -105,13 +105,8 @@ async def collector() -> AsyncGenerator[tuple[str, list[str]]]:
         names.extend(span.name for one in sent.resource_spans for scope in one.scope_spans for span in scope.spans)
         return web.Response(content_type="application/x-protobuf")
 
-    app = web.Application()
-    app.router.add_post("/v1/traces", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}", names
-    await http_shutdown.shut_down_server(runner)
+    async with serve_http(take) as url:
+        yield url, names
 
 
 async def test_spans_reach_a_collector_before_the_program_ends(

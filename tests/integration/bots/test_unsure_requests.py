@@ -13,9 +13,10 @@ from core.run.execute import execute
 from core.tools.replies import no_reply
 from core.tools.tool import ToolSet
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.delivery_stage import Stage, until
+from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
+from tests.support.waiting import until
 
 
 async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:

@@ -19,10 +19,10 @@ from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
-from core.domain.events import AgentEvent, RunEvent
+from core.domain.events import AgentEvent, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import Address, IncomingFile, Person, Run
+from core.domain.threads import Address, IncomingFile, Lease, Person, Run
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
@@ -77,6 +77,11 @@ class Bench:
     def has_started(self, name: str) -> asyncio.Event:
         return self.started.setdefault(name, asyncio.Event())
 
+    async def until_started(self, name: str) -> None:
+        """Waits until the tool `wait` is called with this text. Raises TimeoutError."""
+        async with asyncio.timeout(60):
+            await self.has_started(name).wait()
+
     async def echo(self, params: EchoParams, context: ToolContext) -> str:
         self.said.append(params.text)
         return f"echo {params.text}"
@@ -112,6 +117,13 @@ class Bench:
         }
         talk = {name: all_tools()[name] for name in ("ask", "complete")}
         return ToolSet({**made, **talk})
+
+
+class VanishingClaims(SqlRunClaims):
+    """Claims whose release does not get through, as with a process that was killed."""
+
+    async def release(self, lease: Lease) -> None:
+        return None
 
 
 ALICE = Person(person_id="U1", name="alice")
@@ -156,6 +168,11 @@ class World:
         await execute(run_id, self.deps)
         return run_id
 
+    async def begin(self, words: str, **more: Any) -> tuple[str, asyncio.Future[None]]:
+        """Says something as `say` does, and starts the execution of its run."""
+        run_id = await self.say(words, **more)
+        return run_id, asyncio.ensure_future(execute(run_id, self.deps))
+
     def with_deps(self, **changes: Any) -> "World":
         self.deps = replace_dependencies(self.deps, **changes)
         return self
@@ -163,9 +180,19 @@ class World:
     async def events(self, run_id: str) -> list[AgentEvent]:
         return [one.event for one in await self.deps.stores.conversations.events(run_id)]
 
-    async def messages(self, run_id: str) -> list[Message]:
+    async def read_run(self, run_id: str) -> Run:
         run = await self.deps.stores.conversations.run(run_id)
         assert run is not None
+        return run
+
+    async def read_end(self, run_id: str) -> RunFinished:
+        """The last event of a run that has finished."""
+        last = (await self.events(run_id))[-1]
+        assert isinstance(last, RunFinished)
+        return last
+
+    async def messages(self, run_id: str) -> list[Message]:
+        run = await self.read_run(run_id)
         return list(await self.deps.stores.conversations.messages(run.thread_id))
 
     async def history(self, run_id: str) -> list[Message]:

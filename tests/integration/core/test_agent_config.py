@@ -260,7 +260,5 @@ async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench)
             group.create_task(execute(run_id, world.deps))
             await started.wait()
             await world.stop(run_id)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "stopped"
+    assert (await world.read_run(run_id)).status == "stopped"
     assert world.model.requests == []

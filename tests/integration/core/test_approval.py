@@ -18,7 +18,7 @@ from core.domain.approval import (
     TOO_LONG,
     parse_choice,
 )
-from core.domain.events import AgentEvent, ApprovalAsked, RunFinished
+from core.domain.events import AgentEvent, ApprovalAsked
 from core.domain.threads import Ask, Lease, Person
 from core.failpoints import Failpoint
 from core.run.execute import execute
@@ -29,6 +29,7 @@ from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.tables.threads_and_runs import tool_calls
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
+from tests.support.narrow import require
 
 
 def guarded(world: World) -> World:
@@ -54,11 +55,9 @@ async def results(world: World, run_id: str) -> list[dict[str, object]]:
 async def test_the_run_waits_and_says_what_for(world: World) -> None:
     run_id = await suspended(world)
     assert world.bench.said == []
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.status == "waiting"
-    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
-    assert snapshot is not None
+    snapshot = require(await world.deps.stores.conversations.snapshot(run.thread_id))
     assert snapshot.open_ask is not None
     assert "Say a aloud" in snapshot.open_ask.text
     assert snapshot.open_ask.options == (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
@@ -95,8 +94,7 @@ async def test_an_approval_goes_on_with_the_same_run(world: World) -> None:
     assert await world.run("approve once") == run_id
     assert world.bench.said == ["a"]
     assert [one["success"] for one in await results(world, run_id)] == [True]
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    await world.read_end(run_id)
     roles = [message["role"] for message in world.model.requests[1].messages]
     assert roles == ["system", "user", "assistant", "tool"]
 
@@ -130,9 +128,7 @@ async def test_always_does_not_hold_for_another_target(world: World) -> None:
     await world.run(APPROVE_ALWAYS)
     world.model.turns = [calls(("echo", '{"text": "b"}')), text("done")]
     run_id = await world.run("again")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "waiting"
+    assert (await world.read_run(run_id)).status == "waiting"
     assert world.bench.said == ["a"]
 
 
@@ -143,9 +139,7 @@ async def two_waiting(world: World) -> str:
 
 
 async def asked(world: World, run_id: str) -> Ask:
-    ask = await world.deps.stores.journal.approval(run_id)
-    assert ask is not None
-    return ask
+    return require(await world.deps.stores.journal.approval(run_id))
 
 
 async def test_one_answer_can_count_for_all_calls_of_a_turn(world: World) -> None:
@@ -180,9 +174,7 @@ async def test_always_for_the_first_call_answers_the_same_call_after_it(world: W
     await world.run(ONE_BY_ONE)
     await world.run(APPROVE_ALWAYS)
     assert world.bench.said == ["a", "a"]
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: World) -> None:
@@ -230,9 +222,7 @@ async def test_once_holds_once(world: World) -> None:
     world.model.turns[-1:] = [calls(("echo", '{"text": "b"}'))]
     run_id = await world.run(APPROVE_ONCE)
     assert world.bench.said == ["a"]
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "waiting"
+    assert (await world.read_run(run_id)).status == "waiting"
 
 
 async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world: World) -> None:
@@ -254,13 +244,10 @@ async def test_stopping_a_waiting_run_ends_it_and_runs_nothing(world: World) -> 
     run_id = await suspended(world)
     await world.stop(run_id)
     await execute(run_id, world.deps)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.status == "stopped"
     assert world.bench.said == []
-    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
-    assert snapshot is not None
-    assert snapshot.open_ask is None
+    assert require(await world.deps.stores.conversations.snapshot(run.thread_id)).open_ask is None
 
 
 async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -> None:

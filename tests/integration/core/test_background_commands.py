@@ -8,14 +8,14 @@ from contextlib import suppress
 
 import pytest
 
-from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.streamed_model import Played, calls, text
-from tests.integration.core.conftest import World
-from tests.integration.core.test_takeover import Vanishing, taken_over
+from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.test_takeover import taken_over
 from tests.integration.sandbox.providers import reachable_folder
+from tests.support.waiting import until
 
 TOOLS = ("execute_command", "check_command_output", "create_file", "complete")
 
@@ -48,8 +48,7 @@ async def test_a_server_outlives_the_run_that_started_it(world: World, provider:
     world.model.turns = [shell("true", "main", 20), text("ok"), shell("true", "main", 20), text("k")]
     await world.run("do something else")
     await world.run("and once more")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     reader = await provider.open(run.thread_id, fence=0)
     assert (await reader.shell.check("server")).exit_code is None
 
@@ -59,8 +58,7 @@ async def test_a_command_that_ended_between_two_runs_is_told_once_the_sandbox_is
 ) -> None:
     world.model.turns = [shell("exec sleep 1000", "server"), text("it serves")]
     run_id = await world.run("start a server")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     await (await provider.open(run.thread_id, fence=1)).interrupt()
     write = calls(("create_file", '{"file_path": "a.txt", "file_contents": "a"}'))
     world.model.turns = [write, text("ok")]
@@ -72,12 +70,10 @@ async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
     world: World, provider: UnsafeProcessProvider
 ) -> None:
     keeps = world.deps.stores.claims
-    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
     world.model.turns = [shell("exec sleep 1000", "server"), shell("touch begun; exec sleep 1001", "long", 600)]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run_id, running = await world.begin("go")
+    run = await world.read_run(run_id)
     async with asyncio.timeout(60):
         while True:
             with suppress(Exception):
@@ -101,11 +97,9 @@ async def test_a_message_ends_the_wait_for_a_command_and_is_read_next(
 ) -> None:
     check = calls(("check_command_output", '{"session_name": "build", "wait_seconds": 600}'))
     world.model.turns = [shell("exec sleep 1000", "build"), check, text("I see")]
-    run_id = await world.say("build it")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    _run_id, running = await world.begin("build it")
     async with asyncio.timeout(60):
-        while len(world.model.requests) < 2:
-            await asyncio.sleep(0.02)
+        await until(lambda: len(world.model.requests) >= 2)
         await world.say("how is it going?", message_ref="2")
         await running
     last = tails(world)[-1]

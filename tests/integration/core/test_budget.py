@@ -11,7 +11,6 @@ from core.context.untrusted_text import unwrap_message
 from core.context.window import ContextPolicy
 from core.domain.budget import Budget, Limit, Price, Spending, Spent, find_exhausted, price_usage, utc_day
 from core.domain.errors import BudgetExceeded
-from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Person, Usage
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
@@ -134,9 +133,7 @@ async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world:
     ]
     run_id = await world.run("go")
     assert len(world.model.requests) == 2
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert "0.00014 of 0.0001 US dollars" in last.message
+    assert "0.00014 of 0.0001 US dollars" in (await world.read_end(run_id)).message
     usage = await world.deps.stores.conversations.usage(run_id=run_id)
     assert usage.estimated_usd == usage.cost_usd == pytest.approx(0.00014)
 
@@ -147,13 +144,11 @@ async def test_a_run_stops_before_the_next_model_call(world: World) -> None:
     run_id = await world.run("go")
     assert len(world.model.requests) == 2
     assert world.bench.said == ["0", "1"]
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert (last.finish_reason, last.can_continue) == ("budget", True)
     assert "0.002 of 0.002 US dollars" in last.message
     assert last.message.endswith("Done so far: 2 turns with 2 tool calls: `echo` 2x. It is kept.")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("completed", "budget")
 
 
@@ -165,8 +160,7 @@ async def test_the_day_of_a_person_counts_over_runs_and_asks_no_model(world: Wor
     assert len(world.model.requests) == 1
     history = await world.history(run_id)
     assert unwrap_message(str(history[-1].content["content"])) == "again"
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert not last.can_continue
     assert last.message.endswith("Nothing was done in this run.")
 
@@ -177,8 +171,7 @@ async def test_the_day_of_an_app_is_its_own_and_no_persons(world: World) -> None
     app, other = (Person(person_id=f"{APP_PREFIX}A{n}", name="Alerts") for n in (1, 2))
     world.author, person = app, world.author
     await world.run("go")
-    last = (await world.events(await world.run("again")))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(await world.run("again"))
     assert last.message.startswith("Today's budget of the app that asked is used up: ")
     assert "`THREADHAND_BUDGET_APP_DAY_TOKENS`" in last.message
     assert len(world.model.requests) == 1

@@ -25,6 +25,7 @@ from tests.fakes.sandbox_memory import MemorySandboxes, Terminal, printing
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.context.conversations import words
+from tests.support.narrow import require
 
 
 def policy(room: int, **changes: Any) -> ContextPolicy:
@@ -80,9 +81,7 @@ async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -
     world.model.turns = [echo(5000), [ContextOverflow("too long", detail="maximum is 8192")], text("done")]
     run_id = await world.run("go")
     assert len(sent(world, 2)[-1]) < 0.7 * len(sent(world, 1)[-1])
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> None:
@@ -136,9 +135,7 @@ async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
     world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
     world.model.turns = [echo(900), echo(900, seed=2), echo(900, seed=3), [ModelRejected("no")], text("done")]
     run_id = await world.run("make it blue")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     assert not [one for one in await world.messages(run_id) if one.type == "summary"]
 
 
@@ -157,9 +154,7 @@ async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world
 
     world.with_deps(ask_model=play)
     run_id = await world.run("make it blue")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     last = sent(world, -1)
     assert "are left out because the conversation is too long" in last[1]
     assert "make it blue" in last[1]
@@ -274,11 +269,8 @@ async def test_what_was_said_before_the_agent_was_called_is_told_once(world: Wor
 async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(world: World, error: Exception) -> None:
     world.with_deps(histories={"api": Chat(error=error)})
     world.model.turns = [text("ok")]
-    run_id = await world.say("hi")
-    await execute(run_id, world.deps)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    run_id = await world.run("hi")
+    assert (await world.read_run(run_id)).status == "completed"
     assert "could not be read just now" in sent(world, 0)[1]
 
 
@@ -302,12 +294,10 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
     address = Address(platform="api", workspace_id="", channel_id="", thread_key="t")
     limited = SurfaceRateLimited("later", retry_after_seconds=60)
     reader = BackgroundMessageReader({"api": Chat(error=limited)}, read_unread)
-    first = await reader.listen(address, [request])
-    assert first is not None
+    first = require(await reader.listen(address, [request]))
     assert [one.text for one in first.page.messages] == ["event 0", "event 1", "event 2"]
     assert "could not be read just now" in first.note
-    again = await reader.listen(address, [replace(request, message_ref="r10")])
-    assert again is not None
+    again = require(await reader.listen(address, [replace(request, message_ref="r10")]))
     assert (again.page.messages, again.note) == ((), "")
 
     class Part(Chat):
@@ -316,8 +306,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
         ) -> ChatPage:
             return ChatPage(messages=tuple(stored[:1]), omitted=7, is_partial=True)
 
-    partial = await BackgroundMessageReader({"api": Part()}, read_unread).listen(address, [request])
-    assert partial is not None
+    partial = require(await BackgroundMessageReader({"api": Part()}, read_unread).listen(address, [request]))
     assert [one.message_ref for one in partial.page.messages] == ["r0", "r1", "r2"]
     assert (partial.page.omitted, "only a part" in partial.note) == (5, True)
     # what a whole reading of the thread leaves out counts as read, too
@@ -328,8 +317,7 @@ async def test_what_came_as_events_stands_for_what_cannot_be_read() -> None:
         ) -> ChatPage:
             return ChatPage(messages=tuple(stored[2:]), omitted=2)
 
-    whole = await BackgroundMessageReader({"api": Whole()}, read_unread).listen(address, [request])
-    assert whole is not None
+    whole = require(await BackgroundMessageReader({"api": Whole()}, read_unread).listen(address, [request]))
     assert ([one.message_ref for one in whole.page.messages], whole.read_refs) == (["r2"], ("r0", "r1", "r2"))
 
 
@@ -341,8 +329,7 @@ async def test_a_long_thread_is_told_once_and_no_one_is_alone_in_it(world: World
     run_id, *_ = [await world.run("what was said?") for _ in range(3)]
     (told,) = overheard(await world.history(run_id))
     assert len(told) < 25_000
-    found = await world.deps.stores.conversations.run_with_thread(run_id)
-    assert found is not None
+    found = require(await world.deps.stores.conversations.run_with_thread(run_id))
     assert found[1].earlier_authors == {"U2": "bob", **OMITTED_AUTHORS}
 
 
@@ -391,8 +378,6 @@ async def test_a_stop_while_the_conversation_is_summed_up_ends_the_run(world: Wo
         group.create_task(execute(run_id, world.deps))
         await summing.wait()
         await world.stop(run_id)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "stopped"
+    assert (await world.read_run(run_id)).status == "stopped"
     kinds = [one.kind for one in await world.events(run_id)]
     assert kinds.count("turn_started") == kinds.count("turn_finished") == 3

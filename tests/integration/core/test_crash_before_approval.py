@@ -18,11 +18,11 @@ from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED
 from core.stores import JournalEntry
 from core.tools.tool import ToolSet
-from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import VanishingClaims, World
+from tests.support.narrow import require
 
 
 class Dying(SqlRunJournal):
@@ -39,13 +39,6 @@ class Dying(SqlRunJournal):
         raise asyncio.CancelledError
 
 
-class Vanishing(SqlRunClaims):
-    """Claims whose release does not get through."""
-
-    async def release(self, lease: Lease) -> None:
-        return None
-
-
 def guarded(world: World) -> World:
     tools = dict(world.bench.toolbox().tools)
     tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
@@ -56,7 +49,7 @@ async def killed_before_asking(world: World, journal: Dying) -> str:
     """The run, whose calls are on record where the journal stores them."""
     keeps = world.deps
     run_id = await world.say("go")
-    world.with_deps(claims=Vanishing(world.database), journal=journal, worker_id="worker-that-dies")
+    world.with_deps(claims=VanishingClaims(world.database), journal=journal, worker_id="worker-that-dies")
     with suppress(asyncio.CancelledError):
         await execute(run_id, world.deps)
     world.deps = replace(keeps, worker_id="worker-2")
@@ -89,8 +82,7 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     assert is_known or not is_stored
     world.model.turns = [text("done")] if is_known else [first, text("done")]
     await execute(run_id, world.deps)
-    asked = await question(world, run_id)
-    assert asked is not None
+    asked = require(await question(world, run_id))
     assert asked.state == "open"
     assert "Say a aloud" in asked.text
     assert world.bench.said == []
@@ -100,9 +92,7 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     assert world.bench.said == ["a"]
     (result,) = await results(world, run_id)
     assert "echo a" in result
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     assert world.model.turns == []
 
 
@@ -144,19 +134,16 @@ async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeate
     guarded(world).model.turns = [calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}')), text("done")]
     keeps = world.deps
     run_id = await world.say("go")
-    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        await world.bench.has_started("b").wait()
+    await world.bench.until_started("b")
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
     world.deps = replace(keeps, worker_id="worker-2")
     await world.deps.stores.claims.remove_worker("worker-that-dies")
     await execute(run_id, world.deps)
-    asked = await question(world, run_id)
-    assert asked is not None
-    assert asked.state == "open"
+    assert require(await question(world, run_id)).state == "open"
     await world.run(APPROVE_ONCE)
     assert world.bench.said == ["b", "a"]
     told = await results(world, run_id)
@@ -172,13 +159,11 @@ async def test_a_stop_that_comes_before_the_question_is_kept(world: World) -> No
     run_id = await killed_before_asking(world, journal)
     await world.stop(run_id)
     await execute(run_id, world.deps)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     if run.status != "stopped":
         assert run.status == "queued"
         await execute(run_id, world.deps)
-        run = await world.deps.stores.conversations.run(run_id)
-        assert run is not None
+        run = await world.read_run(run_id)
     assert run.status == "stopped"
     assert world.bench.said == []
     asked = await question(world, run_id)
@@ -194,16 +179,12 @@ async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
     assert await asks.expire_approvals(older_than_hours=0) == ()
     assert run_id in await world.deps.stores.claims.claimable_runs()
     await execute(run_id, world.deps)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.error) == ("failed", EXPIRED)
     assert isinstance((await world.events(run_id))[-1], RunFailed)
     assert world.bench.said == []
-    asked = await question(world, run_id)
-    assert asked is not None
-    assert asked.state == "expired"
-    again = await world.stops.retry(run_id, "retry-1", continues=False)
-    assert again is not None
+    assert require(await question(world, run_id)).state == "expired"
+    again = require(await world.stops.retry(run_id, "retry-1", continues=False))
     await execute(again, world.deps)
     assert "no one has approved" in str(world.model.requests[-1].messages)
     assert world.bench.said == []

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
-from core import http_shutdown
 from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
@@ -25,14 +24,15 @@ from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
+from tests.support.closing import close_after
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 CUT = ModelFinished(finish_reason="length", usage=Usage(input_tokens=9, output_tokens=4096))
 
 
 async def last(world: World, run_id: str) -> RunFinished:
-    found = (await world.events(run_id))[-1]
-    assert isinstance(found, RunFinished)
-    return found
+    return await world.read_end(run_id)
 
 
 async def answer(world: World, words: str = "go") -> str:
@@ -159,8 +159,7 @@ async def test_a_cut_answer_is_whole_after_another_worker_has_taken_it_over(worl
     world.model.turns = [text("The first half, ", finish="length"), [asyncio.Event()]]
     run_id = await world.say("go")
     first = spawn(execute(run_id, world.deps), name="first attempt")
-    while len(world.model.requests) < 2:
-        await asyncio.sleep(0.01)
+    await until(lambda: len(world.model.requests) >= 2)
     await cancel(first)
 
     world.model.turns = [text("the second.")]
@@ -209,17 +208,8 @@ def _event(call: object) -> bytes:
 
 @asynccontextmanager
 async def endpoint(flood: Flood) -> AsyncIterator[OpenAIChatClient]:
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", flood.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    llm = OpenAIChatClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-    try:
+    async with serve_http(flood.answer) as url, close_after(OpenAIChatClient(f"{url}/v1")) as llm:
         yield llm
-    finally:
-        await llm.close()
-        await http_shutdown.shut_down_server(runner)
 
 
 @pytest.mark.parametrize("line_bytes", [64_000, 30_000_000])

@@ -26,6 +26,7 @@ from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import EchoParams, World
+from tests.support.narrow import require
 
 DIALECTS: dict[str, Dialect] = {"native": NativeDialect(), "xml": XmlDialect(), "react": ReactDialect()}
 
@@ -88,14 +89,11 @@ async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(world:
 async def test_a_call_of_a_failed_model_ends_as_failed_everywhere(world: World) -> None:
     world.model.turns = [[ModelRejected("The key was refused.")]]
     run_id = await world.run("go")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.status == "failed"
     last = suna_objects((await world.deps.stores.conversations.events(run_id))[-1])[-1]
     assert last == {"type": "status", "status": "failed", "message": "The key was refused."}
-    snapshot = await world.deps.stores.conversations.snapshot(run.thread_id)
-    assert snapshot is not None
-    assert snapshot.thread.state == "idle"
+    assert require(await world.deps.stores.conversations.snapshot(run.thread_id)).thread.state == "idle"
 
 
 class SlowBus(MemoryEventBus):
@@ -142,9 +140,7 @@ async def test_without_its_history_no_model_is_asked(world: World) -> None:
     with suppress(StorageUnavailable):
         await execute(run_id, world.deps)
     assert len(world.model.requests) == 1
-    run = await keeps.run(run_id)
-    assert run is not None
-    assert run.status in ("queued", "running")
+    assert require(await keeps.run(run_id)).status in ("queued", "running")
 
     world.with_deps(conversations=keeps)
     await execute(run_id, world.deps)
@@ -181,9 +177,7 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
     (result,) = results(await world.history(run_id))
     assert result["success"] is True
     assert isinstance(result["output"], str)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: World) -> None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from core.domain.budget import Budget, Limit
 from core.domain.errors import ModelUnavailable
-from core.domain.events import RunFinished
 from core.domain.messages import JsonObject
 from core.domain.threads import IncomingFile
 from core.loop.run_context import LoopPolicy
@@ -83,8 +82,7 @@ async def test_a_plain_answer_ends_the_run_and_asks_no_more(world: World) -> Non
     world.model.turns = [text("Hello."), text("Is there anything else?")]
     run_id = await world.run("hi")
     assert len(world.model.requests) == 1
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("completed", "stop")
 
 
@@ -93,17 +91,14 @@ async def test_each_run_has_all_its_turns(world: World) -> None:
     world.with_deps(policy=LoopPolicy(turns_max=2))
     for number in range(3):
         world.model.turns = [calls(("echo", json.dumps({"text": str(number)}))), text("done")]
-        last = (await world.events(await world.run("go")))[-1]
-        assert isinstance(last, RunFinished)
-        assert last.finish_reason == "stop"
+        assert (await world.read_end(await world.run("go"))).finish_reason == "stop"
 
 
 async def test_a_run_that_a_model_kept_waiting_says_so_and_not_that_all_is_done(world: World) -> None:
     world.model.turns = [[ModelUnavailable("The model does not answer.")] for _ in range(9)]
     run_id = await world.run("go")
     assert len(world.model.requests) < 9
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.status == "failed"
     assert run.error == "The model does not answer."
 
@@ -113,9 +108,7 @@ async def test_what_earlier_runs_used_leaves_later_ones_their_whole_budget(world
     world.with_deps(budget=Budget(run=Limit(tokens=20)))
     for _ in range(4):
         world.model.turns = [text("Hello.")]
-        last = (await world.events(await world.run("hi")))[-1]
-        assert isinstance(last, RunFinished)
-        assert last.finish_reason == "stop"
+        assert (await world.read_end(await world.run("hi"))).finish_reason == "stop"
 
 
 class NoSource:
@@ -140,12 +133,8 @@ async def test_a_message_that_breaks_its_run_breaks_no_later_one(world: World) -
     file = IncomingFile(file_ref="f", name="a.csv", mime_type="text/csv", size_bytes=3)
     first = await world.say("look at this", files=(file,))
     await execute(first, world.deps)
-    broken = await world.deps.stores.conversations.run(first)
-    assert broken is not None
-    assert broken.status == "failed"
+    assert (await world.read_run(first)).status == "failed"
 
     world.model.turns = [text("I am here.")]
-    later = await world.deps.stores.conversations.run(await world.run("are you there?"))
-    assert later is not None
-    assert later.status == "completed"
+    assert (await world.read_run(await world.run("are you there?"))).status == "completed"
     assert "look at this" in json.dumps(world.model.requests[0].messages)

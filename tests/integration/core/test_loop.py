@@ -11,9 +11,10 @@ from core.domain.events import AgentEvent, FinishReached, RunFinished, ToolFinis
 from core.loop.calls import NOT_THE_END
 from core.loop.run_context import LoopPolicy
 from core.ports import ThinkingDelta, ToolCallDelta
-from core.run.execute import execute
 from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
 from tests.integration.core.conftest import World
+from tests.support.narrow import require, require_type
+from tests.support.waiting import until
 
 
 def kinds(events: list[AgentEvent]) -> list[str]:
@@ -33,20 +34,17 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
         "turn_finished",
         "run_finished",
     ]
-    last = events[-1]
-    assert isinstance(last, RunFinished)
+    last = require_type(events[-1], RunFinished)
     assert last.reply is not None
     assert last.reply.text == "Hello."
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("completed", "stop")
 
 
 async def test_what_a_model_thinks_aloud_is_no_part_of_its_answer(world: World) -> None:
     world.model.turns = [[ThinkingDelta(text="Hm, a greeting."), *text("Hello.")]]
     run_id = await world.run("hi")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert last.reply is not None
     assert last.reply.text == "Hello."
     assert "Hm" not in str(await world.messages(run_id))
@@ -108,9 +106,7 @@ async def test_with_the_xml_limit_the_finish_stands_before_the_answer(world: Wor
         "turn_finished",
     ]
     assert world.bench.said == ["a"]
-    finish = events[4]
-    assert isinstance(finish, FinishReached)
-    assert finish.reason == "xml_tool_limit_reached"
+    assert require_type(events[4], FinishReached).reason == "xml_tool_limit_reached"
 
 
 async def test_every_invoke_of_a_block_runs(world: World) -> None:
@@ -132,10 +128,8 @@ async def test_a_call_starts_while_the_model_still_streams(world: World) -> None
         ],
         text("done"),
     ]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        await world.bench.has_started("x").wait()
+    _run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     world.bench.gate("x").set()
     still.set()
     await running
@@ -151,11 +145,8 @@ async def test_calls_wait_for_the_whole_answer_where_that_is_set(world: World) -
 
 async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "fast"}')), text("done")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        while "fast" not in world.bench.said:
-            await asyncio.sleep(0.01)
+    run_id, running = await world.begin("go")
+    await until(lambda: "fast" in world.bench.said)
     world.bench.gate("slow").set()
     await running
     finished = [e for e in await world.events(run_id) if isinstance(e, ToolFinished)]
@@ -166,10 +157,8 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
 async def test_sequential_calls_wait_for_each_other(world: World) -> None:
     world.with_deps(policy=LoopPolicy(strategy="sequential"))
     world.model.turns = [calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')), text("done")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        await world.bench.has_started("slow").wait()
+    _run_id, running = await world.begin("go")
+    await world.bench.until_started("slow")
     assert world.bench.said == ["slow"]
     world.bench.gate("slow").set()
     await running
@@ -194,9 +183,7 @@ async def test_a_call_that_fails_is_told_to_the_model_alone(
     assert [one.outcome for one in finished] == [outcome, "completed"]
     assert part in finished[0].message
     assert "Traceback" not in finished[0].message
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_a_flood_of_output_is_cut(world: World) -> None:
@@ -215,8 +202,7 @@ async def test_nothing_after_an_ask_runs_and_the_thread_waits(world: World) -> N
     ]
     run_id = await world.run("go")
     assert world.bench.said == ["before"]
-    snapshot = await world.deps.stores.conversations.find(world.address)
-    assert snapshot is not None
+    snapshot = require(await world.deps.stores.conversations.find(world.address))
     assert snapshot.thread.state == "waiting"
     assert snapshot.open_ask is not None
     assert snapshot.open_ask.options == ("A", "B")
@@ -258,18 +244,15 @@ async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: W
 async def test_complete_without_text_gives_what_was_said(world: World) -> None:
     world.model.turns = [calls(("complete", '{"attachments": "a.md, b.md"}'), said="All done.")]
     run_id = await world.run("go")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert last.reply is not None
     assert (last.reply.text, last.reply.attachments) == ("All done.", ("a.md", "b.md"))
 
 
 async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     recorded = await world.deps.stores.journal.calls(run_id)
     assert [(one.name, one.state) for one in recorded] == [("wait", "started")]
     started = [e for e in await world.events(run_id) if isinstance(e, ToolStarted)]

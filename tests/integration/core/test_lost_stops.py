@@ -3,10 +3,10 @@
 import asyncio
 
 from core.ports import TextDelta
-from core.run.execute import execute
 from storage.memory.run_queue import MemoryStopSignals
 from tests.fakes.streamed_model import text
 from tests.integration.core.conftest import World
+from tests.support.waiting import until
 
 
 class DeafSignals(MemoryStopSignals):
@@ -19,13 +19,8 @@ async def test_a_stop_whose_signal_is_lost_stops_the_run(world: World) -> None:
     never = asyncio.Event()
     world.with_deps(signals=DeafSignals())
     world.model.turns = [[TextDelta(text="Half"), never, *text("Whole.")]]
-    run_id = await world.say("hello")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        while not world.model.requests:
-            await asyncio.sleep(0)
+    run_id, running = await world.begin("hello")
+    await until(lambda: world.model.requests)
     assert await world.stops.request_stop(run_id)
     await asyncio.wait_for(running, 30)
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "stopped"
+    assert (await world.read_run(run_id)).status == "stopped"

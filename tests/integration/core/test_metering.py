@@ -16,10 +16,10 @@ from core.domain.threads import Usage
 from core.llm.retry import stream_with_retries
 from core.loop.run_context import LoopPolicy
 from core.ports import LLM, ModelDelta, ModelFinished, ModelRequest, TextDelta
-from core.run.execute import execute
 from storage.sql.tables import usages
 from tests.fakes.streamed_model import calls, invokes, pieces, text
 from tests.integration.core.conftest import World
+from tests.support.waiting import until
 
 
 async def used(world: World, run_id: str) -> Usage:
@@ -46,11 +46,8 @@ async def test_a_provider_that_tells_nothing_is_estimated(world: World) -> None:
 async def test_a_stop_in_the_middle_is_charged_by_what_was_read(world: World) -> None:
     never = asyncio.Event()
     world.model.turns = [[TextDelta(text="word " * 100), never]]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        while not world.model.requests:
-            await asyncio.sleep(0.01)
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
     await asyncio.sleep(0.05)
     await world.stop(run_id)
     await running
@@ -119,8 +116,7 @@ async def test_an_answer_of_a_fallback_that_is_left_early_is_booked_under_its_ow
 
     world.with_deps(ask_model=ask)
     world.model.turns = [[TextDelta(text="word " * 100), TextDelta(text="more"), never]]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("go")
     await asyncio.wait_for(begun.wait(), 30)
     await world.stop(run_id)
     await asyncio.wait_for(running, 30)

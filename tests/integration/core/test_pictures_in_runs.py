@@ -21,6 +21,7 @@ from tests.fakes.made_pictures import picture
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
+from tests.support.narrow import require, require_type
 
 
 class Painter:
@@ -49,8 +50,7 @@ def studio(world: World) -> World:
 async def drawn(world: World, run_id: str) -> str:
     (record,) = [one for one in await world.deps.stores.journal.calls(run_id) if one.name == DRAW[0]]
     assert record.result is not None
-    output = record.result["output"]
-    assert isinstance(output, dict)
+    output = require_type(record.result["output"], dict)
     return str(output["file_path"])
 
 
@@ -193,6 +193,5 @@ async def test_of_many_pictures_of_one_answer_the_model_is_told_which_it_sees(st
 
 async def thread_of(studio: World) -> str:
     studio.model.turns = [text("Hello.")]
-    run = await studio.deps.stores.conversations.run(await studio.run("hi"))
-    assert run is not None
+    run = require(await studio.deps.stores.conversations.run(await studio.run("hi")))
     return run.thread_id

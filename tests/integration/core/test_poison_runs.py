@@ -13,26 +13,18 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.events import RunFailed, RunFinished, ToolFinished
-from core.domain.threads import Lease, Run, ToolCallRecord
+from core.domain.threads import ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.run.history_repair import INTERRUPTED
 from core.stores import RunJournal
 from core.tools.tool import ToolSet
-from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import VanishingClaims, World
 
 DEADLY = "x"
-
-
-class Vanishing(SqlRunClaims):
-    """Claims whose release does not get through, as with a process that was killed."""
-
-    async def release(self, lease: Lease) -> None:
-        return None
 
 
 class Fatal(SqlRunJournal):
@@ -51,7 +43,7 @@ def deadly(dialect: Dialect) -> list[ModelDelta | Exception | asyncio.Event]:
 async def dies(world: World, run_id: str, *, name: str = "w", journal: RunJournal | None = None) -> None:
     """A worker takes the run up, and is gone in the middle of the call if it is not gone before."""
     keeps = world.deps
-    claims, called = Vanishing(world.database), world.bench.has_started(DEADLY)
+    claims, called = VanishingClaims(world.database), world.bench.has_started(DEADLY)
     called.clear()
     world.with_deps(claims=claims, worker_id=name, journal=journal or keeps.stores.journal)
     running = asyncio.ensure_future(execute(run_id, world.deps))
@@ -76,12 +68,6 @@ async def died(world: World, times: int) -> str:
     return run_id
 
 
-async def run_of(world: World, run_id: str) -> Run:
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    return run
-
-
 def ends(events: Sequence[object]) -> list[object]:
     return [one for one in events if isinstance(one, RunFailed | RunFinished)]
 
@@ -92,11 +78,11 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
 ) -> None:
     world.with_deps(dialect=dialect)
     run_id = await died(world, WORKER_DEATHS_MAX + 1)
-    assert (await run_of(world, run_id)).status == "running"
+    assert (await world.read_run(run_id)).status == "running"
     assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
     with caplog.at_level(logging.WARNING):
         await execute(run_id, world.deps)
-    run = await run_of(world, run_id)
+    run = await world.read_run(run_id)
     assert (run.status, run.error) == ("failed", STOPPED_AT_THE_SAME_PLACE)
     assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1), "the call was not tried again"
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
@@ -108,7 +94,7 @@ async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
     run_id = await died(world, WORKER_DEATHS_MAX)
     world.model.turns = [text("done")]
     await execute(run_id, world.deps)
-    assert (await run_of(world, run_id)).status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) -> None:
@@ -121,7 +107,7 @@ async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) ->
         await dies(world, run_id, name=f"again{number}")
     world.model.turns = [text("done")]
     await execute(run_id, world.deps)
-    run = await run_of(world, run_id)
+    run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2 * WORKER_DEATHS_MAX + 1)
 
 
@@ -135,7 +121,7 @@ async def test_the_next_run_of_the_thread_finds_every_call_answered(world: World
     again = await world.stops.retry(run_id, "click", continues=False)
     world.model.turns = [text("done")]
     await execute(again or "", world.deps)
-    assert (await run_of(world, again or "")).status == "completed"
+    assert (await world.read_run(again or "")).status == "completed"
     sent = json.dumps(world.model.requests[-1].messages)
     assert sent.count(INTERRUPTED.split(":")[0]) == WORKER_DEATHS_MAX + 1
     history = await world.history(run_id)
@@ -154,16 +140,16 @@ async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: W
     assert len(world.model.requests) == 1, "it died over the same call each time"
     await execute(run_id, world.deps)
     assert world.bench.said == [DEADLY] * (WORKER_DEATHS_MAX + 1)
-    assert (await run_of(world, run_id)).status == "failed"
+    assert (await world.read_run(run_id)).status == "failed"
 
 
 async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:
     run_id = await died(world, WORKER_DEATHS_MAX + 1)
     await dies(world, run_id, journal=Fatal(world.database))
-    assert (await run_of(world, run_id)).status == "running"
+    assert (await world.read_run(run_id)).status == "running"
     world.with_deps(journal=Fatal(world.database))
     await execute(run_id, world.deps)
-    assert (await run_of(world, run_id)).status == "failed"
+    assert (await world.read_run(run_id)).status == "failed"
     assert len(ends(await world.events(run_id))) == 1
 
 

@@ -82,9 +82,7 @@ async def test_fifty_turns_read_little_anew(world: World) -> None:
         text("Done."),
     ]
     await world.run("go")
-    run = await world.deps.stores.conversations.run(await world.run("go on"))
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(await world.run("go on"))).status == "completed"
     assert len(model.bodies) == TURNS + 2
     for before, after in zip(model.stable, model.bodies[1:], strict=False):
         assert after.startswith(before), "what was sent once is sent the same way again"

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 from core.domain.errors import ModelRejected, ModelUnavailable
-from core.domain.events import AgentEvent, RunFailed, RunFinished
+from core.domain.events import AgentEvent, RunFailed
 from core.llm.retry import stream_with_retries
 from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
@@ -12,6 +12,7 @@ from core.prompt.system_prompt import RunPrompt
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
+from tests.support.waiting import until
 
 
 def kinds(events: list[AgentEvent]) -> list[str]:
@@ -20,10 +21,8 @@ def kinds(events: list[AgentEvent]) -> list[str]:
 
 async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     assert await world.say("and in blue") == run_id
     world.bench.gate("x").set()
     await running
@@ -35,11 +34,8 @@ async def test_a_message_during_the_run_is_taken_up_before_the_next_call(world: 
 async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) -> None:
     late = asyncio.Event()
     world.model.turns = [[TextDelta(text="done"), late, ended()], text("with that too")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        while not world.model.requests:
-            await asyncio.sleep(0.01)
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
     assert await world.say("one more thing") == run_id
     late.set()
     await running
@@ -49,9 +45,7 @@ async def test_a_message_at_the_last_moment_keeps_the_run_going(world: World) ->
 
 async def say_before_the_end(world: World, words: str, run_id: str, late: asyncio.Event) -> None:
     """Says something while the model ends its answer."""
-    async with asyncio.timeout(60):
-        while not world.model.requests:
-            await asyncio.sleep(0.01)
+    await until(lambda: world.model.requests)
     assert await world.say(words) == run_id
     late.set()
 
@@ -59,8 +53,7 @@ async def say_before_the_end(world: World, words: str, run_id: str, late: asynci
 async def test_an_answer_is_not_lost_if_a_message_comes_before_its_end(world: World) -> None:
     late = asyncio.Event()
     world.model.turns = [[TextDelta(text="It is 42."), late, ended()], text("And blue.")]
-    run_id = await world.say("how many?")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("how many?")
     await say_before_the_end(world, "and which colour?", run_id, late)
     await running
     assert await world.replies(run_id) == ["It is 42.", "And blue."]
@@ -69,12 +62,9 @@ async def test_an_answer_is_not_lost_if_a_message_comes_before_its_end(world: Wo
 async def test_an_answer_that_a_message_kept_back_survives_the_worker(world: World) -> None:
     late, never = asyncio.Event(), asyncio.Event()
     world.model.turns = [[TextDelta(text="It is 42."), late, ended()], [never]]
-    run_id = await world.say("how many?")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("how many?")
     await say_before_the_end(world, "and which colour?", run_id, late)
-    async with asyncio.timeout(60):
-        while len(world.model.requests) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(world.model.requests) >= 2)
     running.cancel()
     await asyncio.wait([running])
     world.model.turns = [text("And blue.")]
@@ -87,12 +77,9 @@ async def test_files_of_an_answer_that_a_message_kept_back_survive_the_worker(wo
     *answer, end = calls(("complete", '{"attachments": "a.md"}'), said="It is 42.")
     echo = calls(("echo", '{"text": "blue?"}'))
     world.model.turns = [[*answer, late, end], echo, [never]]
-    run_id = await world.say("how many?")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("how many?")
     await say_before_the_end(world, "and which colour?", run_id, late)
-    async with asyncio.timeout(60):
-        while len(world.model.requests) < 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(world.model.requests) >= 3)
     running.cancel()
     await asyncio.wait([running])
     world.model.turns = [text("And blue.")]
@@ -108,8 +95,7 @@ async def test_a_question_that_a_message_overtook_is_posted_and_waits_for_nobody
     late = asyncio.Event()
     *asked, end = calls(("ask", '{"text": "Which colour?", "options": ["red", "blue"]}'))
     world.model.turns = [[*asked, late, end], text("Blue it is.")]
-    run_id = await world.say("paint it")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("paint it")
     await say_before_the_end(world, "in blue, please", run_id, late)
     await running
     assert await world.replies(run_id) == ["Which colour?\n\n- red\n- blue", "Blue it is."]
@@ -119,10 +105,8 @@ async def test_a_question_that_a_message_overtook_is_posted_and_waits_for_nobody
 async def test_a_message_in_the_last_turn_is_answered_by_the_next_run(world: World) -> None:
     world.with_deps(policy=LoopPolicy(turns_max=1))
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("Nearly done.")]
-    run_id = await world.say("go", agent_id="research")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go", agent_id="research")
+    await world.bench.until_started("x")
     assert await world.say("how far are you?") == run_id
     world.bench.gate("x").set()
     async with asyncio.timeout(60):
@@ -136,10 +120,8 @@ async def test_a_message_in_the_last_turn_is_answered_by_the_next_run(world: Wor
 
 async def test_what_is_written_after_a_stop_is_answered_and_what_stood_before_is_not(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("Here is the sum.")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     assert await world.say("and delete the rest") == run_id
     assert await world.stops.request_stop(run_id)
     assert await world.say("please sum up the file instead") == run_id
@@ -158,9 +140,7 @@ async def test_a_stop_ends_a_queued_run_at_once_and_keeps_its_words(world: World
     await world.stop(run_id)
     (stopped,) = await world.runs(run_id)
     assert (stopped.status, stopped.finish_reason) == ("stopped", "stopped")
-    ended = (await world.events(run_id))[-1]
-    assert isinstance(ended, RunFinished)
-    assert ended.message == "Stopped before it began."
+    assert (await world.read_end(run_id)).message == "Stopped before it began."
     world.model.turns = [text("Here is the sum.")]
     follower = await world.run("please sum up the file instead")
     assert follower != run_id
@@ -171,15 +151,12 @@ async def test_a_stop_ends_a_queued_run_at_once_and_keeps_its_words(world: World
 
 async def test_a_stop_ends_a_running_tool(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}'), said="Working.")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     await world.stop(run_id)
     async with asyncio.timeout(30):
         await running
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("stopped", "stopped")
     history = await world.history(run_id)
     assert [message.type for message in history] == ["user", "assistant", "tool"]
@@ -189,11 +166,8 @@ async def test_a_stop_ends_a_running_tool(world: World) -> None:
 async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World) -> None:
     never = asyncio.Event()
     world.model.turns = [[TextDelta(text="I think"), ToolCallDelta(index=0, name="echo", arguments='{"te'), never]]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        while not world.model.requests:
-            await asyncio.sleep(0.01)
+    run_id, running = await world.begin("go")
+    await until(lambda: world.model.requests)
     await asyncio.sleep(0.05)
     await world.stop(run_id)
     await running
@@ -205,10 +179,8 @@ async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World
 
 async def test_a_stopped_thread_goes_on_with_the_next_message(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("fine")]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(60):
-        await world.bench.has_started("x").wait()
+    run_id, running = await world.begin("go")
+    await world.bench.until_started("x")
     await world.stop(run_id)
     await running
     assert await world.run("go on") != run_id
@@ -241,8 +213,7 @@ async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) ->
 
 async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again(world: World) -> None:
     world.model.turns = [[ended("content_filter")], text("never")]
-    run = await world.deps.stores.conversations.run(await world.run("go"))
-    assert run is not None
+    run = await world.read_run(await world.run("go"))
     assert run.status == "failed"
     assert "because of its content" in str(run.error)
     assert len(world.model.requests) == 1
@@ -251,8 +222,7 @@ async def test_an_answer_that_a_filter_took_away_is_told_and_not_asked_for_again
 async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_model(world: World) -> None:
     world.model.turns = [[TextDelta(text="It begins"), ended("content_filter")], text("Yes?")]
     run_id = await world.run("go")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert last.reply is not None
     assert last.reply.text.startswith("It begins\n\n(The content filter")
     await world.run("go on")
@@ -263,8 +233,7 @@ async def test_an_answer_that_a_filter_cut_off_says_so_to_people_and_not_to_the_
 async def test_a_cut_answer_is_continued_and_told_whole(world: World) -> None:
     world.model.turns = [text("one, ", finish="length"), text("two.")]
     run_id = await world.run("count")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert last.reply is not None
     assert last.reply.text == "one, two."
 
@@ -273,8 +242,7 @@ async def test_the_limit_of_turns_offers_to_continue(world: World) -> None:
     world.with_deps(policy=LoopPolicy(turns_max=2))
     world.model.turns = [calls(("echo", '{"text": "a"}')), calls(("echo", '{"text": "b"}'))]
     run_id = await world.run("go")
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert (last.finish_reason, last.can_continue) == ("max_iterations", True)
 
 
@@ -284,9 +252,7 @@ async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
     events = await world.events(run_id)
     failed = [event for event in events if isinstance(event, RunFailed)]
     assert [one.public_message for one in failed] == ["The model's key was refused."]
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "failed"
+    assert (await world.read_run(run_id)).status == "failed"
 
 
 async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:
@@ -295,8 +261,7 @@ async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: 
 
     world.with_deps(prompt=broken)
     run_id = await world.run("go")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.status == "failed"
     assert [one.run_id for one in await world.deps.stores.conversations.runs(run.thread_id)] == [run_id]
     history = await world.history(run_id)
@@ -306,8 +271,7 @@ async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: 
 async def test_a_run_that_fails_later_still_delivers_the_answer_it_had(world: World) -> None:
     late = asyncio.Event()
     world.model.turns = [[TextDelta(text="It is 42."), late, ended()], [ModelRejected("No.")]]
-    run_id = await world.say("how many?")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("how many?")
     await say_before_the_end(world, "and which colour?", run_id, late)
     await running
     assert isinstance((await world.events(run_id))[-1], RunFailed)

@@ -16,6 +16,7 @@ from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
 from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
 from tests.databases import open_sqlite
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -182,8 +183,7 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
     run_id, recheck = receipt.run_id or "", Recheck()
     stream = follow(run_id, None, conversations=stores.conversations, bus=bus, recheck_seconds=600, recheck=recheck)
     reading = spawn(anext(stream), name="reader")
-    while run_id not in bus._readers:
-        await asyncio.sleep(0.01)
+    await until(lambda: run_id in bus._readers)
     assert await stores.stops.request_stop(run_id)  # no worker has begun it, so none tells of it
     recheck.request()
     async with asyncio.timeout(30):

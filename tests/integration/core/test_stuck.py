@@ -2,7 +2,6 @@
 
 import pytest
 
-from core.domain.events import RunFinished
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome
 from core.loop.repetition import WARNING, RepetitionDetector
@@ -29,8 +28,7 @@ async def test_twenty_identical_calls_are_caught_although_the_words_differ(world
     world.model.turns = [calls(("echo", '{"text": "a"}'), said=f"Attempt {number}.") for number in range(20)]
     run_id = await world.run("go")
     assert world.bench.said == ["a"] * 4
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
+    last = await world.read_end(run_id)
     assert (last.status, last.can_continue) == ("completed", True)
     assert "again and again" in last.message
 
@@ -52,9 +50,7 @@ async def test_an_answer_cut_off_again_and_again_with_the_same_words_ends(world:
     world.model.turns = [text("the same words", finish="length") for _ in range(20)]
     run_id = await world.run("go")
     assert len(world.model.requests) == 4
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.can_continue
+    assert (await world.read_end(run_id)).can_continue
 
 
 def test_a_circle_of_several_steps_is_seen() -> None:

@@ -21,26 +21,18 @@ from core.run.history_repair import INTERRUPTED, NEVER_STARTED, RepairContext, r
 from core.run.recorder import RunRecorder
 from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
-from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import World
-
-
-class Vanishing(SqlRunClaims):
-    """Claims whose release does not get through, as with a process that was killed."""
-
-    async def release(self, lease: Lease) -> None:
-        return None
+from tests.integration.core.conftest import VanishingClaims, World
+from tests.support.narrow import require
 
 
 async def died_during_a_call(world: World, run_id: str) -> None:
     """Leaves the run as SIGKILL does: the call is on record, nothing after it is."""
     keeps = world.deps.stores.claims
-    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
     running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        await world.bench.has_started("x").wait()
+    await world.bench.until_started("x")
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -68,8 +60,7 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: Wor
     assert world.bench.said == ["x"]
     sent = world.model.requests[-1].messages
     assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
 
 
@@ -96,11 +87,9 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(
     asked = len(world.model.requests)
     await execute(run_id, world.deps)
     assert len(world.model.requests) == asked
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
-    ended = (await world.events(run_id))[-1]
-    assert isinstance(ended, RunFinished)
+    ended = await world.read_end(run_id)
     assert ended.reply is not None
     assert ended.reply.text == "done"
 
@@ -108,7 +97,7 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(
 async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
     """Leaves the run as SIGKILL does: its turn has begun, and nothing of the answer is stored."""
     keeps = world.deps.stores.claims
-    world.with_deps(claims=Vanishing(world.database), worker_id="worker-that-dies")
+    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
     before = await begun(world, run_id)
     running = asyncio.ensure_future(execute(run_id, world.deps))
     async with asyncio.timeout(30):
@@ -197,8 +186,7 @@ async def mended_history(
 ) -> list[str]:
     """The contents that mending adds for one record."""
     run_id = await world.say("go")
-    lease = await world.deps.stores.claims.claim(run_id, "worker-1")
-    assert lease is not None
+    lease = require(await world.deps.stores.claims.claim(run_id, "worker-1"))
     recorder = RunRecorder(lease, world.deps.stores.journal, world.deps.messaging.bus)
     repair = RepairContext(
         dialect=dialect,
@@ -275,12 +263,9 @@ async def test_calls_in_text_that_waited_for_their_turn_are_told_as_not_run(worl
 async def test_a_lost_lease_writes_nothing(world: World) -> None:
     run_id = await world.say("go")
     claims = world.deps.stores.claims
-    first = await claims.claim(run_id, "worker-1")
-    assert first is not None
+    first = require(await claims.claim(run_id, "worker-1"))
     await claims.release(first)
-    second = await claims.claim(run_id, "worker-2")
-    assert second is not None
-    assert second.fence > first.fence
+    assert require(await claims.claim(run_id, "worker-2")).fence > first.fence
     recorder = RunRecorder(first, world.deps.stores.journal, world.deps.messaging.bus)
     recorder.emit(TurnStarted(turn_id="zombie", number=1))
     with pytest.raises(LeaseLost):

@@ -42,9 +42,7 @@ async def test_a_request_whose_picture_is_refused_goes_without_it_and_says_so(wo
         text("I cannot see it."),
     ]
     run_id = await world.run("what is on a.png?")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     assert shows(world) == [False, True, False, False]
     assert "takes no pictures" in world.model.tails[-1]
 
@@ -58,16 +56,13 @@ async def test_the_thread_goes_on_although_the_picture_stays_in_it(world: World)
         text("As I said."),
     ]
     for words in ("what is on a.png?", "sure?"):
-        run = await world.deps.stores.conversations.run(await world.run(words))
-        assert run is not None
-        assert run.status == "completed"
+        assert (await world.read_run(await world.run(words))).status == "completed"
     assert shows(world) == [False, True, False, True, False]
 
 
 async def test_what_is_refused_without_pictures_too_fails_the_run(world: World) -> None:
     with_look(world).model.turns = [calls(("look", '{"text": "a.png"}')), [REFUSED], [REFUSED]]
-    run = await world.deps.stores.conversations.run(await world.run("what is on a.png?"))
-    assert run is not None
+    run = await world.read_run(await world.run("what is on a.png?"))
     assert (run.status, run.error) == ("failed", str(REFUSED))
 
 

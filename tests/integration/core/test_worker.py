@@ -194,8 +194,7 @@ async def test_a_busy_channel_does_not_hold_up_the_runs_of_others(world: World) 
             assert await ended(world, run_id) == "completed"
     begun: list[tuple[datetime, str]] = []
     for run_id in runs:
-        run = await world.deps.stores.conversations.run(run_id)
-        assert run is not None
+        run = await world.read_run(run_id)
         assert run.started_at is not None
         begun.append((run.started_at, run_id))
     order = [run_id for _, run_id in sorted(begun)]
@@ -216,9 +215,7 @@ async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world:
         await world.bench.has_started("busy").wait()
         await world.stops.request_stop(begun)
         assert await ended(world, begun) == "stopped"
-        run = await world.deps.stores.conversations.run(busy)
-        assert run is not None
-        assert run.status == "running"
+        assert (await world.read_run(busy)).status == "running"
         world.model.turns = [text("Done.")]
         world.bench.gate("busy").set()
         assert await ended(world, busy) == "completed"
@@ -234,7 +231,6 @@ async def test_the_run_that_follows_another_begins_at_once(world: World, monkeyp
         await world.stops.request_stop(first)
         await world.say("something else")
         assert await ended(world, first) == "stopped"
-        run = await world.deps.stores.conversations.run(first)
-        assert run is not None
+        run = await world.read_run(first)
         _, follower = await world.deps.stores.conversations.runs(run.thread_id)
         assert await ended(world, follower.run_id) == "completed"

@@ -1,6 +1,5 @@
 """What a user tries in the demonstration after its stories: another table, own words, and reasons."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +12,7 @@ from bots.demo.story_helpers import files_of_agent, first_channel, send_request
 from bots.demo.thread_reader import text_of
 from bots.settings import load_settings
 from simulator.view import SentFile
+from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60.0
 SHEET = "Kunde;Größe;Betrag\nMüller;S;1.234,50\nHuber;M;2.000,00\nMüller;L;10\n".encode("cp1252")
@@ -45,10 +45,7 @@ async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment) -> None:
     watch = await send_request(demo.discord, PROMPT, handbook_file(), PATIENCE_SECONDS)
     question, button = await watch.asked("Deny with a reason")
     await demo.discord.press("bob", watch.thread_id, question.message_id, button.control_id)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not (forms := demo.discord.view().forms):
-            await asyncio.sleep(0.02)
-    (form,) = forms
+    (form,) = await until(lambda: demo.discord.view().forms)
     await demo.discord.submit("bob", form.form_id, {form.fields[0].field_id: "it is too early"})
     said = "I did not pin it."
     await watch.until(lambda: any(said in text for text in watch.said(besides="")), "the answer takes the reason")

@@ -19,6 +19,7 @@ from storage.sql.database import Database, migrate, open_database
 from tests.chaos.program import REPOSITORY
 from tests.integration.deploy.composition import programs_of_postgresql
 from tests.servers import postgresql
+from tests.support.closing import close_after
 
 OPERATIONS = (REPOSITORY / "docs" / "operators" / "operations.md").read_text("utf-8")
 CURSORS = "SELECT scope, cursor FROM inbound_cursor ORDER BY scope"
@@ -104,8 +105,7 @@ async def test_a_copy_of_the_file_is_made_beside_a_writer_and_comes_back(tmp_pat
     file = folder / "threadhand.db"
     await migrate(f"sqlite:///{file}")
     keep = command(".venv/bin/python -c ")
-    writer = await open_database(f"sqlite:///{file}")
-    try:
+    async with close_after(await open_database(f"sqlite:///{file}")) as writer:
         await said(writer, "before")
         with closing(sqlite3.connect(file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -116,8 +116,6 @@ async def test_a_copy_of_the_file_is_made_beside_a_writer_and_comes_back(tmp_pat
         assert "already exists" in again.stderr
         await said(writer, "after")
         wal = Path(f"{file}-wal").read_bytes()
-    finally:
-        await writer.close()
     Path(f"{file}-wal").write_bytes(wal)  # as after a crash
 
     for start in ("rm -f ", "cp backup.db "):

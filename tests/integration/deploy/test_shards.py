@@ -1,20 +1,9 @@
 """Two bots that divide the shards of one Discord: each server is answered once, also what one of them missed."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from bots.demo.thread_reader import messages_of, text_of
 from simulator.discord.server import DiscordSimulator
 from tests.chaos.cluster import NO_WORKER, Cluster, open_cluster
 from tests.chaos.harness import PERSON
-from tests.servers import redis
-
-
-@pytest.fixture
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 async def test_each_server_is_answered_once_also_after_its_bot_was_down(postgresql_url: str, redis_url: str) -> None:

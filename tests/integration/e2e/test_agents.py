@@ -11,6 +11,7 @@ import pytest
 
 from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.integration.e2e.staging import run_staged
 
 SCENARIO = """
 conversations:
@@ -40,9 +41,7 @@ BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 @asynccontextmanager
 async def talking(platform: PlatformName, **settings: str) -> AsyncGenerator[Stage, None]:
     """The stage after a first request to the usual agent."""
-    async with staged(platform, SCENARIO, **settings) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO, **settings) as stage:
         await ask(stage, "Please say one")
         yield stage
 
@@ -141,9 +140,7 @@ async def test_a_message_names_its_own_agent_and_strangers_are_refused(platform:
 
 
 async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
-    async with staged("slack", SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", SCENARIO) as stage:
         await stage.say("use research")
         await stage.until(lambda: stage.shows("`research` works in this conversation"), "it is chosen")
         assert RESEARCH in system(await ask(stage, "Please say one"))
@@ -226,33 +223,33 @@ async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken
 
 @pytest.mark.parametrize("as_form", [False, True], ids=["json", "form"])
 async def test_a_message_over_http_names_its_agent(as_form: bool) -> None:
-    async with staged("slack", SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.http_port}") as http:
-            thread_id = (await call(http, "POST", "/api/thread"))["thread_id"]
-            path = f"/api/thread/{thread_id}"
+    async with (
+        run_staged("slack", SCENARIO) as stage,
+        aiohttp.ClientSession(f"http://127.0.0.1:{stage.http_port}") as http,
+    ):
+        thread_id = (await call(http, "POST", "/api/thread"))["thread_id"]
+        path = f"/api/thread/{thread_id}"
 
-            async def post(**fields: str) -> dict[str, Any]:
-                form = aiohttp.FormData(fields)
-                form.add_field("file", b"x", filename="x.txt")
-                body: dict[str, Any] = {"data": form} if as_form else {"json": fields}
-                return await call(http, "POST", f"{path}/messages", **body)
+        async def post(**fields: str) -> dict[str, Any]:
+            form = aiohttp.FormData(fields)
+            form.add_field("file", b"x", filename="x.txt")
+            body: dict[str, Any] = {"data": form} if as_form else {"json": fields}
+            return await call(http, "POST", f"{path}/messages", **body)
 
-            run_id = (await post(text="Please say one", agent_id="coding"))["agent_run_id"]
-            await stage.settled(1)
-            assert CODING in system(stage.script.requests[-1])
-            run = await call(http, "GET", f"/api/agent-run/{run_id}")
-            assert run["agent_id"] == "coding"
-            told = (await call(http, "GET", f"{path}/messages"))["messages"]
-            assert {(one["agent_id"], one["agent_version_id"]) for one in told} == {("coding", run["agent_version_id"])}
-            refused = await post(text="Please say two", agent_id="stranger")
-            assert refused["error"] == "not_taken"
-            assert refused["message"].startswith("There is no agent stranger. There are: ")
-            too_long = await post(text="Please say two", agent_id="x" * 101)
-            assert too_long["error"] == "too_large"
-            assert (await call(http, "GET", path))["agent_id"] is None
-            assert stage.runs() == ["completed"]
+        run_id = (await post(text="Please say one", agent_id="coding"))["agent_run_id"]
+        await stage.settled(1)
+        assert CODING in system(stage.script.requests[-1])
+        run = await call(http, "GET", f"/api/agent-run/{run_id}")
+        assert run["agent_id"] == "coding"
+        told = (await call(http, "GET", f"{path}/messages"))["messages"]
+        assert {(one["agent_id"], one["agent_version_id"]) for one in told} == {("coding", run["agent_version_id"])}
+        refused = await post(text="Please say two", agent_id="stranger")
+        assert refused["error"] == "not_taken"
+        assert refused["message"].startswith("There is no agent stranger. There are: ")
+        too_long = await post(text="Please say two", agent_id="x" * 101)
+        assert too_long["error"] == "too_large"
+        assert (await call(http, "GET", path))["agent_id"] is None
+        assert stage.runs() == ["completed"]
 
 
 async def call(http: aiohttp.ClientSession, method: str, path: str, **body: Any) -> dict[str, Any]:

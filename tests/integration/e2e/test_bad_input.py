@@ -14,6 +14,7 @@ from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.chaos.stories import TALK
+from tests.integration.e2e.staging import run_staged
 
 HELLO = """
 conversations:
@@ -79,9 +80,7 @@ async def test_a_slack_set_up_by_half_is_left_out_and_named(settings: dict[str, 
 
 
 async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
-    async with staged("slack", HELLO, model="") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO, model="") as stage:
         log = stage.program.log
         await stage.until(lambda: "Ready: " in log(), "it is ready")
         assert "No model can be used, so runs fail: `threadhand setup` asks for one." in log()
@@ -92,9 +91,7 @@ async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
 
 
 async def test_the_log_sums_up_the_start_and_each_run() -> None:
-    async with staged("discord", HELLO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("discord", HELLO) as stage:
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         log = stage.program.log
@@ -107,9 +104,7 @@ async def test_the_log_sums_up_the_start_and_each_run() -> None:
 
 
 async def test_who_is_refused_is_in_the_log() -> None:
-    async with staged("slack", HELLO, allowed_users="U0NOBODY", allowed_workspaces="") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO, allowed_users="U0NOBODY", allowed_workspaces="") as stage:
         await stage.say("Hello")
         log = stage.program.log
         await stage.until(lambda: " may not talk to the agent in slack T" in log(), "it is logged")
@@ -175,9 +170,7 @@ async def test_a_database_of_a_newer_version_is_left_alone() -> None:
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(platform: str) -> None:
-    async with staged(platform, HELLO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, HELLO) as stage:
         files = [
             SentFile(name="../../etc/x", content=b"x"),
             SentFile(name="a\x00b\x1b[31m\n.txt", content=b"y"),
@@ -224,9 +217,7 @@ conversations:
     ids=["unknown tool", "wrong arguments", "cut JSON", "no JSON", "endless output", "binary output", "outside"],
 )
 async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: str) -> None:
-    async with staged("slack", _calls(call)) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", _calls(call)) as stage:
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("That was it."), "it goes on")
         await stage.settled(1)
@@ -247,9 +238,7 @@ async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: st
     ids=["401", "garbage"],
 )
 async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(fault: str, said: str) -> None:
-    async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO + f"        fault: {fault}\n") as stage:
         await stage.say("Hello")
         await stage.until(lambda: stage.runs() == ["failed"], "it fails", seconds=100)
         await stage.until(lambda: stage.button("Retry"), "it can be tried again")
@@ -260,9 +249,7 @@ async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(fault:
 
 
 async def test_a_model_that_stammers_is_asked_again() -> None:
-    async with staged("slack", HELLO + "        fault: {kind: garbage, times: 1}\n") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO + "        fault: {kind: garbage, times: 1}\n") as stage:
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(1)
@@ -271,9 +258,7 @@ async def test_a_model_that_stammers_is_asked_again() -> None:
 
 async def test_a_model_that_is_busy_is_asked_again() -> None:
     fault = "{kind: status, status: 429, retry_after_seconds: 0.2, times: 2}"
-    async with staged("slack", HELLO + f"        fault: {fault}\n") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO + f"        fault: {fault}\n") as stage:
         await stage.say("Hello")
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(1)
@@ -282,9 +267,7 @@ async def test_a_model_that_is_busy_is_asked_again() -> None:
 
 @pytest.mark.timeout(180)
 async def test_a_very_large_file_passes_through_little_memory() -> None:
-    async with staged("slack", HELLO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO) as stage:
         size = 200 * 1024 * 1024
         await stage.say("Hello", files=(SentFile(name="big.bin", content=bytes(size)),))
         await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=120)
@@ -300,9 +283,7 @@ def _no_stack_trace(stage: Stage) -> None:
 
 
 async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
-    async with staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
         await stage.say("Hello")
         await stage.press("Stop")
         await stage.until(lambda: stage.runs() == ["stopped"], "it stops")

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from simulator.view import SentFile
-from tests.chaos.harness import PlatformName, staged
+from tests.chaos.harness import PlatformName
+from tests.integration.e2e.staging import run_staged
 
 DRAW = """
 import csv
@@ -56,9 +57,7 @@ ANALYSIS = json.dumps(
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_the_data_analyst_posts_its_chart_in_the_thread(platform: PlatformName) -> None:
-    async with staged(platform, ANALYSIS) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, ANALYSIS) as stage:
         table = SentFile(name="sales.csv", content=b"city,sales\nOslo,30\nRome,50\n")
         await stage.say("agent:data-analysis Chart the sales, please.", files=(table,))
         await stage.until(lambda: stage.shows("Rome sold most: 50."), "it answers")

@@ -10,6 +10,7 @@ from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE
 from simulator.view import SeenChannel, SentFile
 from tests.chaos.harness import PERSON, Stage, staged
+from tests.integration.e2e.staging import run_staged
 
 SCENARIO = """
 conversations:
@@ -95,9 +96,7 @@ async def test_a_run_works_where_there_are_threads(place: str, is_channel_named:
 
 
 async def test_the_thread_of_a_message_of_files_only_has_their_names() -> None:
-    async with staged("discord", SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("discord", SCENARIO) as stage:
         files = tuple(SentFile(name=name, content=b"1,2") for name in ("sales.csv", "costs.csv"))
         await stage.say("", files=files)
         await stage.settled(1)

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from bots.demo.thread_reader import text_of
 from simulator.discord.server import DiscordSimulator
 from simulator.view import SentFile
-from tests.chaos.harness import PERSON, Stage, staged
+from tests.chaos.harness import PERSON, Stage
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_retention import add_document
 
 SCENARIO = """
@@ -25,9 +26,7 @@ conversations:
 
 @asynccontextmanager
 async def on_discord(scenario: str, **settings: str) -> AsyncGenerator[Stage, None]:
-    async with staged("discord", scenario, **settings) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("discord", scenario, **settings) as stage:
         yield stage
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from bots.demo.thread_reader import messages_of
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
+from tests.integration.e2e.staging import run_staged
 
 HELLO = """
 conversations:
@@ -26,9 +27,7 @@ def answers(stage: Stage, thread_id: str) -> list[str]:
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_not(platform: PlatformName) -> None:
-    async with staged(platform, HELLO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, HELLO) as stage:
         chat, channel = stage.platform, stage.channel_id
         first = await chat.say(PERSON, channel, "Hello")
         await chat.edit(PERSON, channel, first, "@threadhand Hello")

@@ -7,6 +7,7 @@ import aiohttp
 from simulator.discord.server import DiscordSimulator
 from simulator.view import SeenFile
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import BOTH, alice_of, answered, asking
 
 SCENARIO = """
@@ -20,9 +21,7 @@ conversations:
 
 @BOTH
 async def test_whoever_started_the_thread_may_forget_what_was_asked_in_it(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         place, bot = stage.platform, f"@{stage.view().bot_name}"
         first = await place.say("carol", stage.channel_id, "Numbers, please!")
         if isinstance(place, DiscordSimulator):

@@ -4,7 +4,8 @@ import re
 
 from bots.demo.thread_reader import text_of
 from simulator.view import SeenMessage
-from tests.chaos.harness import PlatformName, Stage, staged
+from tests.chaos.harness import PlatformName, Stage
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import MOSTLY_SLACK
 
 SCENARIO = """
@@ -55,9 +56,7 @@ async def asked(stage: Stage, text: str, runs: int) -> None:
 
 @MOSTLY_SLACK
 async def test_a_background_command_and_a_failed_step_show_no_tick(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         await asked(stage, "Start the server", 1)
         assert re.search(
             r"✅ Done · 3 steps, \d failed · 1 command still running( · \d+(\.\d)? s)?\n\[ Details \]", status(stage)
@@ -73,9 +72,7 @@ async def test_a_background_command_and_a_failed_step_show_no_tick(platform: Pla
 
 @MOSTLY_SLACK
 async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         await asked(stage, "Does it run", 1)
         (line,) = [one for one in (await stage.details()).split("\n") if "exit 3" in one]
         assert "Ran `exit 3` · exit code 3" in line
@@ -83,9 +80,7 @@ async def test_the_end_of_a_background_command_is_shown_with_its_exit_code(platf
 
 @MOSTLY_SLACK
 async def test_a_run_that_hits_a_limit_carries_a_warning_sign(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO, max_turns="2") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO, max_turns="2") as stage:
         await asked(stage, "for ever", 1)
         assert "2 turns" in status(stage)
         request = next(one for one in stage.messages() if "for ever" in text_of(one))
@@ -94,9 +89,7 @@ async def test_a_run_that_hits_a_limit_carries_a_warning_sign(platform: Platform
 
 @MOSTLY_SLACK
 async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_once(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         await asked(stage, "Which one?", 1)
         assert any("Asked a question · 1 step" in plain(one) for one in stage.ours())
         await stage.say("2024")
@@ -112,9 +105,7 @@ async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_o
 
 @MOSTLY_SLACK
 async def test_a_greeting_leaves_its_answer_alone(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO, status_after_seconds="20") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO, status_after_seconds="20") as stage:
         await asked(stage, "hi there", 1)
         (answer,) = stage.ours()
         assert plain(answer).startswith("Hello!")

@@ -1,6 +1,6 @@
 """Commands that attack the machine end in the jail, and the run ends clearly."""
 
-from tests.chaos.harness import staged
+from tests.integration.e2e.staging import run_staged
 from tests.integration.sandbox.providers import local_jails
 from tests.integration.sandbox.test_escape import host_processes
 
@@ -24,9 +24,7 @@ PROCESSES_MAX = 1100
 async def test_a_fork_bomb_harms_nobody_and_the_run_goes_on() -> None:
     async with local_jails():
         pass  # skipped where there can be none
-    async with staged("slack", BOMB, sandbox="local") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", BOMB, sandbox="local") as stage:
         before = host_processes()
         await stage.say("Hello")
         most = 0

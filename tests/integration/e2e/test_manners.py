@@ -5,8 +5,9 @@ import pytest
 from bots.demo.thread_reader import text_of
 from core.domain.approval import APPROVE_ONCE, DENY
 from simulator.discord.server import DiscordSimulator
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
 from tests.fakes.spoken_lines import REQUESTS, SMALL_TALK
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import (
     BOTH,
     MOSTLY_DISCORD,
@@ -159,9 +160,7 @@ conversations:
 async def test_a_stop_without_a_mention_stops_and_one_for_somebody_else_does_not(
     platform: PlatformName, words: str
 ) -> None:
-    async with staged(platform, WORKING) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, WORKING) as stage:
         await stage.say("Count the rows, please.")
         await stage.until(lambda: stage.shows("sleep 60"), "it works")
         await said(stage, [f"carol: @bob {words}"])
@@ -210,9 +209,7 @@ conversations:
 
 @BOTH
 async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformName) -> None:
-    async with staged(platform, WEIGHING) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, WEIGHING) as stage:
         await stage.say("Count the rows, please.")
         await stage.settled(1)
         ours = [text_of(one) for one in stage.ours()]
@@ -226,9 +223,7 @@ async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformNa
 
 @BOTH
 async def test_a_message_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
-    async with staged(platform, WEIGHING) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, WEIGHING) as stage:
         await stage.say("Count the rows, please.")
         await stage.until(lambda: stage.ours(), "the status is shown")
         await stage.until(lambda: stage.script.requests, "the model is asked")
@@ -246,9 +241,7 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
 
 @MOSTLY_SLACK
 async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
-    async with staged(platform, WORKING) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, WORKING) as stage:
         request = await stage.say("Count the rows, please.")
         await stage.until(lambda: stage.shows("sleep 60"), "it works")
         assert not stage.shows("I will read your new message next")
@@ -284,9 +277,7 @@ bob: schick mir bitte die Einladung
 
 @BOTH
 async def test_what_colleagues_ask_each_other_starts_nothing_and_a_call_by_name_does(platform: PlatformName) -> None:
-    async with staged(platform, REPORTING) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, REPORTING) as stage:
         await stage.say("Make the sales report, please.")
         await stage.settled(1)
         await said(stage, COLLEAGUES)
@@ -308,9 +299,7 @@ conversations:
 
 @MOSTLY_DISCORD
 async def test_who_was_asked_answers_with_a_mention_while_others_are_talking(platform: PlatformName) -> None:
-    async with staged(platform, DISPUTED) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, DISPUTED) as stage:
         await stage.say("Group the report, please.")
         await stage.settled(1)
         await said(

@@ -1,7 +1,6 @@
 """A bot and workers of their own on one PostgreSQL and one Redis: what people see is what one process shows them."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,12 +9,6 @@ from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import settle_and_check
 from tests.contracts.redis_servers import redis_client
 from tests.servers import redis
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])

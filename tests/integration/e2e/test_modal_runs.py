@@ -1,7 +1,7 @@
 """A bot without a worker, whose runs functions at the simulated Modal execute with the code that was deployed."""
 
 import shutil
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ from tests.chaos.invariants import settle_and_check
 from tests.chaos.program import REPOSITORY
 from tests.integration.sandbox.modal_stage import environment_of, modal_stage
 from tests.integration.sandbox.test_modal_app import deployed
-from tests.servers import redis
 
 OF_THE_FUNCTIONS = (
     "DATABASE_URL",
@@ -72,12 +71,6 @@ class Account:
         except AssertionError as error:
             logs = [f"--- call of {call.args}\n{call.log()[-3000:]}" for call in self.calls]
             raise AssertionError("\n".join((str(error), *logs))) from None
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from simulator.view import SentFile
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.chaos.stories import SLEEP, TALK
+from tests.integration.e2e.staging import run_staged
 
 POSTS = {"slack": "chat.postMessage", "discord": "POST */messages"}
 
@@ -30,9 +31,7 @@ async def _answered_once(stage: Stage, runs: int = 1) -> None:
     ("fault", "times"), [("error_after", 2), ("timeout_after", 1), ("server_error", 2), ("rate_limit", 4)]
 )
 async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, times: int) -> None:
-    async with staged(platform, TALK) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, TALK) as stage:
         stage.platform.misbehave(fault, method=POSTS[platform], times=times, seconds=0.5)
         await stage.say("Hello")
         await _answered_once(stage)
@@ -41,9 +40,7 @@ async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize("fault", ["duplicate", "drop_connection", "reconnect"])
 async def test_a_message_starts_one_run_however_it_comes(platform: PlatformName, fault: str) -> None:
-    async with staged(platform, TALK) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, TALK) as stage:
         if fault == "duplicate":
             stage.platform.misbehave(fault, times=10)
         else:
@@ -55,9 +52,7 @@ async def test_a_message_starts_one_run_however_it_comes(platform: PlatformName,
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 @pytest.mark.parametrize("way", ["button", "word", "reaction", "deletion"])
 async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -> None:
-    async with staged(platform, SLEEP) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SLEEP) as stage:
         request = await stage.say("Sleep, please.")
         await stage.until(lambda: stage.workspace_file("marks.txt"), "the command runs")
         await stage.until(lambda: stage.button("Stop"), "there is a button")
@@ -79,9 +74,7 @@ async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])
 async def test_a_question_is_answered_after_a_restart(platform: PlatformName) -> None:
-    async with staged(platform, report_story.SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, report_story.SCENARIO) as stage:
         table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
         await stage.say("Sum it up, please.", files=(table,))
         await stage.until(lambda: stage.button("Short"), "it asks")
@@ -125,9 +118,7 @@ conversations:
       - expect: {{last: {{contains: "Count the cats"}}}}
         text: "Hi there."
 """
-    async with staged(platform, scenario) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, scenario) as stage:
         request = await stage.say("Count the dogs")
         await stage.until((tmp_path / "on").exists, "the command runs")
         changed = f"@{stage.view().bot_name} Count the cats"
@@ -139,9 +130,7 @@ conversations:
 
 
 async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:
-    async with staged("slack", TALK) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", TALK) as stage:
         await stage.say("Hello")
         await _answered_once(stage)
         stage.program.terminate()

@@ -5,6 +5,7 @@ import pytest
 from bots.demo.thread_reader import text_of
 from simulator.discord.rules.permissions import ATTACH
 from tests.chaos.harness import Stage, staged
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_refusals import discord_of
 
 SCENARIO = """
@@ -45,9 +46,7 @@ async def test_a_file_over_the_limit_of_the_server_is_told_with_size_and_limit(
 
 async def test_without_the_right_to_attach_the_answer_says_why_the_files_do_not_come() -> None:
     scenario = SCENARIO.replace("SIZE", "9").replace("FILES", "a.bin, b.txt")
-    async with staged("discord", scenario) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("discord", scenario) as stage:
         discord_of(stage).allow(stage.channel_id, denied=ATTACH)
         await stage.say("Make the files.")
         await stage.settled(1)

@@ -7,7 +7,8 @@ from typing import cast
 
 from bots.demo.thread_reader import text_of
 from simulator.view import SentFile
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import MOSTLY_SLACK
 from tests.integration.e2e.test_forget import stored
 
@@ -71,9 +72,7 @@ def texts(stage: Stage) -> list[str]:
 
 @MOSTLY_SLACK
 async def test_an_old_conversation_is_deleted_whole_and_a_recent_one_stays(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO, retention_days="30") as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO, retention_days="30") as stage:
         old, old_place = await begun(stage, "Keep the aged words.", 1)
         await add_document(stage, HANDBOOK)
         recent, recent_place = await begun(stage, "Keep the fresh words.", 2)

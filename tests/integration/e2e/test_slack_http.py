@@ -12,6 +12,7 @@ from simulator.view import SentFile
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.chaos.stories import TALK
+from tests.integration.e2e.staging import run_staged
 
 
 def free_port() -> str:
@@ -30,9 +31,7 @@ async def test_the_main_job_is_done_over_http() -> None:
 
 
 async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -> None:
-    async with staged("slack", report_story.SCENARIO, events_port=free_port()) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", report_story.SCENARIO, events_port=free_port()) as stage:
         table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
         await stage.say("Sum it up, please.", files=(table,))
         await stage.until(lambda: stage.button("Short"), "it asks")
@@ -46,9 +45,7 @@ async def test_a_restart_between_question_and_answer_loses_nothing_over_http() -
 
 
 async def test_what_slack_has_not_signed_is_refused_and_starts_nothing() -> None:
-    async with staged("slack", TALK, events_port=free_port()) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", TALK, events_port=free_port()) as stage:
         assert isinstance(stage.platform, SlackSimulator)
         assert stage.platform.http_events is not None
         assert await stage.platform.http_events.verify()

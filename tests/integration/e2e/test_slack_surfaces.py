@@ -11,6 +11,7 @@ from core.tasks import spawn
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.chaos.stories import WRITING, WRITTEN, check_streamed, direct
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import answered, asking
 from tests.integration.e2e.test_bad_input import HELLO
 
@@ -21,9 +22,7 @@ def slack_of(stage: Stage) -> SlackSimulator:
 
 
 async def test_a_shortcut_and_a_command_begin_runs_that_are_answered_in_their_threads() -> None:
-    async with staged("slack", HELLO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged("slack", HELLO) as stage:
         slack = slack_of(stage)
         stage.thread_id = await slack.say("bob", stage.channel_id, "The build is red")
         await slack.use_shortcut(PERSON, "Ask Threadhand", stage.channel_id, stage.thread_id)

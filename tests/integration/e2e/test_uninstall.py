@@ -10,6 +10,7 @@ from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import Event
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import Stage, staged
+from tests.support.narrow import require_type
 
 SCENARIO = """
 conversations:
@@ -59,8 +60,7 @@ async def install(stage: Stage, owner_id: str) -> None:
 
 async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
     async with staged("slack", SCENARIO) as stage:
-        slack = stage.platform
-        assert isinstance(slack, SlackSimulator)
+        slack = require_type(stage.platform, SlackSimulator)
         second = slack.add_workspace("second", bot_token="xoxb-2", people=("carol",))
         await up(slack, stage)
         first_id, second_id = slack.workspace.team_id, second.workspace.team_id
@@ -81,8 +81,7 @@ async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
 
 async def test_the_runs_of_an_organisation_end_in_all_its_workspaces() -> None:
     async with staged("slack", SCENARIO) as stage:
-        slack = stage.platform
-        assert isinstance(slack, SlackSimulator)
+        slack = require_type(stage.platform, SlackSimulator)
         organisation = slack.add_organisation("everybody")
         sales = slack.add_workspace("sales", people=("carol",), organisation=organisation)
         research = slack.add_workspace("research", people=("carol",), organisation=organisation)
@@ -115,8 +114,7 @@ async def test_the_runs_of_an_organisation_end_in_all_its_workspaces() -> None:
 
 async def test_the_run_of_a_server_that_takes_the_bot_away_ends_and_the_log_says_so_once() -> None:
     async with staged("discord", SCENARIO) as stage:
-        discord = stage.platform
-        assert isinstance(discord, DiscordSimulator)
+        discord = require_type(stage.platform, DiscordSimulator)
         stage.program.start()
         await stage.connected()
         await stage.say("Sleep, please.")

@@ -7,7 +7,8 @@ from core.domain.messages import JsonObject
 from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.view import SentFile
-from tests.chaos.harness import PlatformName, Stage, staged
+from tests.chaos.harness import PlatformName, Stage
+from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import BOTH
 
 TABLE = SentFile(name="table.csv", content=b"city,people\nOslo,7\n", mime_type="text/csv")
@@ -76,9 +77,7 @@ def told(stage: Stage) -> str:
 
 @BOTH
 async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         table = await stage.platform.say("bob", stage.channel_id, "the numbers", files=[TABLE])
         await thread_from(stage, table)
         await mention(stage, "sum up the table above")
@@ -120,9 +119,7 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
 
 @BOTH
 async def test_a_file_that_is_not_meant_is_fetched_on_demand(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         table = await stage.platform.say("bob", stage.channel_id, "the numbers", files=[TABLE])
         call = stage.script._scenario.conversations[-1].steps[0].calls[0]
         call.arguments["file"] = f"{table}/1"
@@ -138,9 +135,7 @@ async def test_a_file_that_is_not_meant_is_fetched_on_demand(platform: PlatformN
 
 @BOTH
 async def test_a_bare_mention_gets_a_short_help(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.start()
-        await stage.connected()
+    async with run_staged(platform, SCENARIO) as stage:
         await stage.platform.say("alice", stage.channel_id, f"@{stage.view().bot_name}")
         await stage.until(lambda: stage.shows("`help`"), "the short help")
         assert stage.runs() == []

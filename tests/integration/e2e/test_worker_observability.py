@@ -3,23 +3,14 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 
 import aiohttp
-import pytest
 
 from bots.bootstrap.program import NO_LINKS, UNSHARED
 from tests.chaos.cluster import open_cluster
 from tests.chaos.program import Program
 from tests.chaos.stories import TALK
 from tests.integration.e2e.test_observability import figure
-from tests.servers import redis
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 async def told_by(worker: Program, path: str) -> str:

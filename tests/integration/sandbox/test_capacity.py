@@ -16,6 +16,7 @@ from core.run.thread_sandbox import ThreadSandbox
 from sandbox.limits import SandboxLimits, raise_descriptor_limit, sandbox_capacity
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.providers import content, local_jails, pieces, run
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -85,8 +86,7 @@ async def test_a_run_without_a_sandbox_waits_and_says_so(two: LocalSandboxProvid
     third = ThreadSandbox(two, "third", 1, log, bind=lambda sandbox_id: None)
     waiting = asyncio.ensure_future(third.sandbox())
     async with asyncio.timeout(30):
-        while not log.events:
-            await asyncio.sleep(0.01)
+        await until(lambda: log.events)
         assert log.events == [
             ActivityChanged(text="Waiting for a sandbox. All 2 sandboxes of this machine are in use.")
         ]
@@ -119,8 +119,7 @@ async def test_a_slow_start_is_said_once(two: LocalSandboxProvider, monkeypatch:
     mine = ThreadSandbox(slow, "first", 1, log, bind=lambda sandbox_id: None)
     waiting = asyncio.ensure_future(mine.sandbox())
     async with asyncio.timeout(30):
-        while not log.events:
-            await asyncio.sleep(0.01)
+        await until(lambda: log.events)
         assert log.events == [ActivityChanged(text="Starting a sandbox")]
         slow.may_start.set()
         await waiting

@@ -7,8 +7,7 @@ import asyncio
 import os
 import sqlite3
 import subprocess
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from sandbox.local.jail import Jail
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.providers import local_jails, pieces, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.waiting import until
 
 LIMITS = SandboxLimits(memory_bytes=256 * MEBIBYTE, workspace_bytes=64 * MEBIBYTE)
 WRITE = """
@@ -83,13 +83,6 @@ async def start_in_background(jails: LocalSandboxProvider, code: str) -> Attack:
     return Attack(jail.pid, jail.workspace_path / "log")
 
 
-async def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
-
-
 async def expect_notice(jails: LocalSandboxProvider, sentence: str) -> None:
     """The next run is told once why the sandbox was stopped, and works again."""
     with pytest.raises(SandboxUnavailable, match=sentence):
@@ -112,7 +105,7 @@ async def test_a_background_job_that_fills_the_disk_ends_with_its_jail(
     jails: LocalSandboxProvider, code: str, sentence: str
 ) -> None:
     attack = await start_in_background(jails, code)
-    await wait_until(attack.has_ended)
+    await until(attack.has_ended)
     await expect_notice(jails, sentence)
 
 
@@ -130,7 +123,7 @@ for _ in range(1500):
 
 async def test_deep_folders_hide_no_files_and_can_be_deleted(jails: LocalSandboxProvider) -> None:
     attack = await start_in_background(jails, DEEP + NAMED)
-    await wait_until(attack.has_ended)
+    await until(attack.has_ended)
     await expect_notice(jails, "Delete what is not needed")
     await jails.destroy("thread")
     assert not jails._workspaces.exists("thread")
@@ -140,7 +133,7 @@ async def test_a_new_message_gives_no_new_time_to_a_jail_that_fills_the_disk(jai
     attack = await start_in_background(jails, UNLINKED)
     with pytest.raises(SandboxUnavailable, match="deleted files"):
         await send_messages(jails)
-    await wait_until(attack.has_ended)
+    await until(attack.has_ended)
 
 
 async def send_messages(jails: LocalSandboxProvider) -> None:
@@ -155,7 +148,7 @@ async def test_a_jail_that_ends_while_a_run_opens_it_is_told_to_that_run(jails: 
     for process in psutil.Process(jail.pid).children(recursive=True):
         process.suspend()
     opening = spawn(jails.open("thread", fence=2), name="a later run")
-    await wait_until(lambda: jail.connection.is_busy)
+    await until(lambda: jail.connection.is_busy)
     await jails._end_over_limit(jail, "The sandbox was stopped because of its files.")
     with pytest.raises(SandboxUnavailable, match="because of its files"):
         await opening
@@ -173,7 +166,7 @@ async def test_a_workspace_above_its_limit_can_be_cleaned_up_but_not_filled(jail
     with pytest.raises(ToolError, match="delete something first"):
         await write_often(sandbox)
     await run(sandbox, "setsid nohup python3 attack.py > log 2>&1 & disown")
-    await wait_until(lambda: not jails._jails())
+    await until(lambda: not jails._jails())
 
 
 async def write_often(sandbox: Sandbox) -> None:
@@ -186,7 +179,7 @@ async def test_a_jail_that_nobody_can_talk_to_any_more_ends(jails: LocalSandboxP
     attack = await start_in_background(jails, "import time; time.sleep(1000)")
     (jail,) = jails._jails()
     jail.connection.mark_lost("no answer")
-    await wait_until(attack.has_ended)
+    await until(attack.has_ended)
 
 
 @contextmanager
@@ -299,6 +292,6 @@ async def test_without_a_control_group_a_jail_over_its_memory_limit_ends(
     monkeypatch.setattr("sandbox.local.provider.find_cgroups", lambda limits: None)
     async with local_jails(LIMITS) as jails:
         attack = await start_in_background(jails, MEMORY_ATTACKS[name] + HOLD)
-        await wait_until(lambda: attack.has_ended() or attack.was_refused())
+        await until(lambda: attack.has_ended() or attack.was_refused())
         if attack.has_ended() and "thread" in jails.lifecycle.notices:
             await expect_notice(jails, "of memory; 256 MB are allowed")

@@ -22,6 +22,7 @@ from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import SandboxLimits
 from tests.integration.sandbox.providers import content, pieces, reachable_folder, run
 from tests.paths import FAKES
+from tests.support.waiting import until
 
 FAKE = FAKES / "docker_cli.py"
 PLAN = DockerCommands(image="python:3.12-slim", home="/data", limits=SandboxLimits())
@@ -169,13 +170,11 @@ async def test_a_container_that_ended_alone_is_told_to_the_next_run_once() -> No
         sandbox = await stage.provider.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"kept"))
         pids = stage.folder / f"pids-{NAME}"
-        while not (pids.exists() and pids.read_text().endswith("\n")):
-            await asyncio.sleep(0.01)
+        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
         (pid,) = pids.read_text().split()
         os.killpg(int(pid), signal.SIGKILL)
         (machine,) = stage.provider._machines._running.values()
-        while not machine.connection.is_lost:
-            await asyncio.sleep(0.01)
+        await until(lambda: machine.connection.is_lost)
         with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
             await stage.provider.open("thread", fence=2)
         fresh = await stage.provider.open("thread", fence=2)

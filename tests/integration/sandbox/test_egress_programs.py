@@ -141,8 +141,7 @@ async def test_npm_installs() -> None:
         install = f"{told} npm install --no-audit --no-fund --loglevel error parcel"
         done = await run(sandbox, install, seconds=60)
         assert done.exit_code == 0, done.output
-        found = await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")
-        assert found.output == "from the parcel\n"
+        assert (await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")).output == "from the parcel\n"
 
 
 async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(asked: list[str]) -> None:

@@ -16,6 +16,8 @@ from sandbox.local import lifecycle
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.controlled_clock import DEFAULT_LIFECYCLE, Day, a_day
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.closing import close_after
+from tests.support.waiting import until
 
 
 async def test_nobody_uses_it_for_fifteen_minutes_and_it_is_stopped() -> None:
@@ -36,8 +38,7 @@ async def test_one_that_works_is_never_stopped_nor_one_just_used() -> None:
     async with a_day() as day:
         sandbox = await day.jails.open("thread", fence=1)
         working = asyncio.ensure_future(run(sandbox, "read x"))
-        while not day.jails._jails()[0].connection.is_busy:
-            await asyncio.sleep(0.01)
+        await until(lambda: day.jails._jails()[0].connection.is_busy)
         await day.passes(100)
         assert len(day.jails._jails()) == 1
         await sandbox.shell.type_text("main", "\n")
@@ -134,11 +135,8 @@ async def test_one_that_another_process_runs_is_left_alone() -> None:
 
 @asynccontextmanager
 async def a_second(day: Day) -> AsyncGenerator[LocalSandboxProvider]:
-    jails = LocalSandboxProvider(day.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=day.now)
-    try:
+    async with close_after(LocalSandboxProvider(day.folder, lifecycle_policy=DEFAULT_LIFECYCLE, now=day.now)) as jails:
         yield jails
-    finally:
-        await jails.close()
 
 
 async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
@@ -147,8 +145,7 @@ async def test_a_jail_that_ended_alone_is_told_to_the_next_run_once() -> None:
         await sandbox.files.write("file", pieces(b"x"))
         (jail,) = day.jails._jails()
         os.kill(jail.pid, signal.SIGKILL)
-        while not jail.connection.is_lost:
-            await asyncio.sleep(0.01)
+        await until(lambda: jail.connection.is_lost)
         await day.jails.open("thread", fence=0)
         with pytest.raises(SandboxUnavailable, match="ended unexpectedly"):
             await day.jails.open("thread", fence=2)

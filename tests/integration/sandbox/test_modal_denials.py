@@ -1,6 +1,5 @@
 """Modal denies what it has, clocks differ, processes meet: no sandbox in use is ended, and no file is lost."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import PLAN, Stage, modal_stage, refused, soon
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.waiting import until
 
 MINUTE, HOUR = 60.0, 3600.0
 RESULT = api_pb2.GenericResult
@@ -188,9 +188,7 @@ async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
     (made,) = stage.modal.world.living()
     await stage.modal.world.end(made, OUT_OF_MEMORY)
     await made.ended.wait()
-    async with asyncio.timeout(30):
-        while worker._machines.running_by_thread():
-            await asyncio.sleep(0.01)
+    await until(lambda: not worker._machines.running_by_thread())
 
 
 async def worker_whose_sandbox_lost_its_exit_snapshot(stage: Stage) -> ModalSandboxProvider:

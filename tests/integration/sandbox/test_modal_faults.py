@@ -20,6 +20,7 @@ from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused, soon
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
 
@@ -166,11 +167,9 @@ async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage:
     await sandbox.files.write("file", pieces(b"kept"))
     if has_snapshot:
         worker.release("thread")
-        while worker._save_tasks:
-            await asyncio.sleep(0.01)
+        await until(lambda: not worker._save_tasks)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
-    while not await sandbox.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: sandbox.shell.sessions())
     result = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE)
     await stage.modal.world.end(stage.modal.world.living()[0], result)
     with pytest.raises(SandboxUnavailable, match="stopped working"):
@@ -249,8 +248,7 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     await worker.open("thread", fence=2)
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
     worker.release("thread")
-    while worker._save_tasks:
-        await asyncio.sleep(0.01)
+    await until(lambda: not worker._save_tasks)
     assert stage.snapshots == [before]
     record = await stage.records.find("modal", "thread")
     assert record is not None

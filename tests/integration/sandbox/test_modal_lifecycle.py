@@ -17,6 +17,8 @@ from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.narrow import require
+from tests.support.waiting import until
 
 MINUTE, HOUR = 60.0, 3600.0
 
@@ -28,9 +30,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
-    async with asyncio.timeout(30):
-        while any(worker._save_tasks for worker in stage.workers):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(worker._save_tasks for worker in stage.workers))
     assert len(stage.snapshots) == snapshots
 
 
@@ -41,8 +41,7 @@ async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None
         await sandbox.files.write("file", pieces(str(number).encode()))
         worker.release("thread")
         await until_saved(stage)
-    record = await stage.records.find("modal", "thread")
-    assert record is not None
+    record = require(await stage.records.find("modal", "thread"))
     assert (record.state, [record.snapshot_ref]) == ("started", stage.snapshots)
     assert stage.modal.calls.count("TaskSnapshotFilesystem") == 3
 
@@ -57,8 +56,7 @@ async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -
     await stage.clock.advance(2 * MINUTE)
     await worker.background_jobs.run_once()
     assert stage.living == []
-    stopped = await stage.records.find("modal", "thread")
-    assert stopped is not None
+    stopped = require(await stage.records.find("modal", "thread"))
     assert stopped.state == "stopped"
     await stage.clock.advance(2 * HOUR)
     await worker.background_jobs.run_once()
@@ -75,8 +73,7 @@ async def test_a_command_that_runs_is_no_idleness(stage: Stage) -> None:
     worker = stage.worker()
     sandbox = await worker.open("thread", fence=1)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=2000))
-    while not await sandbox.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: sandbox.shell.sessions())
     await stage.clock.advance(HOUR)
     await worker.background_jobs.run_once()
     assert stage.living == ["thread.thread"]
@@ -153,8 +150,7 @@ async def test_the_program_is_sent_only_to_a_sandbox_that_lacks_it(stage: Stage)
 async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
     old = await stage.worker().open("thread", fence=1)
     waiting = asyncio.ensure_future(run(old, "sleep 4321", session="long", seconds=60))
-    while not await old.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: old.shell.sessions())
     new = await stage.worker().open("thread", fence=2)
     with pytest.raises(SandboxUnavailable):
         await waiting
@@ -264,9 +260,7 @@ async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=2)
     sandbox = await worker.open("thread", fence=1)
     living = stage.modal.world.living()[0]
-    async with asyncio.timeout(30):
-        while any(command.code is None for command in living.commands.values()):
-            await asyncio.sleep(0.05)
+    await until(lambda: not any(command.code is None for command in living.commands.values()))
     with pytest.raises(SandboxUnavailable):
         await sandbox.files.list("")
     assert await (await worker.open("thread", fence=1)).files.list("") == ()
@@ -334,9 +328,7 @@ async def test_a_worker_that_breaks_off_anywhere_loses_nothing(stage: Stage, pla
         failpoints.arm("")
     healthy = stage.worker()
     assert await content(await healthy.open("thread", fence=3), "file") == b"kept"
-    async with asyncio.timeout(30):
-        while healthy._save_tasks:
-            await asyncio.sleep(0.01)
+    await until(lambda: not healthy._save_tasks)
     assert stage.living == ["thread.thread"]
     assert len(stage.exit_snapshots) <= 1  # of a process that died while it deleted one
 

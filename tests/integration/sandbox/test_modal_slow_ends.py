@@ -21,6 +21,7 @@ from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.waiting import until
 
 RESULT = api_pb2.GenericResult
 OUT_OF_MEMORY = RESULT(status=RESULT.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
@@ -141,9 +142,7 @@ async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage
     sandbox = await worker.open("thread", fence=2)
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
     worker.release("thread")
-    async with asyncio.timeout(30):
-        while worker._save_tasks:
-            await asyncio.sleep(0.01)
+    await until(lambda: not worker._save_tasks)
     assert (await recorded(stage)).snapshot_ref == before.snapshot_ref
     assert before.snapshot_ref in stage.snapshots
 
@@ -186,13 +185,10 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     sandbox = await worker.open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"saved by us"))
     worker.release("thread")
-    async with asyncio.timeout(30):
-        while worker._save_tasks:
-            await asyncio.sleep(0.01)
+    await until(lambda: not worker._save_tasks)
     await sandbox.files.write("file", pieces(b"saved by Modal"))
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
-    while not await sandbox.shell.sessions():
-        await asyncio.sleep(0.01)
+    await until(lambda: sandbox.shell.sessions())
     await stage.modal.world.end(stage.modal.world.living()[0], end)
     with pytest.raises(SandboxUnavailable, match="stopped working") as told:
         await waiting
@@ -210,9 +206,7 @@ async def test_an_idle_end_while_nobody_looked_costs_nothing(stage: Stage) -> No
     stage.workers.remove(dead)
     await dead.background_jobs.close()
     (made,) = stage.modal.world.living()
-    async with asyncio.timeout(30):
-        while any(command.code is None for command in made.commands.values()):
-            await asyncio.sleep(0.02)
+    await until(lambda: not any(command.code is None for command in made.commands.values()))
     await stage.clock.advance(3600)
     assert stage.living == []
     sandbox = await stage.worker().open("thread", fence=2)  # tells of no loss
@@ -246,9 +240,7 @@ async def test_a_forgotten_thread_leaves_no_exit_snapshot() -> None:
 async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).close()
-    async with asyncio.timeout(60):
-        while any(one.result is None for one in stage.modal.world.sandboxes.values()):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(one.result is None for one in stage.modal.world.sandboxes.values()))
     assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 1)
     await stage.clock.advance(3 * 3600)
     await worker.background_jobs.run_once()
@@ -278,10 +270,7 @@ async def test_no_order_of_opens_stops_and_ends_loses_a_saved_file(seed: int) ->
                     await asyncio.gather(*(_open(worker, fence) for worker in workers))
                 case _:
                     pass
-        for worker in workers:
-            async with asyncio.timeout(30):
-                while worker._save_tasks:
-                    await asyncio.sleep(0.01)
+        await until(lambda: not any(worker._save_tasks for worker in workers))
         assert len(stage.living) <= 1
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.slack import SlackSettings, SlackSimulator
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,7 @@ async def test_closing_releases_calls_that_hang() -> None:
     async with SlackSimulator() as slack, aiohttp.ClientSession() as session:
         slack.misbehave("timeout")
         hanging = asyncio.ensure_future(session.get(slack.api_url + "auth.test"))
-        while slack.web_api.hanging == 0:
-            await asyncio.sleep(0.005)
+        await until(lambda: slack.web_api.hanging != 0)
         start = time.monotonic()
     (failed,) = await asyncio.gather(hanging, return_exceptions=True)
     assert isinstance(failed, aiohttp.ClientError | RuntimeError) or not failed.ok

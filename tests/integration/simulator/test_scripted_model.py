@@ -10,6 +10,7 @@ from core.llm.openai_client import OpenAIChatClient
 from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from simulator.model.scenario import ScenarioError, load_scenario
 from simulator.model.server import ScriptedServer
+from tests.support.closing import close_after
 
 STORY = load_scenario(r"""
 conversations:
@@ -46,12 +47,9 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 
 async def said(server: ScriptedServer, *messages: JsonObject, tools: tuple[JsonObject, ...] = ()):
-    llm = OpenAIChatClient(server.base_url)
-    try:
+    async with close_after(OpenAIChatClient(server.base_url)) as llm:
         request = ModelRequest(model="scripted", messages=messages, tools=tools)
         return [delta async for delta in llm.stream(request)]
-    finally:
-        await llm.close()
 
 
 def text_of(deltas: list) -> str:

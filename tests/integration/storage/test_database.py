@@ -19,6 +19,7 @@ from storage.sql.database import Database, open_database
 from tests.contracts.stores import JournalEntry, Stores, added, stores_over, told
 from tests.paths import REPOSITORY
 from tests.servers import NOBODY
+from tests.support.closing import close_after
 
 TEST = Failpoint("test.database")
 
@@ -129,8 +130,7 @@ async def test_sqlite_runs_with_the_promised_settings(tmp_path: Path) -> None:
 
 
 async def test_a_full_database_raises_one_clean_error_and_rolls_back(tmp_path: Path) -> None:
-    database = await open_database(f"sqlite:///{tmp_path}/x.db")
-    try:
+    async with close_after(await open_database(f"sqlite:///{tmp_path}/x.db")) as database:
         stores = stores_over(database)
         lease = await stores.started()
         await stores.journal.write(lease, added(lease, 1, "kept"))
@@ -144,8 +144,6 @@ async def test_a_full_database_raises_one_clean_error_and_rolls_back(tmp_path: P
         await stores.journal.write(lease, added(lease, 2, "goes on"))
         sequences = [m.sequence for m in await stores.conversations.messages(lease.thread_id)]
         assert sequences == [1, 2]
-    finally:
-        await database.close()
 
 
 async def _limit_pages(database: Database, *, extra: int) -> None:

@@ -21,6 +21,7 @@ from storage.sql.database import migrate, open_database
 from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
 from storage.sql.tables import METADATA
 from tests.paths import REPOSITORY
+from tests.support.closing import close_after
 
 TEST = Failpoint("test.migrations")
 
@@ -65,11 +66,8 @@ async def test_migrating_leaves_nothing_to_migrate(
         context = MigrationContext.configure(connection, opts=options)
         return list(compare_metadata(context, METADATA))
 
-    database = await open_database(new_url)
-    try:
+    async with close_after(await open_database(new_url)) as database:
         assert await database.write(TEST, differences) == []
-    finally:
-        await database.close()
 
 
 async def test_programs_that_start_at_once_migrate_once(new_url: str) -> None:

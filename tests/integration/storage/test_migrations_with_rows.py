@@ -21,6 +21,7 @@ from storage.sql.full_text import UNMANAGED_NAME_PREFIXES
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
 from storage.sql.tables import METADATA
+from tests.support.closing import close_after
 
 TEST = Failpoint("test.migrations_with_rows")
 LETTERS = ("a", "b")
@@ -41,11 +42,8 @@ EACH_REVISION = revisions()
 @asynccontextmanager
 async def connected(url: str) -> AsyncGenerator[Database]:
     """Open, and not migrated."""
-    database = _connect(_parse(url))
-    try:
+    async with close_after(_connect(_parse(url))) as database:
         yield database
-    finally:
-        await database.close()
 
 
 async def made(url: str, revision: str) -> Rows:
@@ -111,12 +109,9 @@ async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revi
     assert all(len(held) == len(LETTERS) for held in before.values())
     assert {"thread", "run", "message", "tool_call", "usage", "delivery"} <= set(before)
 
-    database = await open_database(new_url)
-    try:
+    async with close_after(await open_database(new_url)) as database:
         after = await database.read(rows)
         differences = await database.read(_differences)
-    finally:
-        await database.close()
     assert differences == []
     for name, held in before.items():
         kept = [{column: row[column] for column in old} for old, row in zip(held, after[name], strict=True)]
@@ -139,8 +134,7 @@ async def test_the_program_works_with_what_an_earlier_version_left(new_url: str,
         await database.write(TEST, lambda c: c.execute(text).close())
     thread_id, run_id = "thread thread_id a ünï ☃", "run run_id a ünï ☃"
 
-    database = await open_database(new_url)
-    try:
+    async with close_after(await open_database(new_url)) as database:
         conversations = SqlConversations(database)
         usage = await conversations.usage(run_id=run_id)
         assert (usage.input_tokens, usage.cost_usd) == (1, 1.5)
@@ -156,8 +150,6 @@ async def test_the_program_works_with_what_an_earlier_version_left(new_url: str,
         assert [row["thread_id"] for row in left["thread"]] == ["thread thread_id b ünï ☃"]
         assert len(left["message"]) == 1
         assert len(left["usage"]) == 2, "what was spent stays on record"
-    finally:
-        await database.close()
 
 
 async def test_a_migration_that_fails_leaves_the_old_version_whole(new_url: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from storage.sql.database import open_database
 from storage.sql.sqlite import SqliteDatabase
 from storage.sql.stores.conversations import SqlConversations
+from tests.support.closing import close_after
 
 ROUNDS = 40
 AT_ONCE = 8
@@ -42,10 +43,7 @@ async def test_only_a_new_file_gets_small_pages(tmp_path: Path, made_with_bytes:
         with closing(sqlite3.connect(path)) as earlier:
             earlier.execute(f"PRAGMA page_size = {made_with_bytes}")
             earlier.execute("CREATE TABLE kept (something INTEGER)")
-    database = await open_database(f"sqlite:///{path}")
-    try:
+    async with close_after(await open_database(f"sqlite:///{path}")) as database:
         assert await SqlConversations(database).run("none") is None
-    finally:
-        await database.close()
     with closing(sqlite3.connect(path)) as opened:
         assert opened.execute("PRAGMA page_size").fetchone() == (made_with_bytes or 2048,)

@@ -21,6 +21,7 @@ from storage.sql.drivers import asyncpg_connection, await_in_greenlet
 from storage.sql.postgresql import PostgresqlDatabase
 from storage.sql.stores.run_claims import SqlRunClaims
 from tests.ports import port_of
+from tests.support.closing import close_after
 
 TEST = Failpoint("test.postgresql")
 
@@ -42,14 +43,11 @@ async def test_a_lost_server_raises_one_clean_error(postgresql_url: str) -> None
 
 @pytest.mark.parametrize("statement", ["SELECT CAST(:value AS int)", "SELECT CAST(CAST(:value AS text) AS int)"])
 async def test_a_value_that_does_not_fit_is_not_quoted(postgresql_url: str, statement: str) -> None:
-    database = await open_database(postgresql_url)
-    try:
+    async with close_after(await open_database(postgresql_url)) as database:
         with pytest.raises(StorageUnavailable) as raised:
             await database.read(lambda c: c.execute(text(statement), {"value": "private"}).close())
         assert "private" not in str(raised.value)
         assert "SQLSTATE 22" in str(raised.value)
-    finally:
-        await database.close()
 
 
 async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(postgresql_url: str) -> None:
@@ -201,11 +199,8 @@ async def test_a_process_that_freezes_in_a_transaction_lets_go_of_its_locks(
         connection.execute(text("SELECT 1"))
 
     async def freeze() -> None:
-        database = PostgresqlDatabase(url, idle_seconds=0.5, transaction_seconds=1)
-        try:
+        async with close_after(PostgresqlDatabase(url, idle_seconds=0.5, transaction_seconds=1)) as database:
             await database.write(TEST, work)
-        finally:
-            await database.close()
 
     other = PostgresqlDatabase(url)
     sleeper = spawn(asyncio.to_thread(lambda: asyncio.run(freeze())), name="sleeper")

@@ -24,6 +24,7 @@ from storage.sql.sqlite_file import check_file
 from tests.contracts.stores import stores_over
 from tests.paths import REPOSITORY
 from tests.requirements_of_the_machine import lacking
+from tests.support.closing import close_after
 
 RUNS = 8
 FRAME_BYTES = 24 + 4096
@@ -153,8 +154,7 @@ async def test_what_was_acknowledged_survives_a_power_cut(
 
 
 async def missing(url: str, facts: list[str]) -> list[str]:
-    database = await open_database(url)
-    try:
+    async with close_after(await open_database(url)) as database:
         found = [(fact, *fact.split()) for fact in facts]
         return [
             fact
@@ -163,8 +163,6 @@ async def missing(url: str, facts: list[str]) -> list[str]:
                 lambda c, kind=kind, run=run: c.execute(text(_HOLDS[kind]), {"run": run}).scalar_one()
             )
         ]
-    finally:
-        await database.close()
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from storage.migrations import HEAD
 from storage.sql.database import migrate, open_database
 from tests.contracts.stores import ADDRESS, COMPLETED, Stores, asking, deciding, stores_over, told
 from tests.integration.storage.test_migrations_with_rows import Rows, connected, revisions, rows
+from tests.support.closing import close_after
+from tests.support.narrow import require
 
 DEPLOY = CallToApprove(index=0, tool="deploy", headline="Deploy the site", arguments={"name": "x"})
 
@@ -46,23 +48,19 @@ class LiveWork:
         claimable = set(await stores.claims.claimable_runs())
         assert claimable == {self.queued, self.running.run_id}
         for run_id, inputs in ((self.queued, ["hello"]), (self.running.run_id, ["hello", "one more thing"])):
-            lease = await stores.claims.claim(run_id, "w2")
-            assert lease is not None
+            lease = require(await stores.claims.claim(run_id, "w2"))
             assert [one.text for one in await stores.journal.inputs(lease)] == inputs
             messages = await stores.conversations.messages(lease.thread_id)
             assert len(messages) == (run_id == self.running.run_id)
             assert await stores.finish(lease)
-        ask = await stores.asks.ask_of_run(self.asking.run_id)
-        assert ask is not None
+        ask = require(await stores.asks.ask_of_run(self.asking.run_id))
         assert (ask.state, ask.text, ask.options) == ("open", "Which one?", ("a", "b"))
         open_runs = await stores.deliveries.open_runs(for_worker="w2")
         assert {self.undelivered.run_id, self.asking.run_id} <= set(open_runs)
-        rendering = await stores.deliveries.claim(self.undelivered.run_id, "w2")
-        assert rendering is not None
+        rendering = require(await stores.deliveries.claim(self.undelivered.run_id, "w2"))
         (answer,) = await stores.deliveries.plan(rendering, [])
         assert (answer.state, answer.body["text"]) == ("pending", "The answer.")
-        asked = await stores.asks.ask_of_run(self.waiting.run_id)
-        assert asked is not None
+        asked = require(await stores.asks.ask_of_run(self.waiting.run_id))
         assert (asked.kind, asked.state) == ("approval", "open")
         click = Accept(ask_id=asked.ask_id)
         receipt = await self._said("waiting", APPROVE_ONCE, kind="answer", decision=click)
@@ -78,9 +76,7 @@ class LiveWork:
 
     async def _started(self, thread: str) -> Lease:
         receipt = await self._said(thread)
-        lease = await self.stores.claims.claim(receipt.run_id or "", "w1")
-        assert lease is not None
-        return lease
+        return require(await self.stores.claims.claim(receipt.run_id or "", "w1"))
 
 
 def assert_kept(before: Rows, after: Rows) -> None:
@@ -109,13 +105,10 @@ async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, 
     assert_kept(before, there)
     assert await revision_of(new_url) == revision
 
-    database = await open_database(new_url)
-    try:
+    async with close_after(await open_database(new_url)) as database:
         assert_kept(there, await database.read(rows))
         work.stores = stores_over(database)
         await work.finish()
-    finally:
-        await database.close()
     assert await revision_of(new_url) == HEAD
 
 
@@ -125,14 +118,11 @@ async def revision_of(url: str) -> str | None:
 
 
 async def test_a_database_in_use_does_not_go_back(new_url: str) -> None:
-    database = await open_database(new_url)
-    try:
+    async with close_after(await open_database(new_url)) as database:
         await stores_over(database).claims.heartbeat("w1")
         with pytest.raises(ConfigurationError, match="stop every process first"):
             await migrate(new_url, revision=revisions()[-2])
         await stores_over(database).claims.remove_worker("w1")
-    finally:
-        await database.close()
     assert await revision_of(new_url) == HEAD
     await migrate(new_url, revision=revisions()[-2])
     assert await revision_of(new_url) == revisions()[-2]

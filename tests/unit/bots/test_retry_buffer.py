@@ -1,6 +1,5 @@
 """Events that had to wait: in order, each to its end, and none that holds up the others for good."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from bots.inbound import retry_buffer
 from bots.inbound.retry_buffer import RetryBuffer
 from core.domain.errors import StorageUnavailable, SurfaceUnclear
+from tests.support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +32,7 @@ class Handled:
         return process
 
     async def until(self, *names: str) -> None:
-        async with asyncio.timeout(30):
-            while len(self.names) < len(names):
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.names) >= len(names))
         assert self.names == list(names)
 
 
@@ -65,9 +63,7 @@ async def test_an_event_for_which_the_platform_fails_holds_nothing_up_and_is_giv
     await handled.until("two", "one")
     monkeypatch.setattr(retry_buffer, "PLATFORM_SECONDS_MAX", 0.01)
     await buffer.handle("3", handled.event("three", *[SurfaceUnclear("500")] * 100_000))
-    async with asyncio.timeout(30):
-        while "discord: event 3 is dropped" not in caplog.text:
-            await asyncio.sleep(0.001)
+    await until(lambda: "discord: event 3 is dropped" in caplog.text)
 
 
 async def test_an_event_that_breaks_the_bot_is_dropped_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

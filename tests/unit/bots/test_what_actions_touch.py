@@ -20,6 +20,7 @@ from core.domain.threads import (
     Thread,
     ThreadSnapshot,
 )
+from tests.support.narrow import require_type
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 PLACE = {"workspace_id": "1", "channel_id": "2", "thread_key": "3"}
@@ -91,8 +92,7 @@ def test_words_answer_only_what_was_shown_before(
 ) -> None:
     card_ref = "" if shown is None else ref(address, shown)
     now = snapshot(address, asks=asks, card_ref=card_ref)
-    decision = decide_message(said(address, sent), now)
-    assert isinstance(decision, Accept)
+    decision = require_type(decide_message(said(address, sent), now), Accept)
     assert (decision.ask_id == "a") == is_answer
 
 
@@ -118,8 +118,7 @@ def test_a_message_that_a_stop_has_overtaken_starts_nothing(status: RunStatus, s
 
 
 def test_over_http_a_question_counts_as_shown() -> None:
-    decision = decide_message(said(HTTP, 0), snapshot(HTTP, asks="question"))
-    assert isinstance(decision, Accept)
+    decision = require_type(decide_message(said(HTTP, 0), snapshot(HTTP, asks="question")), Accept)
     assert decision.ask_id == "a"
 
 

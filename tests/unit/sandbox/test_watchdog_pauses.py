@@ -14,6 +14,7 @@ from sandbox.client.connection import Connection
 from sandbox.limits import SandboxLimits
 from sandbox.local import watchdog
 from sandbox.local.watchdog import MonitoredJail, Watchdog
+from tests.support.waiting import until
 
 USES = 200
 ENDED_PID = 1 << 22  # no process has this id: the jail is measured as one that holds nothing
@@ -56,9 +57,7 @@ class Watched:
         self.dog.wake(self.jails[-1])
 
     async def until_checked(self, checks: int) -> None:
-        async with asyncio.timeout(30):
-            while self.checks < checks:
-                await asyncio.sleep(0)
+        await until(lambda: self.checks >= checks)
 
 
 @pytest.fixture

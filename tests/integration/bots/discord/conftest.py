@@ -1,6 +1,5 @@
 """A real discord.py client against the simulated Discord, with a small program behind it that remembers."""
 
-import asyncio
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from core.domain.actions import IncomingMessage
 from core.domain.errors import StorageUnavailable
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.view import SeenChannel, SeenMessage, SeenThread
+from tests.support.waiting import until
 
 
 @dataclass
@@ -93,12 +93,6 @@ class World:
 
     def calls(self, method: str, ending: str) -> int:
         return sum(call.method == method and call.path.endswith(ending) for call in self.discord.calls)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
 from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
 from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE, Channel
+from tests.support.narrow import require_type
 
 
 def shown(messages) -> list[str]:
@@ -79,8 +80,7 @@ async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived
     address = world.program.received[0].address
     status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
-    stop = await world.received(2)
-    assert isinstance(stop, StopRequested)
+    stop = require_type(await world.received(2), StopRequested)
     assert (stop.address, stop.person.person_id) == (address, "")
     await stays_closed(world, world.app, address, status, is_archived=is_archived)
 
@@ -94,9 +94,7 @@ async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(worl
     await world.app.close()
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
     app = (await connect(world.program)).app
-    stop = await world.received(2)
-    assert isinstance(stop, StopRequested)
-    assert stop.address == address
+    assert require_type(await world.received(2), StopRequested).address == address
     await stays_closed(world, app, address, status, is_archived=is_archived)
 
 
@@ -220,8 +218,7 @@ async def test_a_forum_post_and_a_private_thread_work(world, parent: int | None)
     thread_id = await world.discord.open_thread("alice", channel_id, "an idea", kind)
     await world.until(lambda: world.app.client.guilds[0].get_thread(int(thread_id)))
     await world.discord.say("alice", channel_id, "@threadhand hello", thread_id=thread_id)
-    request = await world.received()
-    assert isinstance(request, IncomingMessage)
+    request = require_type(await world.received(), IncomingMessage)
     assert request.address.thread_key == thread_id != DIRECT
     await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
     thread: Channel = world.discord.world.channels[thread_id]
@@ -259,8 +256,7 @@ async def open_post(
         )
     )
     await world.discord.say("alice", forum.channel_id, "@threadhand hello", thread_id=thread_id)
-    request = await world.received()
-    assert isinstance(request, IncomingMessage)
+    request = require_type(await world.received(), IncomingMessage)
     return request, post
 
 

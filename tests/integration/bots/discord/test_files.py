@@ -7,10 +7,11 @@ import pytest
 from aiohttp import web
 
 from bots.discord.rest.files import DiscordFiles, attachment_name
-from core import http_shutdown
 from core.domain.errors import AgentError
 from core.domain.threads import IncomingFile
 from simulator.view import SentFile
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 
 async def attached(world, name: str = "a.csv", content: bytes = b"a,b\n") -> IncomingFile:
@@ -108,18 +109,8 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
         asked.append(request)
         raise web.HTTPFound("/elsewhere")
 
-    application = web.Application()
-    application.router.add_get("/{path:.*}", serve)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    files = DiscordFiles(world.app.client.rest, api_url=url)
-    try:
+    async with serve_http(serve) as url, close_after(DiscordFiles(world.app.client.rest, api_url=url)) as files:
         with pytest.raises(AgentError):
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
-    finally:
-        await files.close()
-        await http_shutdown.shut_down_server(runner)
     (request,) = asked
     assert "Authorization" not in request.headers

@@ -8,12 +8,12 @@ from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
 from core.domain.threads import Address
 from simulator.view import SentFile
+from tests.support.narrow import require_type
 
 
 async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) -> None:
     message_id = await world.say("@threadhand count the lines, ask @bob")
-    inbound = await world.received()
-    assert isinstance(inbound, IncomingMessage)
+    inbound = require_type(await world.received(), IncomingMessage)
     assert inbound.text == "count the lines, ask @Bob"
     assert inbound.is_addressed
     assert inbound.person.name == "Alice"
@@ -33,8 +33,7 @@ async def test_a_message_in_a_thread_needs_no_mention(world) -> None:
     message_id = await world.say("@threadhand hello")
     await world.until(lambda: world.general.threads)
     await world.say("and the words too", thread_id=message_id)
-    inbound = await world.received(2)
-    assert isinstance(inbound, IncomingMessage)
+    inbound = require_type(await world.received(2), IncomingMessage)
     assert (inbound.text, inbound.is_addressed) == ("and the words too", False)
     assert inbound.address.thread_key == message_id
 
@@ -60,9 +59,7 @@ async def test_a_word_after_a_mention_is_a_command_and_its_answer_a_reply(world)
 
     world.program.answer = answer
     await world.say("@threadhand Status")
-    inbound = await world.received()
-    assert isinstance(inbound, CommandCalled)
-    assert inbound.name == "status"
+    assert require_type(await world.received(), CommandCalled).name == "status"
     await world.until(lambda: len(world.general.messages) == 2)
     assert world.general.messages[-1].elements[0].text == "Nothing is running here."
     assert world.general.threads == ()
@@ -72,8 +69,7 @@ async def test_the_word_stop_alone_in_a_thread_wishes_a_stop(world) -> None:
     thread_id = await world.say("@threadhand hello")
     await world.until(lambda: world.general.threads)
     await world.say("Stop!", thread_id=thread_id)
-    inbound = await world.received(2)
-    assert isinstance(inbound, StopRequested)
+    inbound = require_type(await world.received(2), StopRequested)
     assert (inbound.message_ref, inbound.address.thread_key) == ("", thread_id)
     await world.say("stop at the first error", thread_id=thread_id)
     assert isinstance(await world.received(3), IncomingMessage)
@@ -107,8 +103,7 @@ async def test_an_edit_of_the_request_is_told_with_its_new_text(world) -> None:
     message_id = await world.say("@threadhand count the lines")
     await world.until(lambda: world.general.threads)
     await world.discord.edit("alice", world.general.channel_id, message_id, "@threadhand count the words")
-    inbound = await world.received(2)
-    assert isinstance(inbound, MessageEdited)
+    inbound = require_type(await world.received(2), MessageEdited)
     assert (inbound.text, inbound.message_ref) == ("count the words", message_id)
     assert inbound.address.thread_key == message_id
 
@@ -157,8 +152,7 @@ async def test_a_deletion_is_told(world) -> None:
     await world.received()
     await world.until(lambda: world.general.threads)  # opening it would fail after the deletion
     await world.discord.delete("alice", world.general.channel_id, message_id)
-    inbound = await world.received(2)
-    assert isinstance(inbound, MessageDeleted)
+    inbound = require_type(await world.received(2), MessageDeleted)
     assert (inbound.message_ref, inbound.person.name) == (message_id, "Alice")
 
 
@@ -167,8 +161,7 @@ async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(w
     await world.received()
     await world.discord.react("bob", world.general.channel_id, message_id, "🎉")
     await world.discord.react("bob", world.general.channel_id, message_id, "❌")
-    inbound = await world.received(2)
-    assert isinstance(inbound, StopRequested)
+    inbound = require_type(await world.received(2), StopRequested)
     assert (inbound.message_ref, inbound.person.name) == (message_id, "Bob")
     assert inbound.address.thread_key == message_id
 
@@ -206,9 +199,7 @@ async def test_the_run_of_a_thread_that_discord_refuses_is_stopped(world, way: s
     else:
         world.discord.settings.threads_max = 0
     await world.say("@threadhand hello")
-    stop = await world.received(2)
-    assert isinstance(stop, StopRequested)
-    assert stop.address == world.program.received[0].address
+    assert require_type(await world.received(2), StopRequested).address == world.program.received[0].address
 
 
 async def test_a_message_that_could_not_be_stored_is_told_again_in_its_order(world) -> None:

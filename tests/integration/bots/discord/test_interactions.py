@@ -15,6 +15,7 @@ from core.domain.threads import Ask
 from simulator.discord.people.interactions import COMMAND, MODAL_SUBMIT, start_interaction, wait_for_answer
 from simulator.discord.rules.permissions import SEND_IN_THREADS
 from simulator.view import Button, Select, SentFile
+from tests.support.narrow import require_type
 
 ASK_ID = "019a0000-0000-7000-8000-000000000001"
 
@@ -51,8 +52,7 @@ async def ask_and_write(world):
 
 async def test_run_in_a_channel_opens_a_thread_under_its_answer(world) -> None:
     await run(world, "count the @everyone lines")
-    inbound = await world.received()
-    assert isinstance(inbound, IncomingMessage)
+    inbound = require_type(await world.received(), IncomingMessage)
     assert (inbound.text, inbound.is_addressed) == ("count the @everyone lines", True)
     await world.until(lambda: world.general.threads)
     (answer,) = world.general.messages
@@ -149,9 +149,7 @@ async def test_a_command_is_answered_for_the_person_alone(world) -> None:
 
     world.program.answer = answer
     await world.discord.command("alice", world.general.channel_id, "usage", {})
-    inbound = await world.received()
-    assert isinstance(inbound, CommandCalled)
-    assert inbound.name == "usage"
+    assert require_type(await world.received(), CommandCalled).name == "usage"
     await world.until(lambda: world.general.messages)
     (notice,) = world.general.messages
     assert (notice.visible_to is not None, notice.elements[0].text) == (True, "**3** tokens")
@@ -170,8 +168,7 @@ async def test_knowledge_of_a_channel_gets_a_thread_in_which_it_is_known(world, 
         )
     else:
         await world.say("@threadhand knowledge add", files=[file])
-    inbound = await world.received()
-    assert isinstance(inbound, CommandCalled)
+    inbound = require_type(await world.received(), CommandCalled)
     assert (inbound.name, inbound.argument) == ("knowledge", "add")
     assert [one.name for one in inbound.files] == ["a.txt"]
     await world.until(lambda: world.general.threads)
@@ -214,8 +211,7 @@ async def test_what_all_should_see_is_seen_by_all_also_where_it_took_long(world)
 async def test_an_option_button_answers_with_its_option(world) -> None:
     message_id = await asked(world, "red", "blue")
     await press(world, message_id, "1")
-    answer = await world.received(2)
-    assert isinstance(answer, AskAnswered)
+    answer = require_type(await world.received(2), AskAnswered)
     assert (answer.ask_id, answer.option, answer.person.name) == (ASK_ID, 1, "Bob")
     assert answer.address.thread_key == world.thread.thread_id
 
@@ -315,8 +311,7 @@ async def test_the_buttons_of_a_status_name_their_run(world) -> None:
     ref = await world.app.surface.post(address, status, delivery_id="d1")
     for number, action in enumerate(("stop", "retry", "continue"), start=2):
         await world.discord.press("alice", world.general.channel_id, ref, f"th:run:{action}:r7")
-        pressed = await world.received(number)
-        assert isinstance(pressed, RunButtonPressed)
+        pressed = require_type(await world.received(number), RunButtonPressed)
         assert (pressed.run_id, pressed.action) == ("r7", action)
 
 
@@ -352,8 +347,7 @@ async def test_a_click_that_names_its_channel_by_id_only_is_answered(world, is_c
         guild = world.app.client.guilds[0]
         guild._threads.clear()
     await press(world, message_id, "1")
-    answered = await world.received(2)
-    assert isinstance(answered, AskAnswered)
+    answered = require_type(await world.received(2), AskAnswered)
     assert (answered.address, answered.option) == (world.program.received[0].address, 1)
 
 

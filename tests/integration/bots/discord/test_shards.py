@@ -9,7 +9,8 @@ from bots.settings.discord import Shards
 from core.domain.actions import IncomingMessage
 from core.domain.errors import ConfigurationError
 from simulator.discord import DiscordSimulator
-from tests.integration.bots.discord.conftest import Program, until
+from tests.integration.bots.discord.conftest import Program
+from tests.support.waiting import until
 
 FIRST, SECOND = Shards(0, 0, 2), Shards(1, 1, 2)
 Connect = Callable[[Program, Shards], Awaitable[DiscordApp]]

@@ -14,6 +14,7 @@ from core.domain.errors import SurfaceRateLimited
 from core.tasks import cancel
 from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.integration.bots.discord.conftest import Program
+from tests.support.waiting import until
 
 READS = "/channels/{channel_id}/messages"
 CHANNELS = tuple(f"channel{number}" for number in range(12))
@@ -99,9 +100,7 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
         # a route without a limit of its own
         calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
         reading = asyncio.gather(*calls)
-        async with asyncio.timeout(60):
-            while not budget.is_refused([counted]):
-                await asyncio.sleep(0.005)
+        await until(lambda: budget.is_refused([counted]))
         before = refused(strict)
         strict.settings.rate_limit_scale = 0
         await other.client.rest.call("GET", "/users/@me")

@@ -26,7 +26,8 @@ from simulator.slack.people.interactions import BusyPeople
 from storage.sql.database import Database
 from tests.contracts.stores import accept
 from tests.databases import open_sqlite
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
+from tests.support.waiting import until
 
 KEY = Fernet.generate_key().decode()
 
@@ -65,7 +66,7 @@ class InstallableApp:
         """Where a mention was heard."""
         before = len(self.receiver.taken)
         await people.say(person, general(people), f"@threadhand {words}", **more)
-        await eventually(lambda: len(self.receiver.taken) > before)
+        await until(lambda: len(self.receiver.taken) > before)
         return self.receiver.taken[-1].address
 
     async def stored(self) -> list[tuple[str, str]]:

@@ -1,6 +1,5 @@
 """What the tests of a whole conversation share: a patient look, and a receiver that takes what comes in."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,15 +10,10 @@ from core.domain.actions import IncomingMessage
 from core.domain.threads import IncomingFile
 from simulator.slack import SlackSimulator
 from simulator.view import SeenChannel, SentFile
+from tests.support.closing import close_after
+from tests.support.waiting import until
 
 WAIT_SECONDS = 30.0
-
-
-async def eventually(is_so: Callable[[], object], *, seconds: float = WAIT_SECONDS) -> None:
-    """Waits until the condition holds; fails the test where it never does."""
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 @dataclass(slots=True)
@@ -61,25 +55,24 @@ async def running(
     slack: SlackSimulator, receiver: RecordingReceiver, *, admits: Callable[[UserAction], Awaitable[bool]] | None = None
 ) -> AsyncIterator[SlackApp]:
     """The app by Socket Mode against the simulated Slack."""
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        app_token=slack.settings.app_token,
-        api_url=slack.api_url,
-        receive=receiver.receive,
-        admits=admits,
-    )
-    await app.start()
-    try:
+    async with close_after(
+        SlackApp(
+            bot_token=slack.settings.bot_token,
+            app_token=slack.settings.app_token,
+            api_url=slack.api_url,
+            receive=receiver.receive,
+            admits=admits,
+        )
+    ) as app:
+        await app.start()
         yield app
-    finally:
-        await app.close()
 
 
 async def attached(slack: SlackSimulator, receiver: RecordingReceiver, content: bytes) -> IncomingFile:
     """A file that somebody has sent with a mention, as it came in."""
     sent = SentFile(name="a.bin", content=content)
     await slack.say("alice", channel_of(slack), "@threadhand read", files=[sent])
-    await eventually(lambda: receiver.taken)
+    await until(lambda: receiver.taken)
     message = receiver.taken[0]
     assert isinstance(message, IncomingMessage)
     return message.files[0]

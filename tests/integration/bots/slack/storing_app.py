@@ -17,7 +17,9 @@ from core.domain.threads import Decision, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.message_events import posted_event, subscription_of
 from storage.sql.stores.inbox import SqlInbox
-from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of
+from tests.support.closing import close_after
+from tests.support.waiting import until
 
 UNHEARD = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=("general", "other"))
 """Slack gives an event up at once where nobody listens."""
@@ -72,25 +74,24 @@ class StoringReceiver:
 
 @asynccontextmanager
 async def listening(slack: SlackSimulator, storing_receiver: StoringReceiver) -> AsyncGenerator[SlackApp, None]:
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        app_token=slack.settings.app_token,
-        api_url=slack.api_url,
-        receive=storing_receiver.receive,
-        inbox=storing_receiver.inbox,
-    )
-    await app.start()
-    try:
+    async with close_after(
+        SlackApp(
+            bot_token=slack.settings.bot_token,
+            app_token=slack.settings.app_token,
+            api_url=slack.api_url,
+            receive=storing_receiver.receive,
+            inbox=storing_receiver.inbox,
+        )
+    ) as app:
+        await app.start()
         # an event that Slack has before it knows of the socket is given up at once
-        await eventually(slack.socket_mode.is_connected)
+        await until(slack.socket_mode.is_connected)
         yield app
-    finally:
-        await app.close()
 
 
 async def told(caplog: pytest.LogCaptureFixture, words: str) -> str:
     """The line of the log with the words, once it is there."""
-    await eventually(lambda: words in caplog.text)
+    await until(lambda: words in caplog.text)
     return next(line for line in caplog.messages if words in line)
 
 
@@ -100,7 +101,7 @@ async def heard_once(
     """A thread that begins while the app listens, and is marked."""
     async with listening(slack, storing_receiver):
         root = await slack.say(by, channel_of(slack), text)
-        await eventually(lambda: storing_receiver.taken)
+        await until(lambda: storing_receiver.taken)
         await storing_receiver.marked()
     return root
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from bots.delivery.content import AnswerPart
 from bots.slack.app import SlackApp
@@ -18,7 +19,7 @@ from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.installable_app import opened
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of
 from tests.integration.bots.slack.storing_app import (
     UNHEARD,
     StoringReceiver,
@@ -28,7 +29,10 @@ from tests.integration.bots.slack.storing_app import (
     listening,
     told,
 )
-from tests.integration.bots.slack.test_http import SECRET, send, signed, stand
+from tests.integration.bots.slack.test_http import SECRET, send, signed
+from tests.support.closing import close_after
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 FIRST, SECOND = "T0SIM0001", "T0SIM0002"
 
@@ -54,7 +58,7 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
         root = await slack.say("alice", channel, "@threadhand begin")
         await slack.say("alice", private, "are you there?")
         foreign = await slack.say("bob", channel, "lunch?")
-        await eventually(lambda: len(storing_receiver.taken) == 2)
+        await until(lambda: len(storing_receiver.taken) == 2)
         await storing_receiver.marked(2)
     mention = await slack.say("bob", channel, "@threadhand while you slept")
     await slack.say("bob", channel, "nothing for anybody")
@@ -71,9 +75,9 @@ async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
 
         calls = storing_receiver.calls
         deliver_again(slack, channel, mention)
-        await eventually(lambda: storing_receiver.calls > calls)
+        await until(lambda: storing_receiver.calls > calls)
         await slack.say("alice", channel, "live", thread_id=root)
-        await eventually(lambda: storing_receiver.taken[-1] == "live")
+        await until(lambda: storing_receiver.taken[-1] == "live")
         assert len(storing_receiver.taken) == 6
 
     caplog.clear()
@@ -94,10 +98,10 @@ async def test_a_thread_is_read_from_where_the_agent_came_in(
         await slack.say("alice", channel, "pizza", thread_id=foreign)
         await slack.say("alice", channel, "stop", thread_id=foreign)
         await slack.say("alice", channel, "@threadhand order", thread_id=foreign)
-        await eventually(lambda: storing_receiver.taken == ["order"])
+        await until(lambda: storing_receiver.taken == ["order"])
         await storing_receiver.marked()
         # what is not acknowledged would be delivered again
-        await eventually(lambda: slack.outbox.is_quiet)
+        await until(lambda: slack.outbox.is_quiet)
     other = await slack.say("bob", channel, "dinner?")
     await slack.say("alice", channel, "soup", thread_id=other)
     await slack.say("alice", channel, "@threadhand cook", thread_id=other)
@@ -177,7 +181,7 @@ async def test_a_channel_that_refuses_keeps_no_other_from_being_read(
     async with listening(slack, storing_receiver):
         await slack.say("alice", channel_of(slack), "@threadhand begin")
         await slack.say("alice", closed.channel_id, "@threadhand here too")
-        await eventually(lambda: len(storing_receiver.taken) == 2)
+        await until(lambda: len(storing_receiver.taken) == 2)
         await storing_receiver.marked(2)
     del closed.members[slack.workspace.bot.user_id]
     await slack.say("alice", closed.channel_id, "@threadhand unheard")
@@ -195,12 +199,12 @@ async def test_a_channel_that_could_not_be_read_is_tried_again(
     monkeypatch.setattr(backfill, "RETRY_SECONDS", 0.1)
     async with listening(slack, storing_receiver):
         await slack.say("alice", channel_of(slack), "@threadhand begin")
-        await eventually(lambda: len(storing_receiver.taken) == 1)
+        await until(lambda: len(storing_receiver.taken) == 1)
         await storing_receiver.marked(1)
     await slack.say("alice", channel_of(slack), "@threadhand heard")
     slack.misbehave("server_error", method="conversations.history", times=4)
     async with listening(slack, storing_receiver):
-        await eventually(lambda: storing_receiver.taken[1:] == ["heard"])
+        await until(lambda: storing_receiver.taken[1:] == ["heard"])
 
 
 async def test_missing_rights_are_told_once(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
@@ -224,7 +228,7 @@ async def test_each_workspace_is_read_with_its_own_token(
     async with opened(slack, receiver, tmp_path, allowed=(FIRST, SECOND)) as installable:
         await installable.install(FIRST)
         await installable.install(SECOND)
-        await eventually(slack.socket_mode.is_connected)
+        await until(slack.socket_mode.is_connected)
         await installable.said(slack, "alice", "one")
         await installable.said(second, "carol", "two")
         storing_receiver = StoringReceiver(SqlInbox(installable.database))
@@ -250,23 +254,23 @@ async def test_what_slack_did_not_deliver_for_too_many_events_is_read(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
     await heard_once(slack, storing_receiver)
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        signing_secret=SECRET,
-        api_url=slack.api_url,
-        receive=storing_receiver.receive,
-        inbox=storing_receiver.inbox,
-    )
-    await app.start()
-    try:
+    async with close_after(
+        SlackApp(
+            bot_token=slack.settings.bot_token,
+            signing_secret=SECRET,
+            api_url=slack.api_url,
+            receive=storing_receiver.receive,
+            inbox=storing_receiver.inbox,
+        )
+    ) as app:
+        await app.start()
         application = web.Application()
         application.add_routes(app.http_routes())
-        async with stand(application) as url:
+        async with serve_http(application) as origin:
+            url = URL(f"{origin}/slack/events")
             await slack.say("bob", channel_of(slack), "@threadhand while Slack said nothing")
             limited = {"type": "app_rate_limited", "team_id": FIRST, "api_app_id": "A1"}
             body = json.dumps(limited | {"minute_rate_limited": int(time.time())}).encode()
             assert await send(url, body, signed(body)) == (200, "")
-            await eventually(lambda: "while Slack said nothing" in storing_receiver.taken)
-    finally:
-        await app.close()
+            await until(lambda: "while Slack said nothing" in storing_receiver.taken)
     assert "more events than Slack delivers" in caplog.text

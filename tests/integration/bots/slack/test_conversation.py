@@ -10,12 +10,13 @@ from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, Me
 from core.domain.threads import Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, SentFile
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, general, running
+from tests.support.waiting import until
 
 
 async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     ts = await slack.say("alice", channel_of(slack), "@threadhand count to three, @bob")
-    await eventually(lambda: receiver.taken)
+    await until(lambda: receiver.taken)
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert (message.text, message.person.name) == ("count to three, @bob", "alice")
@@ -25,7 +26,7 @@ async def test_a_mention_comes_in_once(slack: SlackSimulator, app: SlackApp, rec
 
 async def test_status_and_answer_stand_in_the_thread(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     await slack.say("alice", channel_of(slack), "@threadhand list the files")
-    await eventually(lambda: receiver.taken)
+    await until(lambda: receiver.taken)
     address = receiver.taken[0].address
     task = Task(call_id="c1", title="`ls`", state="running")
     working = RunStatus(run_id="r1", view=RunView(state="working", tasks=(task,)))
@@ -45,7 +46,7 @@ async def test_the_fallback_for_a_lost_message_event_fetches_the_whole_message(r
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         file = SentFile(name="a.csv", content=b"1,2", mime_type="text/csv")
         await slack.say("alice", channel_of(slack), "@threadhand sum", files=[file])
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert [file.name for file in message.files] == ["a.csv"]
@@ -56,16 +57,16 @@ async def test_the_pair_of_events_of_one_mention_is_received_once(receiver: Reco
     settings = SlackSettings(mentions_first=mentions_first)
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand one")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         await slack.say("alice", channel_of(slack), "@threadhand two")
-        await eventually(lambda: len(receiver.taken) == 2)
+        await until(lambda: len(receiver.taken) == 2)
     assert receiver.calls == 2
 
 
 async def test_a_duplicate_delivery_has_the_same_key(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
     slack.misbehave("duplicate", method="message.channels")
     await slack.say("alice", channel_of(slack), "@threadhand once")
-    await eventually(lambda: receiver.calls == 2)
+    await until(lambda: receiver.calls == 2)
     assert len(receiver.taken) == 1
 
 
@@ -74,7 +75,7 @@ async def test_what_could_not_be_stored_is_delivered_again(
 ):
     receiver.failures = 2
     await slack.say("alice", channel_of(slack), "@threadhand keep this")
-    await eventually(lambda: receiver.taken)
+    await until(lambda: receiver.taken)
     assert receiver.calls >= 3
 
 
@@ -83,9 +84,9 @@ async def test_a_lost_socket_is_made_again(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, fault: str
 ):
     slack.misbehave(fault)
-    await eventually(lambda: opened(slack) == 2)
+    await until(lambda: opened(slack) == 2)
     await slack.say("alice", channel_of(slack), "@threadhand still there?")
-    await eventually(lambda: receiver.taken)
+    await until(lambda: receiver.taken)
 
 
 async def test_a_slack_that_was_away_is_found_again(receiver: RecordingReceiver):
@@ -99,7 +100,7 @@ async def test_a_slack_that_was_away_is_found_again(receiver: RecordingReceiver)
         await app.start()
     async with SlackSimulator(slack.port) as slack:
         await slack.say("alice", channel_of(slack), "@threadhand back again?")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         await app.close()
 
 
@@ -113,13 +114,13 @@ async def test_edits_deletions_and_stop_signs_come_in(
     channel = channel_of(slack)
     root = await slack.say("alice", channel, "@threadhand count to three")
     reply = await slack.say("bob", channel, "and four", thread_id=root)
-    await eventually(lambda: len(receiver.taken) == 2)
+    await until(lambda: len(receiver.taken) == 2)
     await slack.edit("bob", channel, reply, "and five")
-    await eventually(lambda: len(receiver.taken) == 3)
+    await until(lambda: len(receiver.taken) == 3)
     await slack.delete("bob", channel, reply)
-    await eventually(lambda: len(receiver.taken) == 4)
+    await until(lambda: len(receiver.taken) == 4)
     await slack.react("alice", channel, root, "x")
-    await eventually(lambda: len(receiver.taken) == 5)
+    await until(lambda: len(receiver.taken) == 5)
     assert [type(one) for one in receiver.taken] == [
         IncomingMessage,
         IncomingMessage,
@@ -134,7 +135,7 @@ async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingRec
     async with SlackSimulator() as slack:
         async with running(slack, receiver) as app:
             await slack.say("alice", channel_of(slack), "@threadhand paint it")
-            await eventually(lambda: receiver.taken)
+            await until(lambda: receiver.taken)
             ask = Ask(ask_id="a-1", run_id="r-1", text="Which?", options=("Red", "Blue"))
             address = receiver.taken[0].address
             ref = await app.surface.post(address, AskPrompt(ask=ask), delivery_id="d1")
@@ -143,7 +144,7 @@ async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingRec
             buttons = [one for one in thread.messages[1].elements if isinstance(one, Button)]
             blue = next(one for one in buttons if one.label == "Blue")
             await slack.press("bob", channel_of(slack), ref, blue.control_id)
-            await eventually(lambda: len(receiver.taken) == 2)
+            await until(lambda: len(receiver.taken) == 2)
     answer = receiver.taken[1]
     assert isinstance(answer, AskAnswered)
     assert (answer.ask_id, answer.text, answer.person.name) == ("a-1", "Blue", "bob")
@@ -156,7 +157,7 @@ async def test_a_notice_is_shown_to_the_person_or_to_the_thread(
 ):
     receiver.outcome = Outcome(notice="Nothing **runs** here.", is_private=is_private)
     await slack.say("alice", channel_of(slack), "@threadhand status")
-    await eventually(lambda: "Nothing **runs** here." in str(slack.view()))
+    await until(lambda: "Nothing **runs** here." in str(slack.view()))
     (command,) = receiver.taken
     assert isinstance(command, CommandCalled)
     shown = [call.method for call in slack.calls if call.method.startswith("chat.post")]
@@ -167,7 +168,7 @@ async def test_reactions_follow_the_work_one_at_a_time(receiver: RecordingReceiv
     async with SlackSimulator() as slack:
         async with running(slack, receiver) as app:
             ts = await slack.say("alice", channel_of(slack), "@threadhand go")
-            await eventually(lambda: receiver.taken)
+            await until(lambda: receiver.taken)
             address = receiver.taken[0].address
             await app.surface.react(address, ts, "queued")
             await app.surface.react(address, ts, "seen")
@@ -188,7 +189,7 @@ async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceive
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "users:read")
     async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
     (message,) = receiver.taken
     assert isinstance(message, IncomingMessage)
     assert message.person.name == message.person.person_id

@@ -7,20 +7,21 @@ from bots.inbound.actions import Outcome, UserAction
 from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited
 from core.domain.errors import StorageUnavailable
 from simulator.slack import SlackSettings, SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
 from tests.integration.bots.slack.storing_app import StoringReceiver, listening
+from tests.support.waiting import until
 
 
 async def test_a_slow_look_up_does_not_change_the_order(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
     async with running(slack, receiver):
         channel = channel_of(slack)
         root = await slack.say("alice", channel, "@threadhand hello")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         slack.misbehave("slow", method="users.info", seconds=0.4)
         await slack.say("bob", channel, "first", thread_id=root)
         for word in ("second", "third"):
             await slack.say("alice", channel, word, thread_id=root)
-        await eventually(lambda: len(receiver.taken) == 4)
+        await until(lambda: len(receiver.taken) == 4)
         said = [one.text for one in receiver.taken if isinstance(one, IncomingMessage)]
         assert said == ["hello", "first", "second", "third"]
 
@@ -29,7 +30,7 @@ async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, re
     slack.member("alice").time_zone = "Europe/Helsinki"
     async with running(slack, receiver):
         await slack.say("alice", channel_of(slack), "@threadhand hello")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
     (said,) = receiver.taken
     assert isinstance(said, IncomingMessage)
     assert said.person.time_zone == "Europe/Helsinki"
@@ -41,13 +42,13 @@ async def test_changes_do_not_overtake_a_message_whose_names_are_looked_up_slowl
     async with running(slack, receiver):
         channel = channel_of(slack)
         root = await slack.say("alice", channel, "@threadhand hello")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         slack.misbehave("slow", method="users.info", times=2, seconds=1.5)
         asked = await slack.say("alice", channel, "Pay @bob 1000 EUR.", thread_id=root)
         await slack.edit("alice", channel, asked, "Pay @bob 10 EUR.")
         await slack.say("alice", channel, "No, wait.", thread_id=root)
         await slack.delete("alice", channel, asked)
-        await eventually(lambda: len(receiver.taken) == 5)
+        await until(lambda: len(receiver.taken) == 5)
         order = [type(one) for one in receiver.taken[1:]]
         assert order == [IncomingMessage, MessageEdited, IncomingMessage, MessageDeleted]
 
@@ -63,7 +64,7 @@ async def test_a_reply_that_comes_before_its_root_is_not_lost(
         slack.misbehave("delay", method="app_mention", seconds=1.2)
         root = await slack.say("alice", channel, "@threadhand count the rows")
         await slack.say("alice", channel, "and the columns", thread_id=root)
-        await eventually(lambda: len(storing_receiver.taken) == 2)
+        await until(lambda: len(storing_receiver.taken) == 2)
         assert storing_receiver.taken == ["count the rows", "and the columns"]
 
 
@@ -86,7 +87,7 @@ async def test_a_reply_that_came_first_waits_for_the_database(
             slack.misbehave("delay", method=method, seconds=1.2)
         root = await slack.say("alice", channel, "@threadhand count the rows")
         await slack.say("alice", channel, "and the columns", thread_id=root)
-        await eventually(lambda: len(storing_receiver.taken) == 2)
+        await until(lambda: len(storing_receiver.taken) == 2)
         assert storing_receiver.taken == ["count the rows", "and the columns"]
         assert failures == []
 
@@ -97,4 +98,4 @@ async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: Recor
         for method in ("users.info", "conversations.replies", "files.info"):
             slack.misbehave("slow", method=method, times=9, seconds=60)
         await slack.say("alice", channel_of(slack), "@threadhand hello @bob")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)

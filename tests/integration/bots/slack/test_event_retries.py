@@ -9,8 +9,9 @@ from bots.inbound.actions import NOT_STORED
 from core.domain.threads import Address, Ask
 from simulator.slack import SlackSimulator
 from simulator.view import Button
-from tests.integration.bots.slack.socket_mode_app import channel_of, eventually, general
+from tests.integration.bots.slack.socket_mode_app import channel_of, general
 from tests.integration.bots.slack.storing_app import UNHEARD, StoringReceiver, listening, told
+from tests.support.waiting import until
 
 IMPATIENT = replace(UNHEARD, retry_seconds=())
 """Slack delivers nothing again."""
@@ -23,12 +24,12 @@ async def test_what_was_refused_is_taken_when_the_database_is_back(
     async with SlackSimulator(settings=IMPATIENT) as slack, listening(slack, storing_receiver):
         storing_receiver.is_away = True
         root = await slack.say("alice", channel_of(slack), "@threadhand begin")
-        await eventually(lambda: "never took" in caplog.text)
+        await until(lambda: "never took" in caplog.text)
         calls = storing_receiver.calls
-        await eventually(lambda: storing_receiver.calls > calls)
+        await until(lambda: storing_receiver.calls > calls)
         await slack.say("alice", channel_of(slack), "go on", thread_id=root)
         await slack.say("alice", channel_of(slack), "stop", thread_id=root)
-        await eventually(lambda: caplog.text.count("never took") >= 3)
+        await until(lambda: caplog.text.count("never took") >= 3)
         assert storing_receiver.taken == []
 
         storing_receiver.is_away = False
@@ -40,7 +41,7 @@ async def test_what_was_refused_is_taken_when_the_database_is_back(
 async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(storing_receiver: StoringReceiver) -> None:
     async with SlackSimulator(settings=IMPATIENT) as slack, listening(slack, storing_receiver) as app:
         root = await slack.say("alice", channel_of(slack), "@threadhand begin")
-        await eventually(lambda: storing_receiver.taken)
+        await until(lambda: storing_receiver.taken)
         address = Address(
             platform="slack", workspace_id=slack.workspace.team_id, channel_id=channel_of(slack), thread_key=root
         )
@@ -50,4 +51,4 @@ async def test_a_click_that_cannot_be_stored_is_told_to_be_tried_again(storing_r
         button = next(one for one in thread.messages[1].elements if isinstance(one, Button))
         storing_receiver.is_away = True
         await slack.press("alice", channel_of(slack), ref, button.control_id)
-        await eventually(lambda: NOT_STORED in str(slack.view()))
+        await until(lambda: NOT_STORED in str(slack.view()))

@@ -12,11 +12,12 @@ from bots.slack import limits
 from bots.slack.app import SlackApp
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
-from core import http_shutdown
 from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from core.domain.threads import Address
 from simulator.slack.block_kit.message_rules import check_message_blocks
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 THREAD = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.000001")
 ANSWER = AnswerPart(markdown="# Sales\n**Up** by 3 & [more](https://example.com/a?b=1&c=2) <!here>")
@@ -47,18 +48,9 @@ async def speaking(problem_of: Callable[[JsonObject], str], taken: list[JsonObje
         taken.append(body)
         return web.json_response({"ok": True, "ts": "1.000002", "channel": "C1"})
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    app = SlackApp(bot_token="xoxb-1", api_url=f"http://127.0.0.1:{runner.addresses[0][1]}/api/")
-    await app.start()
-    try:
+    async with serve_http(answer) as url, close_after(SlackApp(bot_token="xoxb-1", api_url=f"{url}/api/")) as app:
+        await app.start()
         yield app
-    finally:
-        await app.close()
-        await http_shutdown.shut_down_server(runner)
 
 
 def takes_no_data_table(body: JsonObject) -> str:

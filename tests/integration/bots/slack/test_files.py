@@ -15,13 +15,14 @@ from bots.slack.app import SlackApp
 from bots.slack.events.message_content import build_file_ref
 from bots.slack.web_api.downloads import is_slack_url
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, safe_file_name
-from core import http_shutdown
 from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, attached, general, read, replies, running
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 API = URL("https://slack.com/api/")
 
@@ -189,26 +190,15 @@ async def server(routes: dict[str, Callable[[], web.Response]], seen: list[web.R
             return web.json_response({"ok": True, "team_id": "T1", "user_id": "U0", "bot_id": "B0"})
         return routes.get(request.path, lambda: web.Response(status=404))()
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.5)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    finally:
-        await http_shutdown.shut_down_server(runner)
+    async with serve_http(answer) as url:
+        yield URL(url)
 
 
 @asynccontextmanager
 async def speaking(origin: URL) -> AsyncIterator[SlackApp]:
-    app = SlackApp(bot_token="xoxb-1", api_url=str(origin / "api/"))
-    await app.start()
-    try:
+    async with close_after(SlackApp(bot_token="xoxb-1", api_url=str(origin / "api/"))) as app:
+        await app.start()
         yield app
-    finally:
-        await app.close()
 
 
 def named(url: URL, mime_type: str = "text/plain", size: int | None = None) -> IncomingFile:

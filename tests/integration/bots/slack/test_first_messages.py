@@ -13,8 +13,9 @@ from bots.slack.web_api.history import PAGE_SIZE
 from core import failpoints
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import SCOPES
-from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, channel_of
 from tests.integration.bots.slack.storing_app import UNHEARD, StoringReceiver, calls_of, heard_once, listening, told
+from tests.support.waiting import until
 
 FIRST = "T0SIM0001"
 THROUGH = "caught up in workspace"
@@ -100,7 +101,7 @@ async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start
     async with SlackSimulator(settings=settings) as slack:
         await heard_once(slack, storing_receiver)
         async with listening(slack, storing_receiver):
-            await eventually(lambda: calls_of(slack, "conversations.history") > 0)
+            await until(lambda: calls_of(slack, "conversations.history") > 0)
             await settled(storing_receiver, 1 + PAGE_SIZE + 5)
         assert calls_of(slack, "users.conversations") == 3 + 2
         async with listening(slack, storing_receiver):
@@ -144,9 +145,9 @@ async def test_what_was_found_is_read_at_a_later_start_where_this_one_is_cut_off
         async with listening(slack, storing_receiver):
             await told(caplog, "catching up in workspace")
             await slack.say("alice", channel_of(slack), "@threadhand live")
-            await eventually(lambda: storing_receiver.taken[-1] == "live")
+            await until(lambda: storing_receiver.taken[-1] == "live")
             await slack.say("bob", other(slack), "@threadhand live, too")
-            await eventually(lambda: storing_receiver.taken[-1] == "live, too")
+            await until(lambda: storing_receiver.taken[-1] == "live, too")
     finally:
         failpoints.arm("")
     async with listening(slack, storing_receiver):

@@ -5,7 +5,6 @@ import hmac
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from urllib.parse import urlencode
 
 import aiohttp
@@ -17,11 +16,12 @@ from bots.inbound.actions import UserAction
 from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manifest_yaml
-from core import http_shutdown
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of
+from tests.support.waiting import until
+from tests.support.web import serve_http
 from tests.unit.bots.slack.test_parse import fixture
 
 SECRET = "shh"
@@ -58,17 +58,8 @@ async def http_app(slack: SlackSimulator, receiver: RecordingReceiver) -> AsyncI
 async def url(http_app: SlackApp) -> AsyncIterator[URL]:
     application = web.Application()
     application.add_routes(http_app.http_routes())
-    async with stand(application) as served:
-        yield served
-
-
-@asynccontextmanager
-async def stand(application: web.Application) -> AsyncIterator[URL]:
-    runner = web.AppRunner(application, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield URL(f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events")
-    await http_shutdown.shut_down_server(runner)
+    async with serve_http(application) as origin:
+        yield URL(f"{origin}/slack/events")
 
 
 async def send(url: URL, body: bytes, headers: dict[str, str]) -> tuple[int, str]:
@@ -136,7 +127,8 @@ async def test_what_strangers_write_is_not_parsed(slack: SlackSimulator, receive
     await app.start()
     application = web.Application()
     application.add_routes(app.http_routes())
-    async with stand(application) as url:
+    async with serve_http(application) as origin:
+        url = URL(f"{origin}/slack/events")
         body = event(" " * 39_000 + "<@U7> agent:coder hello", user=alice.user_id)
         assert (await send(url, body, signed(body)))[0] == 200
     await app.close()
@@ -222,19 +214,13 @@ async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(
 
 
 async def test_the_simulated_slack_signs_as_slack_does(receiver: RecordingReceiver):
-    application = web.Application()
     app: SlackApp | None = None
 
     async def handle(request: web.Request) -> web.StreamResponse:
         assert app is not None
         return await app.http_routes()[0].handler(request)
 
-    application.router.add_post("/slack/events", handle)
-    runner = web.AppRunner(application, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    events_url = f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
-    async with SlackSimulator(events_url=events_url) as slack:
+    async with serve_http(handle) as origin, SlackSimulator(events_url=f"{origin}/slack/events") as slack:
         app = SlackApp(
             bot_token=slack.settings.bot_token,
             signing_secret=slack.settings.signing_secret,
@@ -243,9 +229,8 @@ async def test_the_simulated_slack_signs_as_slack_does(receiver: RecordingReceiv
         )
         await app.start()
         await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         await app.close()
-    await http_shutdown.shut_down_server(runner)
     assert isinstance(receiver.taken[0], IncomingMessage)
 
 

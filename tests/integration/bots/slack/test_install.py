@@ -18,7 +18,9 @@ from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
 from storage.sql.stores.workspaces import SqlInstallations
 from tests.integration.bots.slack.installable_app import KEY, InstallableApp, new_browser, opened
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
+from tests.support.narrow import require, require_type
+from tests.support.waiting import until
 
 FIRST, SECOND = "T0SIM0001", "T0SIM0002"
 
@@ -44,8 +46,7 @@ async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(installa
     assert all("xoxb" not in token for _, token in stored)
     tokens = {owner.team_id: token for token, owner in installable.slack.tokens.items()}
     for team_id in (FIRST, SECOND):
-        access = await installable.installs.tokens.find_token(team_id)
-        assert access is not None
+        access = require(await installable.installs.tokens.find_token(team_id))
         assert (access.token, access.identity.team_id) == (tokens[team_id], team_id)
 
 
@@ -144,8 +145,7 @@ async def test_a_file_of_one_workspace_is_not_opened_for_another(installable: In
     await installable.install(SECOND)
     sent = SentFile(name="a.csv", content=b"secret", mime_type="text/csv")
     await installable.said(installable.slack, "alice", "read", files=[sent])
-    message = installable.receiver.taken[-1]
-    assert isinstance(message, IncomingMessage)
+    message = require_type(installable.receiver.taken[-1], IncomingMessage)
     (file,) = message.files
     pieces = [piece async for piece in installable.app.files.open(file, bytes_max=100)]
     assert b"".join(pieces) == b"secret"
@@ -160,7 +160,7 @@ async def test_who_takes_the_bot_away_is_not_heard_any_more(installable: Install
     await installable.install(SECOND)
     here = await installable.said(installable.slack, "alice", "hello")
     installable.slack.oauth.uninstall(FIRST)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
     await installable.said(second, "carol", "still here?")
     assert set(installable.left) == {("slack", FIRST)}
     assert [team_id for team_id, _ in await installable.stored()] == [SECOND]
@@ -182,7 +182,7 @@ async def test_a_removal_waits_for_the_database(installable: InstallableApp, mon
 
     monkeypatch.setattr(SqlInstallations, "leave", unavailable)
     installable.slack.oauth.uninstall(FIRST)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
 
 
 async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: InstallableApp) -> None:
@@ -190,8 +190,7 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: Inst
     await installable.install(FIRST)
     ((_, sealed),) = await installable.stored()
     installable.slack.oauth.lifetime_seconds = 43_200
-    access = await installable.installs.tokens.find_token(FIRST)
-    assert access is not None
+    access = require(await installable.installs.tokens.find_token(FIRST))
     assert installable.slack.tokens[access.token].team_id == FIRST
     ((_, newer),) = await installable.stored()
     assert newer != sealed

@@ -13,8 +13,10 @@ from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
 from storage.sql.database import Database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.workspaces import SqlPairings
-from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import channel_of
 from tests.integration.bots.slack.storing_app import StoringReceiver, calls_of
+from tests.support.closing import close_after
+from tests.support.waiting import until
 
 LOOK_UPS = ("users.info", "conversations.replies", "usergroups.users.list")
 MANY = 12
@@ -31,20 +33,19 @@ async def guarded(
     async def receive(action: UserAction) -> Outcome:
         return await check.find_refusal(action) or await receiver.receive(action)
 
-    app = SlackApp(
-        bot_token=slack.settings.bot_token,
-        app_token=slack.settings.app_token,
-        api_url=slack.api_url,
-        receive=receive,
-        admits=check.admits,
-        conversations=SqlConversations(database),
-        groups=groups,
-    )
-    await app.start()
-    try:
+    async with close_after(
+        SlackApp(
+            bot_token=slack.settings.bot_token,
+            app_token=slack.settings.app_token,
+            api_url=slack.api_url,
+            receive=receive,
+            admits=check.admits,
+            conversations=SqlConversations(database),
+            groups=groups,
+        )
+    ) as app:
+        await app.start()
         yield app
-    finally:
-        await app.close()
 
 
 def looked_up(slack: SlackSimulator) -> list[int]:
@@ -64,10 +65,10 @@ async def test_what_is_not_for_the_bot_costs_no_look_up(
         await slack.edit("bob", channel, reply, "@alice good evening")
         await slack.delete("bob", channel, reply)
         request = await slack.say("alice", channel, "@threadhand hello")
-        await eventually(lambda: storing_receiver.taken == ["hello"])
+        await until(lambda: storing_receiver.taken == ["hello"])
         assert looked_up(slack) == [1, 0, 0]  # alice, who asks
         await slack.react("alice", channel, request, "x")
-        await eventually(lambda: storing_receiver.taken == ["hello", "(stop)"])
+        await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
         assert looked_up(slack) == [1, 0, 0]
 
 
@@ -78,10 +79,10 @@ async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
     async with guarded(slack, storing_receiver, database):
         root = await slack.say("bob", channel, "a thread")
         request = await slack.say("alice", channel, "@threadhand hello", thread_id=root)
-        await eventually(lambda: storing_receiver.taken == ["hello"])
+        await until(lambda: storing_receiver.taken == ["hello"])
         await slack.react("alice", channel, root, "x")
         await slack.react("alice", channel, request, "octagonal_sign")
-        await eventually(lambda: storing_receiver.taken == ["hello", "(stop)"])
+        await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
         assert looked_up(slack) == [1, 0, 0]
 
 
@@ -93,7 +94,7 @@ async def test_a_follow_up_that_comes_while_its_request_is_looked_up_is_not_lost
         slack.misbehave("slow", method="users.info", seconds=0.5)
         root = await slack.say("alice", channel, "@threadhand hello")
         await slack.say("alice", channel, "and in German", thread_id=root)
-        await eventually(lambda: storing_receiver.taken == ["hello", "and in German"])
+        await until(lambda: storing_receiver.taken == ["hello", "and in German"])
 
 
 async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
@@ -114,8 +115,8 @@ async def test_a_message_waits_until_its_author_is_known(
     async with guarded(slack, storing_receiver, database):
         slack.misbehave("server_error", method="users.info", times=20)
         await slack.say("alice", channel, "@threadhand hello")
-        await eventually(lambda: calls_of(slack, "users.info"))
+        await until(lambda: calls_of(slack, "users.info"))
         assert storing_receiver.taken == []
         slack.misbehave("none")
-        await eventually(lambda: storing_receiver.taken == ["hello"])
+        await until(lambda: storing_receiver.taken == ["hello"])
     assert UNKNOWN_PERSON not in str(slack.view())

@@ -17,7 +17,9 @@ from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import Button, SentFile
 from tests.integration.bots.slack.installable_app import InstallableApp, general, new_browser, opened
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, eventually
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
+from tests.support.narrow import require, require_type
+from tests.support.waiting import until
 
 ALONE, SALES, RESEARCH = "T0SIM0001", "T0SIM0002", "T0SIM0003"
 EVERYBODY = "E0SIM0001"
@@ -114,11 +116,10 @@ async def test_a_workspace_is_served_with_its_own_token_first(installable: Insta
     tokens = [one.token for one in found if one]
     assert tokens[0] != tokens[1]
     installable.slack.oauth.uninstall(SALES)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
     assert set(installable.left) == {("slack", SALES)}
     await installable.said(grid.sales, "dan", "and now?")
-    again = await installable.installs.tokens.find_token(SALES)
-    assert again is not None
+    again = require(await installable.installs.tokens.find_token(SALES))
     assert (again.installed_by, again.token) == (EVERYBODY, tokens[1])
 
 
@@ -164,8 +165,7 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
 ) -> None:
     await installable.install(RESEARCH)
     await installable.said(grid.research, "erin", "hello")
-    access = await installable.installs.tokens.find_token(RESEARCH)
-    assert access is not None
+    access = require(await installable.installs.tokens.find_token(RESEARCH))
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
     assert refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
 
@@ -180,7 +180,7 @@ async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(
         await installable.said(grid.research, "erin", "hello"),
     ]
     installable.slack.oauth.uninstall(EVERYBODY)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
     await installable.said(grid.slack, "alice", "still here?")
     assert set(installable.left) == {("slack", EVERYBODY)}
     assert [owner for owner, _ in await installable.stored()] == [ALONE]
@@ -194,7 +194,7 @@ async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: I
     here = await installable.said(grid.sales, "dan", "hello")
     there = await installable.said(grid.research, "erin", "hello")
     installable.slack.oauth.leave(SALES)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
     assert installable.left == [("slack", SALES)]
     with pytest.raises(SurfaceRefused, match="not installed"):
         await post(installable, here)
@@ -211,7 +211,7 @@ async def test_the_end_of_the_organisation_s_access_leaves_a_workspace_its_own(
     await installable.said(grid.research, "erin", "hello")
     installable.slack.oauth.leave(SALES)
     installable.slack.oauth.uninstall(EVERYBODY)
-    await eventually(lambda: installable.left)
+    await until(lambda: installable.left)
     assert set(installable.left) == {("slack", EVERYBODY)}
     await post(installable, here)
 
@@ -228,8 +228,7 @@ async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
     buttons = [one for one in thread.messages[1].elements if isinstance(one, Button)]
     blue = next(one for one in buttons if one.label == "Blue")
     await grid.research.press("carol", general(grid.research), ref, blue.control_id)
-    answer = installable.receiver.taken[-1]
-    assert isinstance(answer, AskAnswered)
+    answer = require_type(installable.receiver.taken[-1], AskAnswered)
     assert (answer.address, answer.text) == (there, "Blue")
     assert not answer.actor.home_id, "who is in both is a stranger in neither"
 
@@ -270,8 +269,7 @@ async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
             await post(installable, forged)
         with pytest.raises(SurfaceRefused):
             await installable.app.thread_history.read(forged, before=datetime.now(UTC), limit=10)
-    message = installable.receiver.taken[-1]
-    assert isinstance(message, IncomingMessage)
+    message = require_type(installable.receiver.taken[-1], IncomingMessage)
     (file,) = message.files
     pieces = [piece async for piece in installable.app.files.open(file, bytes_max=100)]
     assert b"".join(pieces) == b"secret"

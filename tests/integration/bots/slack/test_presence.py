@@ -11,7 +11,8 @@ from core.domain.threads import Address
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.events.payloads import Payload, Refused
 from simulator.slack.web_api import METHODS, Call
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, general, running
+from tests.support.waiting import until
 
 SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"
 
@@ -25,12 +26,12 @@ async def test_slacks_own_stop_button_is_a_wish_to_stop():
     settings = SlackSettings(scopes=BOT_SCOPES, subscriptions=BOT_EVENTS)
     async with SlackSimulator(settings=settings) as slack, running(slack, receiver) as app:
         root = await slack.say("alice", channel_of(slack), "@threadhand count")
-        await eventually(lambda: receiver.taken)
+        await until(lambda: receiver.taken)
         address = receiver.taken[0].address
         async with app.surface.typing(address):
             assert general(slack).typing
             await slack.stop_session("alice", channel_of(slack), root)
-            await eventually(lambda: len(receiver.taken) == 2)
+            await until(lambda: len(receiver.taken) == 2)
         assert not general(slack).typing
         with pytest.raises(ValueError, match="no session is processing"):
             await slack.stop_session("alice", channel_of(slack), root)

@@ -22,8 +22,9 @@ from core import failpoints
 from core.domain.threads import Ignore
 from simulator.slack import SlackSimulator
 from simulator.slack.events.message_events import posted_event
-from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import channel_of
 from tests.integration.bots.slack.storing_app import UNHEARD, StoringReceiver, calls_of, heard_once, listening, told
+from tests.support.waiting import until
 
 FIRST = "T0SIM0001"
 
@@ -63,7 +64,7 @@ async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
         async with listening(slack, storing_receiver):
             await told(caplog, "catching up in workspace")
             await slack.say("alice", channel_of(slack), "@threadhand live")
-            await eventually(lambda: storing_receiver.taken[-1] == "live")
+            await until(lambda: storing_receiver.taken[-1] == "live")
     finally:
         failpoints.arm("")
     assert marks.items() <= (await storing_receiver.marks()).items()
@@ -99,7 +100,7 @@ async def test_a_request_that_others_overtook_is_not_lost(
         await slack.say("alice", channel, "@threadhand second")
         await storing_receiver.marked()
     async with listening(slack, storing_receiver):
-        await eventually(lambda: len(storing_receiver.taken) == 2)
+        await until(lambda: len(storing_receiver.taken) == 2)
     assert storing_receiver.taken == ["second", "first"]
 
 
@@ -111,7 +112,7 @@ async def test_two_programs_take_what_was_missed_once(
     for number in range(5):
         await slack.say("alice", channel_of(slack), f"@threadhand {number}")
     async with listening(slack, storing_receiver), listening(slack, storing_receiver):
-        await eventually(lambda: caplog.text.count("caught up in workspace") == 2)
+        await until(lambda: caplog.text.count("caught up in workspace") == 2)
     assert sorted(storing_receiver.taken) == ["0", "1", "2", "3", "4", "begin"]
 
 
@@ -158,7 +159,7 @@ async def test_an_absence_is_made_good(slack: SlackSimulator, storing_receiver: 
         await _hand_over(slack, event_handler, "@threadhand first again")
         assert await storing_receiver.marks() == before
         catch_up.on_connection_state(is_connected=True)
-        await eventually(lambda: "anybody?" in storing_receiver.taken)
+        await until(lambda: "anybody?" in storing_receiver.taken)
         while await storing_receiver.marks() == before:
             await asyncio.sleep(0.01)
     assert storing_receiver.taken == ["begin", "first again", "anybody?"]
@@ -194,16 +195,16 @@ async def test_what_was_said_while_the_socket_was_down_is_read(
         await socket.open()
         parts.catch_up.start()
         try:
-            await eventually(slack.socket_mode.is_connected)
+            await until(slack.socket_mode.is_connected)
             await slack.say("alice", channel_of(slack), "@threadhand begin")
             await storing_receiver.marked()
             slack.misbehave("server_error", method="apps.connections.open", times=1000)
             slack.misbehave("drop_connection")
-            await eventually(lambda: not slack.socket_mode.is_connected())
+            await until(lambda: not slack.socket_mode.is_connected())
             await slack.say("alice", channel_of(slack), "@threadhand anybody?")
-            await eventually(lambda: False in looks, seconds=30)
+            await until(lambda: False in looks, seconds=30)
             slack.misbehave("none")
-            await eventually(lambda: storing_receiver.taken == ["begin", "anybody?"], seconds=60)
+            await until(lambda: storing_receiver.taken == ["begin", "anybody?"], seconds=60)
         finally:
             await socket.close()
 

@@ -15,7 +15,8 @@ from core.domain.messages import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
 from simulator.view import SeenForm, SentFile
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, general, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, general, running
+from tests.support.waiting import until
 
 RUN = Outcome(run_id="run-1")
 ASK = "Ask Threadhand"
@@ -29,7 +30,7 @@ async def slack() -> AsyncIterator[SlackSimulator]:
 
 
 async def form_of(slack: SlackSimulator, person: str = "alice") -> SeenForm:
-    await eventually(lambda: [one for one in slack.view().forms if one.person == person])
+    await until(lambda: [one for one in slack.view().forms if one.person == person])
     return next(one for one in slack.view().forms if one.person == person)
 
 
@@ -58,8 +59,8 @@ async def test_the_shortcut_on_a_message_asks_about_it_in_its_thread(slack: Slac
         words = "Why? 1 < 2 & <!channel>"
         await slack.submit("alice", form.form_id, {"request": words})
         asked = message(receiver)
-        await eventually(lambda: general(slack).threads)
-        await eventually(lambda: len(general(slack).threads[0].messages) == 2)
+        await until(lambda: general(slack).threads)
+        await until(lambda: len(general(slack).threads[0].messages) == 2)
     assert asked.address.thread_key == asked.message_ref == ts
     assert asked.person.name == "alice"
     assert asked.is_addressed
@@ -177,7 +178,7 @@ async def test_a_slow_slack_does_not_make_the_command_late(slack: SlackSimulator
     async with running(slack, receiver):
         slack.misbehave("slow", method="chat.postMessage", seconds=20, times=1)
         await slack.command("alice", channel_of(slack), "threadhand", {"text": "Draw"})
-        await eventually(lambda: general(slack).messages)
+        await until(lambda: general(slack).messages)
     assert "Please try it again" in str(general(slack).messages[0].elements)
     assert receiver.taken == []
 
@@ -218,7 +219,7 @@ async def test_an_expired_trigger_breaks_nothing(slack: SlackSimulator):
     async with running(slack, receiver):
         slack.misbehave("expire_trigger", method="interactive", times=1)
         await slack.use_shortcut("alice", ASK)
-        await eventually(lambda: any("did not open the form" in one for one in texts_of(slack)))
+        await until(lambda: any("did not open the form" in one for one in texts_of(slack)))
         assert slack.view().forms == ()
         await slack.use_shortcut("alice", ASK)
         await form_of(slack)
@@ -230,7 +231,7 @@ async def test_a_form_that_was_not_opened_is_told_however_slow_slack_is(slack: S
         slack.misbehave("slow", method="conversations.open", seconds=3, times=1)
         await slack.use_shortcut("alice", ASK)
         assert not any("did not open the form" in one for one in texts_of(slack))
-        await eventually(lambda: any("did not open the form" in one for one in texts_of(slack)))
+        await until(lambda: any("did not open the form" in one for one in texts_of(slack)))
 
 
 @pytest.mark.parametrize("person", ["alice", "bob"])

@@ -15,16 +15,11 @@ from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
-from tests.integration.bots.slack.socket_mode_app import channel_of, eventually
+from tests.integration.bots.slack.socket_mode_app import channel_of
 from tests.servers import redis
+from tests.support.waiting import until
 
 POSTS = 8
-
-
-@pytest.fixture(scope="module")
-def redis_url():
-    with redis() as url:
-        yield url
 
 
 @asynccontextmanager
@@ -117,7 +112,7 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimula
         slack.misbehave("rate_limit", method="chat.update", seconds=70)
         with pytest.raises(SurfaceRateLimited) as here:
             await one.write("chat.update", edit)
-        await eventually(lambda: second.is_refused(counted))
+        await until(lambda: second.is_refused(counted))
         with pytest.raises(SurfaceRateLimited) as there:
             await other.write("chat.update", edit)
         # an answer is not an edit, and waits for none

@@ -11,7 +11,8 @@ from simulator.slack import SlackSimulator
 from simulator.slack.events.delivery import Delivery
 from simulator.slack.world import Workspace
 from tests.integration.bots.slack.installable_app import opened
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, eventually, running
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
+from tests.support.waiting import until
 
 GONE = "of_another_version"
 VIEW = {
@@ -93,7 +94,7 @@ async def test_what_slack_answers_with_nothing_is_told_to_the_person(
         await use(slack, slack.workspace, INTERACTIONS[kind])
         alice = slack.member("alice").user_id
         direct = slack.workspace.direct_with(alice, slack.workspace.bot.user_id)
-        await eventually(lambda: [one.text for one in direct.messages.values()])
+        await until(lambda: [one.text for one in direct.messages.values()])
         assert [one.text for one in direct.messages.values()] == [UNKNOWN_CONTROL]
     assert any(GONE in one for one in caplog.messages)
     assert receiver.taken == []

@@ -24,6 +24,7 @@ from storage.sql.stores.knowledge import SqlKnowledge
 from storage.sql.stores.usage import SqlLedger
 from tests.databases import open_sqlite
 from tests.integration.bots.web.stage import Stage, staged
+from tests.support.narrow import require
 
 WEEKLY = {"agent_id": "weekly-report", "name": "Weekly", "description": "Our report.", "prompt": "Go."}
 
@@ -50,9 +51,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 def deps_of(stage: Stage) -> AgentsDeps:
-    agents = stage.app[DEPS].agents
-    assert agents is not None
-    return agents
+    return require(stage.app[DEPS].agents)
 
 
 async def versions(stage: Stage, agent_id: str) -> list[dict[str, Any]]:
@@ -76,9 +75,7 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
     assert diff.split("\n")[-2:] == ["-prompt: Go.", "+prompt: Stop."]
     back = await stage.json("POST", f"{path}/rollback", json={"number": 1})
     assert back["number"] == 1
-    now = await definition(stage, "weekly-report")
-    assert now is not None
-    assert now["prompt"] == "Go."
+    assert require(await definition(stage, "weekly-report"))["prompt"] == "Go."
     subjects = [one.subject for one in await deps_of(stage).audit.newest(limit=3)]
     assert subjects == [f"weekly-report version {number}" for number in (1, 2, 1)]
     assert (await stage.http.delete(path)).status == 204
@@ -87,8 +84,7 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
 
 
 async def test_a_shipped_agent_is_changed_and_its_file_holds_again(stage: Stage) -> None:
-    file = await definition(stage, "coding")
-    assert file is not None
+    file = require(await definition(stage, "coding"))
     changed = {"agent_id": "coding", "name": "Coding", "description": "Codes.", "prompt": "Be brief."}
     assert (await stage.json("POST", "/api/agents", json=changed, status=201))["number"] == 2
     assert (await versions(stage, "coding"))[0]["definition"] == file

@@ -14,6 +14,7 @@ from aiohttp import web
 from bots.web.app import serve_app
 from bots.web.auth import API_TOKEN
 from bots.web.connection_limits import BODY_BYTES_MIN, ConnectionLimits
+from tests.support.waiting import until
 
 ARRIVAL_SECONDS = 0.2
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -151,9 +152,7 @@ async def reader_of_few_bytes(port: int, sent: bytes) -> AsyncGenerator[socket.s
 
 
 async def wait_for_refusal(caplog: pytest.LogCaptureFixture) -> None:
-    async with asyncio.timeout(30):
-        while "has closed a connection" not in caplog.text:
-            await asyncio.sleep(0.02)
+    await until(lambda: "has closed a connection" in caplog.text)
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/9\r\n\r\n", b"GET /" + b"x" * 10_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"])

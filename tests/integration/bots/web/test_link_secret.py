@@ -9,6 +9,7 @@ from bots.web.errors import ApiError
 from bots.web.links import SignedLinks, load_link_secret, verify_file_link, verify_preview_link
 from core.domain.errors import ConfigurationError
 from tests.chaos.disks import MEBIBYTE, small_disk
+from tests.support.narrow import require
 
 SHARED = "0123456789abcdef" * 2
 
@@ -16,15 +17,13 @@ SHARED = "0123456789abcdef" * 2
 def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
     there, here = (load_link_secret(tmp_path / "there", SHARED), load_link_secret(tmp_path / "here", SHARED))
     links = SignedLinks(there, "https://agent.example.org", "")
-    link = links.file("t-1", "report.md")
-    assert link is not None
+    link = require(links.file("t-1", "report.md"))
     assert verify_file_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
     assert not list(tmp_path.iterdir()), "a secret that is given is kept nowhere"
 
 
 def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
-    link = SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html")
-    assert link is not None
+    link = require(SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html"))
     with pytest.raises(ApiError):
         verify_preview_link(load_link_secret(tmp_path / "here"), link.split("/")[-2])
 

@@ -28,6 +28,8 @@ from tests.integration.core.conftest import world as world
 from tests.integration.core.mcp.conftest import MakeGuest
 from tests.integration.core.mcp.conftest import guest_of as guest_of
 from tests.integration.core.mcp.test_oauth import AuthorizingServer, authorizing_server
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 PAGE = {"Accept": "text/html"}
 
@@ -56,9 +58,7 @@ class ConsentStage:
         return notice.partition("](")[2].partition(")")[0]
 
     async def until_said(self, words: str) -> None:
-        async with asyncio.timeout(30):
-            while not any(words in one for one in self.said):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(words in one for one in self.said))
 
 
 def command(name: str) -> CommandCalled:
@@ -79,15 +79,11 @@ async def consent_stage(folder: Path, **settings: float) -> AsyncIterator[Consen
         stage = ConsentStage(server, consents, config)
         app = web.Application(middlewares=[error_middleware])
         app.add_routes(consents.routes())
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        stage.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
-            yield stage
-        finally:
-            await consents.close()
-            await runner.cleanup()
+        async with serve_http(app) as stage.url:
+            try:
+                yield stage
+            finally:
+                await consents.close()
 
 
 @pytest.fixture

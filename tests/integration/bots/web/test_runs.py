@@ -15,6 +15,7 @@ from bots.web.runs import OPEN_STREAMS
 from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from tests.integration.bots.web.stage import Stage, staged
+from tests.support.waiting import until
 
 DONE = RunFinished(status="completed", finish_reason="stop", message="Done.")
 
@@ -51,9 +52,7 @@ async def started(stage: Stage) -> Any:
 
 async def reading(stage: Stage) -> None:
     """Until a stream is subscribed, so that what is published now reaches it."""
-    async with asyncio.timeout(30):
-        while not stage.bus._readers:
-            await asyncio.sleep(0.005)
+    await until(lambda: stage.bus._readers)
 
 
 async def test_a_run_shows_its_state(stage: Stage) -> None:

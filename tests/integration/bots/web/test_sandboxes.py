@@ -19,6 +19,7 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.ids import new_id
 from core.domain.threads import Lease
 from tests.integration.bots.web.stage import Stage, staged
+from tests.support.waiting import until
 
 
 async def with_files(stage: Stage, contents: dict[str, bytes]) -> tuple[Lease, str]:
@@ -86,9 +87,7 @@ async def test_a_reader_that_leaves_is_no_error_of_ours(stage: Stage, caplog: py
     writer.write(f"GET {path}/content?path=a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
     await reader.readexactly(1000)
     writer.transport.abort()
-    async with asyncio.timeout(30):
-        while b"files/content" not in stage.app[MONITORING].metrics.text(None):
-            await asyncio.sleep(0.01)
+    await until(lambda: b"files/content" in stage.app[MONITORING].metrics.text(None))
     assert caplog.records == []
 
 

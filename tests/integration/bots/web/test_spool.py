@@ -1,6 +1,5 @@
 """The folder in which uploads wait."""
 
-import asyncio
 import errno
 import os
 import time
@@ -17,6 +16,7 @@ from core.domain.threads import IncomingFile
 from core.failpoints import FailpointHit, arm
 from core.tasks import cancel, spawn
 from tests.integration.bots.web.stage import staged
+from tests.support.waiting import until
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
@@ -93,9 +93,7 @@ async def stale(folder: Path) -> None:
 
 
 async def until_empty(folder: Path) -> None:
-    async with asyncio.timeout(30):
-        while list(folder.iterdir()):
-            await asyncio.sleep(0.01)
+    await until(lambda: not list(folder.iterdir()))
 
 
 async def test_uploads_that_grow_old_while_the_program_runs_are_swept(tmp_path: Path) -> None:

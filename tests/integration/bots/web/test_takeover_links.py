@@ -21,6 +21,7 @@ from core.run.finish import build_run_result
 from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.integration.bots.web.stage import Stage, staged
+from tests.support.narrow import require_type
 
 SECRET = b"s" * 32
 
@@ -227,17 +228,13 @@ async def test_where_another_answer_came_first_it_is_a_message(visitor: Takeover
 async def test_a_browser_that_nobody_uses_goes_back_by_itself(visitor: TakeoverVisitor) -> None:
     visitor.stage.app[TAKEOVER_SESSIONS]._idle_seconds = 0.2
     await visitor.start()
-    said = await until_received(visitor)
-    assert isinstance(said, AskAnswered)
-    assert said.text == IDLE_TOO_LONG
+    assert require_type(await until_received(visitor), AskAnswered).text == IDLE_TOO_LONG
 
 
 async def test_a_take_over_ends_with_its_time(visitor: TakeoverVisitor) -> None:
     late = await opened(visitor.stage, seconds=2)
     await late.start()
-    said = await until_received(late)
-    assert isinstance(said, AskAnswered)
-    assert "time for it was over" in said.text
+    assert "time for it was over" in require_type(await until_received(late), AskAnswered).text
 
 
 async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
@@ -246,8 +243,7 @@ async def test_a_restart_forgets_no_take_over(tmp_path: Path) -> None:
         await visitor.start()
     async with staged(tmp_path) as stage:
         again = TakeoverVisitor(stage, visitor.thread_id, visitor.path, visitor.origin)
-        said = await until_received(again)
-        assert isinstance(said, AskAnswered)
+        assert isinstance(await until_received(again), AskAnswered)
 
 
 async def test_the_pages_files_are_there_and_nothing_else(visitor: TakeoverVisitor) -> None:

@@ -17,6 +17,7 @@ from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
 
 
 @dataclass
@@ -73,11 +74,9 @@ async def test_what_a_run_records_bears_its_agent(stage: RosterStage) -> None:
     await stage.roster.versions.choose(world.address, "alpha")
     world.model.turns.append(text("ok"))
     run_id = await world.run("hello")
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert run.agent_version_id is not None
-    version = await stage.roster.versions.version(run.agent_version_id)
-    assert version is not None
+    version = require(await stage.roster.versions.version(run.agent_version_id))
     assert (run.agent_id, version.definition.prompt) == ("alpha", "I am alpha.")
     events = await world.deps.stores.conversations.events(run_id)
     assert any(isinstance(one.event, TurnStarted) for one in events)
@@ -115,8 +114,7 @@ async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_tha
     failing = await world.say("hello", agent_id="beta")
     world.model.turns.append([ModelRejected("No.")])
     await execute(failing, world.deps)
-    again = await world.stops.retry(failing, "retry-1", continues=False)
-    assert again is not None
+    again = require(await world.stops.retry(failing, "retry-1", continues=False))
     world.model.turns.append(text("ok"))
     await execute(again, world.deps)
     assert "I am beta." in str(world.model.requests[-1].messages[0]["content"])

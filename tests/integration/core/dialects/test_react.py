@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.react import ReactDialect
 from core.dialects.selection import select_dialect
-from core.domain.events import RunFinished
 from core.domain.messages import ToolCall
 from core.ports import TextDelta
 from tests.fakes.streamed_model import pieces
@@ -234,6 +233,4 @@ async def test_a_run_goes_from_action_to_observation_to_final_answer(world: Worl
     assert first_request.stop_sequences == ("\nObservation:",)
     assert [message["role"] for message in second.messages] == ["system", "user", "assistant", "user"]
     assert "made up" not in str(second.messages)
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.reply.text == "It said a."
+    assert (await world.read_end(run_id)).reply.text == "It said a."

@@ -65,8 +65,7 @@ def planned(*steps: str, command: str = "create") -> Played:
 
 
 async def plan_of(world: World, run_id: str) -> Plan:
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
+    run = await world.read_run(run_id)
     assert world.deps.stores.plans is not None
     return (await world.deps.stores.plans.read(run.thread_id))[-1]
 

@@ -23,7 +23,7 @@ from storage.sql.stores.agents import SqlPlans
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import World, replace_dependencies
+from tests.integration.core.conftest import VanishingClaims, World, replace_dependencies
 from tests.integration.core.flow.conftest import AGENTS, Played, plan_of, planned, said
 
 LINK = "https://example.com/two.csv"
@@ -106,11 +106,6 @@ class DyingJournal(SqlRunJournal):
         return await super().finish(lease, entry, ending)
 
 
-class Vanishing(SqlRunClaims):
-    async def release(self, lease: Lease) -> None:
-        return None
-
-
 async def told(world: World, death: Death) -> str:
     """The story with a death in it, to its end."""
     healthy = world.deps
@@ -120,7 +115,7 @@ async def told(world: World, death: Death) -> str:
     run_id = await world.say("do one and two")
     worker_id = new_id()
     mortal = replace_dependencies(
-        healthy, claims=Vanishing(world.database), plans=plans, journal=journal, worker_id=worker_id
+        healthy, claims=VanishingClaims(world.database), plans=plans, journal=journal, worker_id=worker_id
     )
     with suppress(asyncio.CancelledError):
         await execute(run_id, mortal)
@@ -148,9 +143,7 @@ async def test_a_flow_comes_to_its_end_wherever_its_worker_dies(
 
 
 async def is_whole(world: World, run_id: str) -> None:
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
     assert await said(world, run_id) == "one and two"
     plan = await plan_of(world, run_id)
     assert [step.status for step in plan.steps] == ["completed", "completed"]
@@ -172,7 +165,7 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(flow_world: World, tm
     run_id = await world.say("do one and two")
     worker_id = new_id()
     healthy = world.deps
-    world.with_deps(claims=Vanishing(world.database), worker_id=worker_id)
+    world.with_deps(claims=VanishingClaims(world.database), worker_id=worker_id)
     dying = asyncio.ensure_future(execute(run_id, world.deps))
     await world.bench.has_started("first").wait()
     dying.cancel()

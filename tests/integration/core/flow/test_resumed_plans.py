@@ -14,6 +14,8 @@ from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.integration.core.flow.conftest import Played, asked, last, plan_of, planned, said, shown
+from tests.support.narrow import require
+from tests.support.waiting import until
 
 BLOCKED = [text("BLOCKED: no key")] * 3
 
@@ -104,8 +106,7 @@ async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: 
     world.model.turns = [planned("A", "B"), calls(("echo", '{"text": "1"}')), calls(("echo", '{"text": "2"}'))]
     first = await world.run("go")
     assert (await last(world, first)).can_continue
-    run_id = await world.stops.retry(first, "key", continues=True)
-    assert run_id is not None
+    run_id = require(await world.stops.retry(first, "key", continues=True))
     world.model.turns = [text("a"), text("b"), text("ab")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "ab"
@@ -134,8 +135,7 @@ async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(flow_wo
     world.model.turns = [[ModelRejected("No such model.")]]
     first = await world.run("go")
     assert isinstance((await world.events(first))[-1], RunFailed)
-    run_id = await world.stops.retry(first, "key", continues=False)
-    assert run_id is not None
+    run_id = require(await world.stops.retry(first, "key", continues=False))
     world.model.turns = [planned("A"), text("a"), text("did a")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "did a"
@@ -145,8 +145,7 @@ async def test_a_failed_last_answer_is_made_again_and_no_step_is(flow_world: Wor
     world = flow_world
     world.model.turns = [planned("A"), text("a"), [ModelRejected("No such model.")]]
     first = await world.run("go")
-    run_id = await world.stops.retry(first, "key", continues=False)
-    assert run_id is not None
+    run_id = require(await world.stops.retry(first, "key", continues=False))
     world.model.turns = [text("did a")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "did a"
@@ -162,8 +161,7 @@ async def test_words_during_a_step_are_looked_at_before_the_next(flow_world: Wor
         text("c"),
         text("did a and c"),
     ]
-    run_id = await world.say("do a and b")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("do a and b")
     async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
         await world.say("c instead of b, please")
@@ -188,11 +186,9 @@ async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: Wor
         text("b"),
         text("did a and b"),
     ]
-    run_id = await world.say("do a")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("do a")
     async with asyncio.timeout(30):
-        while len(world.model.requests) < 3:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(world.model.requests) >= 3)
         assert await world.say("and b") == run_id
         gate.set()
         await running
@@ -202,8 +198,7 @@ async def test_words_that_come_with_the_last_answer_are_not_lost(flow_world: Wor
 async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [planned("A", "B"), calls(("wait", '{"text": "x"}'))]
-    run_id = await world.say("go")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
+    run_id, running = await world.begin("go")
     async with asyncio.timeout(30):
         await world.bench.has_started("x").wait()
         await world.stop(run_id)

@@ -11,6 +11,7 @@ from core.llm.embeddings import ModelEmbedder
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIEmbeddingClient
 from tests.fakes.embeddings import EmbeddingsFake, Fault, embeddings_fake, vector_of
+from tests.support.closing import close_after
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -73,22 +74,16 @@ async def test_what_is_no_answer_is_an_error_of_the_model(source: Source, fake: 
 
 async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
     fake.fault = "slow"
-    source = OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)
-    try:
+    async with close_after(OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)) as source:
         with pytest.raises(ModelUnavailable) as raised:
             await source.embed("m", ["one"])
-    finally:
-        await source.close()
     assert raised.value.detail == "no answer in time"
 
 
 async def test_nobody_there_is_told_with_facts() -> None:
-    source = OpenAIEmbeddingClient("http://127.0.0.1:1/v1", "sk-secret")
-    try:
+    async with close_after(OpenAIEmbeddingClient("http://127.0.0.1:1/v1", "sk-secret")) as source:
         with pytest.raises(ModelUnavailable, match="cannot be reached") as raised:
             await source.embed("m", ["one"])
-    finally:
-        await source.close()
     assert "ClientConnectorError" in raised.value.detail
 
 
@@ -170,11 +165,8 @@ async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_no
 async def test_an_answer_that_nobody_waits_for_any_more_is_estimated(fake: EmbeddingsFake) -> None:
     told, spent = booking()
     fake.fault = "slow"
-    source = OpenAIEmbeddingClient(fake.base_url, fake.key)
-    try:
+    async with close_after(OpenAIEmbeddingClient(fake.base_url, fake.key)) as source:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await ModelEmbedder(source, "m").embed(["word " * 100], spent=spent)
-    finally:
-        await source.close()
     assert [usage.input_tokens >= 80 for _, usage in told] == [True]

@@ -20,6 +20,7 @@ from core.ports import ModelRequest, TextDelta
 from tests.fakes.made_pictures import picture
 from tests.fakes.strict_models import Json, Refused, serve_strict
 from tests.integration.core.llm.test_model_habits import DONE, Habits
+from tests.support.closing import close_after
 
 TOO_LONG = "This model's maximum context length is 8192 tokens."
 SYSTEM: JsonObject = {"role": "system", "content": "Be brief."}
@@ -62,11 +63,8 @@ async def built(
         }
         limits = {fallback: ContextLimit(window=SMALL, reserved=1_000)}
         settings = load_settings(environ, Path("no such file"))
-        client = build_model_client(settings, policy or ContextPolicy(limits=limits))
-        try:
+        async with close_after(build_model_client(settings, policy or ContextPolicy(limits=limits))) as client:
             yield client
-        finally:
-            await client.close()
 
 
 async def ask(client: ModelClient, *messages: JsonObject) -> str:

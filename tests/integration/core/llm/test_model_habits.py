@@ -14,6 +14,8 @@ from core.llm.error_mapping import UNREADABLE_CALL
 from core.llm.openai_client import OpenAIChatClient
 from tests.fakes.strict_models import Json, Refused, StrictModel, serve_strict
 from tests.integration.core.conftest import World
+from tests.support.closing import close_after
+from tests.support.narrow import require_type
 
 DONE: Json = {"content": "Done."}
 
@@ -105,11 +107,8 @@ async def play(world: World, *answers: list[Json] | tuple[list[Json], str], **mo
 
 @asynccontextmanager
 async def client(url: str) -> AsyncIterator[OpenAIChatClient]:
-    made = OpenAIChatClient(f"{url}/v1", "sk-of-the-test")
-    try:
+    async with close_after(OpenAIChatClient(f"{url}/v1", "sk-of-the-test")) as made:
         yield made
-    finally:
-        await made.close()
 
 
 async def test_two_calls_with_the_same_id(world: World) -> None:
@@ -336,8 +335,7 @@ async def test_a_call_that_the_service_cannot_read_is_asked_for_again_with_the_r
 ) -> None:
     error = SLIPPED | {"code": code}
     model = Slipping(answers=[([DONE], "stop")] * 3, slips=2, error=error, status=status)
-    end = await play_slipping(world, model)
-    assert isinstance(end, RunFinished)
+    end = require_type(await play_slipping(world, model), RunFinished)
     assert end.reply is not None
     assert end.reply.text == "Done."
     note = model.requests[-1]["messages"][-1]
@@ -348,9 +346,7 @@ async def test_a_call_that_the_service_cannot_read_is_asked_for_again_with_the_r
 
 async def test_a_model_that_cannot_write_a_call_is_asked_three_times(world: World) -> None:
     model = Slipping(answers=[], slips=9)
-    end = await play_slipping(world, model)
-    assert isinstance(end, RunFailed)
-    assert end.public_message == UNREADABLE_CALL
+    assert require_type(await play_slipping(world, model), RunFailed).public_message == UNREADABLE_CALL
     assert len(model.refusals) == 3
 
 

@@ -17,6 +17,7 @@ from tests.fakes.strict_models import Json, Refused, serve_strict
 from tests.integration.core.conftest import World
 from tests.integration.core.llm.test_model_habits import DONE, Habits, calling
 from tests.integration.core.llm.test_model_habits import call as native_call
+from tests.support.closing import close_after
 
 CALL = '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</invoke>\n</function_calls>'
 VLLM = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
@@ -43,11 +44,8 @@ async def built(model: WithoutTools, **settings: str) -> AsyncIterator[ModelClie
     async with serve_strict(model) as url:
         named = {"MODEL": "first", "LLM_API_KEY": "k", "LLM_BASE_URL": f"{url}/v1", **settings}
         environ = {f"THREADHAND_{name}": value for name, value in named.items()}
-        client = build_model_client(load_settings(environ, Path("no such file")))
-        try:
+        async with close_after(build_model_client(load_settings(environ, Path("no such file")))) as client:
             yield client
-        finally:
-            await client.close()
 
 
 def texts(request: Json) -> list[str]:

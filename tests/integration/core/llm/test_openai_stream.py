@@ -4,7 +4,6 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from core import http_shutdown
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.threads import Usage
 from core.llm.openai_answer import join_deltas
@@ -18,6 +17,8 @@ from core.ports import (
     ThinkingDelta,
     ToolCallDelta,
 )
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 REQUEST = ModelRequest(model="m", messages=({"role": "user", "content": "hi"},))
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -25,17 +26,8 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def endpoint(answer: Answer) -> AsyncIterator[OpenAIChatClient]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    llm = OpenAIChatClient(f"http://127.0.0.1:{runner.addresses[0][1]}/v1/", "key")
-    try:
+    async with serve_http(answer) as url, close_after(OpenAIChatClient(f"{url}/v1/", "key")) as llm:
         yield llm
-    finally:
-        await llm.close()
-        await http_shutdown.shut_down_server(runner)
 
 
 def events(*pieces: bytes) -> Answer:

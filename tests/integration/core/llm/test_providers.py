@@ -30,6 +30,8 @@ from core.ports import (
     ToolCallDelta,
 )
 from tests.fakes.recorded_providers import KEY, NAMES, RecordedProvider, holds, load_fixture, serve_provider
+from tests.support.closing import close_after
+from tests.support.narrow import require, require_type
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -47,15 +49,12 @@ TOOL = ToolSpec(
 
 @asynccontextmanager
 async def client_of(kind: str, url: str) -> AsyncIterator[LLM]:
-    made = (
+    async with close_after(
         LiteLLMClient(api_key=KEY, base_url=url)
         if kind == "litellm"
         else OpenAIChatClient(url, KEY, uses_responses_api=kind == "responses")
-    )
-    try:
+    ) as made:
         yield made
-    finally:
-        await made.close()
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ def read(deltas: Sequence[ModelDelta]) -> Answer:
     parts += parser.close(is_whole=True)
     thinking = "".join(one.text for one in deltas if isinstance(one, ThinkingDelta))
     withdrawn = deltas[: len(deltas) - len(after_thinking(deltas))]
-    finished = deltas[-1]
-    assert isinstance(finished, ModelFinished)
+    finished = require_type(deltas[-1], ModelFinished)
     snapshots = [one.content for one in deltas if isinstance(one, ReasoningSnapshot)]
     return Answer(
         text="".join(one.text for one in parts if isinstance(one, DisplayText)),
@@ -151,8 +149,7 @@ async def test_an_answer_is_read_and_what_the_provider_wants_back_goes_back(
     thinking = expected["thinking"] if is_streamed else fixture.get("whole_thinking", expected["thinking"])
     assert (first.text, first.thinking) == (expected["text"], thinking)
     assert [[one.name, one.arguments] for one in first.calls] == expected["calls"]
-    usage = first.finished.usage
-    assert usage is not None
+    usage = require(first.finished.usage)
     if not (is_streamed and "usage" in lost):
         assert [usage.input_tokens, usage.cached_tokens, usage.output_tokens] == expected["usage"]
     if "cost" in expected:

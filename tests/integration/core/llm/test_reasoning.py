@@ -13,7 +13,7 @@ import pytest
 from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
 from core.dialects.xml import XmlDialect
-from core.domain.events import RunEvent, RunFinished, ThinkingStreamed
+from core.domain.events import RunEvent, ThinkingStreamed
 from core.domain.messages import REASONING_KEY
 from core.domain.wire_format import message_object, suna_objects
 from core.llm.litellm_client import LiteLLMClient
@@ -38,8 +38,7 @@ from tests.fakes.strict_models import (
     split,
     thought,
 )
-from tests.integration.core.conftest import World
-from tests.integration.core.test_poison_runs import Vanishing
+from tests.integration.core.conftest import VanishingClaims, World
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -90,9 +89,7 @@ async def thread_with(world: World, shape: type[StrictModel], kind: str, turns: 
 async def test_reasoning_comes_back_in_every_later_request(world: World, shape: type[StrictModel], kind: str):
     async with thread_with(world, shape, kind) as model:
         run_id = await world.run("go")
-        run = await world.deps.stores.conversations.run(run_id)
-        assert run is not None
-        assert (run.status, model.refusals) == ("completed", [])
+        assert ((await world.read_run(run_id)).status, model.refusals) == ("completed", [])
         assert world.bench.said == ["0.0", "0.1", "1.0", "1.1"]
         # a second run of the thread reads the reasoning from the database
         model.turns = 3
@@ -111,7 +108,7 @@ async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
     async with thread_with(world, shape, kind, turns=1) as model:
         model.never_ends = True
         run_id = await world.say("go")
-        world.with_deps(toolbox=slow, claims=Vanishing(world.database))
+        world.with_deps(toolbox=slow, claims=VanishingClaims(world.database))
         running = asyncio.ensure_future(execute(run_id, world.deps))
         await asyncio.wait_for(world.bench.has_started("0.0").wait(), 30)
         running.cancel()
@@ -122,9 +119,7 @@ async def test_reasoning_survives_a_crash_before_the_answer_was_whole(
         world.with_deps(claims=keeps.stores.claims, worker_id="worker-2")
         await keeps.stores.claims.remove_worker("worker-1")
         await execute(run_id, world.deps)
-        run = await world.deps.stores.conversations.run(run_id)
-        assert run is not None
-        assert (run.status, model.refusals) == ("completed", [])
+        assert ((await world.read_run(run_id)).status, model.refusals) == ("completed", [])
 
 
 class DeepSeekInXml(DeepSeekModel):
@@ -149,8 +144,7 @@ async def test_reasoning_comes_back_in_the_xml_dialect_and_is_shown_to_nobody(wo
         world.with_deps(dialect=XmlDialect())
         run_id = await world.run("go")
         assert (world.bench.said, model.refusals) == (["0", "1"], [])
-        last = (await world.events(run_id))[-1]
-        assert isinstance(last, RunFinished)
+        last = await world.read_end(run_id)
         assert last.reply is not None
         assert last.reply.text == "Done."
         assert "it is" not in json.dumps([message_object(one) for one in await world.messages(run_id)])
@@ -175,9 +169,7 @@ async def test_a_model_that_demands_reasoning_takes_over_a_thread_of_another(wor
     async with thread_with(world, first, kind):
         await world.run("go")
     async with thread_with(world, KimiModel, "kimi-k2.6", turns=3) as second:
-        run = await world.deps.stores.conversations.run(await world.run("go on"))
-        assert run is not None
-        assert run.status == "completed"
+        assert (await world.read_run(await world.run("go on"))).status == "completed"
         # it is refused once, and from then on the service's demand is known
         assert len(second.refusals) == 1
         sent = json.dumps(second.requests)
@@ -197,9 +189,7 @@ async def test_an_endpoint_that_takes_no_reasoning_gets_none(world: World):
             return len(calling)
 
     async with thread_with(world, Old, "old") as model:
-        run = await world.deps.stores.conversations.run(await world.run("go"))
-        assert run is not None
-        assert run.status == "completed"
+        assert (await world.read_run(await world.run("go"))).status == "completed"
         assert len(model.refusals) == 1
 
 
@@ -215,9 +205,7 @@ async def test_a_field_that_its_own_service_refuses_is_left_out(world: World, na
             return super().check(body)
 
     async with thread_with(world, Sealing, "sealing") as model:
-        run = await world.deps.stores.conversations.run(await world.run("go"))
-        assert run is not None
-        assert run.status == "completed"
+        assert (await world.read_run(await world.run("go"))).status == "completed"
         assert len(model.refusals) == 1
 
 
@@ -305,9 +293,7 @@ async def test_claude_goes_on_without_thinking_after_the_calls_of_a_fallback(
                 yield delta
 
         world.with_deps(model=name, ask_model=ask)
-        run = await world.deps.stores.conversations.run(await world.run("go"))
-        assert run is not None
-        assert run.status == "completed"
+        assert (await world.read_run(await world.run("go"))).status == "completed"
         assert model.refusals == [EXPECTED.format(len(model.requests[1]["messages"]))]
         assert [option in one for one in model.requests] == [True, False, False]
         # the calls are over, so it may think about the next question

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from core import http_shutdown
 from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
 from core.domain.messages import JsonObject
 from core.llm.error_mapping import BAD_REQUEST, CONTEXT_OVERFLOW, ENDLESS, NO_CREDIT, OVERLOADED, RATE_LIMITED
 from core.ports import LLM, ModelDelta, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import answered
 from tests.integration.core.llm.test_providers import Answer, client_of, read
+from tests.support.web import serve_http
 
 # litellm reads a deprecated attribute of its own models, and warns of arguments that are no text
 pytestmark = [
@@ -60,16 +60,8 @@ async def client(kind: str, body: bytes) -> AsyncIterator[LLM]:
         known = "application/json" if body.startswith(b"{") else "text/event-stream"
         return web.Response(body=body, content_type=known)
 
-    app = web.Application()
-    app.router.add_post("/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with client_of(kind, f"http://127.0.0.1:{runner.addresses[0][1]}/v1") as made:
-            yield made
-    finally:
-        await http_shutdown.shut_down_server(runner)
+    async with serve_http(answer) as url, client_of(kind, f"{url}/v1") as made:
+        yield made
 
 
 async def ask(kind: str, body: bytes) -> Answer:

@@ -16,7 +16,6 @@ from aiohttp import web
 from bots.bootstrap import model_clients
 from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
-from core import http_shutdown
 from core.domain.errors import ModelUnavailable
 from core.domain.events import ActivityChanged, AgentEvent, ResponseStarted, RunFailed, RunFinished
 from core.domain.messages import JsonObject
@@ -26,6 +25,8 @@ from core.loop import turn
 from core.ports import ModelDelta, ModelRequest, ModelRetried, TextDelta
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.closing import close_after
+from tests.support.web import serve_http
 
 REQUEST = ModelRequest(model="first", messages=({"role": "user", "content": "hi"},))
 FIRST_SECONDS = 0.3
@@ -95,18 +96,10 @@ class Endpoint:
 
 @asynccontextmanager
 async def serving(endpoint: Endpoint, silence_seconds: float = 180) -> AsyncIterator[OpenAIChatClient]:
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", endpoint.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    endpoint.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    llm = OpenAIChatClient(endpoint.url, "sk-secret", silence_seconds=silence_seconds)
-    try:
-        yield llm
-    finally:
-        await llm.close()
-        await http_shutdown.shut_down_server(runner)
+    async with serve_http(endpoint.handle) as url:
+        endpoint.url = f"{url}/v1"
+        async with close_after(OpenAIChatClient(endpoint.url, "sk-secret", silence_seconds=silence_seconds)) as llm:
+            yield llm
 
 
 def asked(

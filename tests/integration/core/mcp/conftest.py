@@ -113,13 +113,6 @@ async def guest(guest_of: MakeGuest) -> Guest:
     return one
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 30) -> None:
-    """Waits for the condition; fails at the deadline."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 @dataclass
 class HttpFake:
     """tests/fakes/mcp_server.py as an HTTP server in a process of its own."""

@@ -11,6 +11,7 @@ from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.support.waiting import until
 
 
 def missing(name: str) -> McpServerConfig:
@@ -62,9 +63,7 @@ async def test_making_the_servers_starts_nothing() -> None:
 async def test_a_slow_server_is_there_for_a_later_run(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio(), wait_seconds=0, first_wait_seconds=0)
     assert await guest.look() == []
-    async with asyncio.timeout(30):
-        while not await guest.look():
-            await asyncio.sleep(0.01)
+    await until(lambda: guest.look())
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_it(guest_of: MakeGuest) -> None:

@@ -4,15 +4,17 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from aiohttp import web as aiohttp_web
 
-from core import http_shutdown
 from core.mcp.settings import REDACTED, parse_servers
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake, until
+from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 
 async def test_a_call_goes_through(guest_of: MakeGuest, web: HttpFake) -> None:
@@ -93,21 +95,12 @@ Answer = Callable[[aiohttp_web.Request], Awaitable[aiohttp_web.StreamResponse]]
 @pytest.fixture
 async def site() -> AsyncIterator[Callable[[Answer], Awaitable[str]]]:
     """Serves whatever a test answers; gives the address."""
-    runners: list[aiohttp_web.AppRunner] = []
+    async with AsyncExitStack() as stack:
 
-    async def serve(answer: Answer) -> str:
-        app = aiohttp_web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        runner = aiohttp_web.AppRunner(app, shutdown_timeout=0.1)
-        runners.append(runner)
-        await runner.setup()
-        one = aiohttp_web.TCPSite(runner, "127.0.0.1", 0)
-        await one.start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+        async def serve(answer: Answer) -> str:
+            return f"{await stack.enter_async_context(serve_http(answer))}/mcp"
 
-    yield serve
-    for runner in runners:
-        await http_shutdown.shut_down_server(runner)
+        yield serve
 
 
 Site = Callable[[Answer], Awaitable[str]]

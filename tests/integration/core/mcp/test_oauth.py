@@ -17,8 +17,10 @@ from aiohttp import web
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig, parse_servers, secret_values
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import Guest, MakeGuest, until
+from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.test_other_servers import PlainServer
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 SECRET = "a-client-secret"
 
@@ -124,14 +126,9 @@ async def authorizing_server() -> AsyncIterator[AuthorizingServer]:
     app.router.add_post("/enrol", server.register)
     app.router.add_get("/consent", server.consent)
     app.router.add_post("/issue", server.issue)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    try:
+    async with serve_http(app) as url:
+        server.url = f"{url}/mcp"
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from aiohttp import web
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
+from tests.support.web import serve_http
 
 
 def old(tmp_path: Path, trick: str, **more: object) -> McpServerConfig:
@@ -136,14 +137,9 @@ async def plain_server() -> AsyncIterator[PlainServer]:
     server = PlainServer()
     app = web.Application()
     app.router.add_route("*", "/mcp", server.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    try:
+    async with serve_http(app) as url:
+        server.url = f"{url}/mcp"
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.events import RunFinished, ToolFinished
+from core.domain.events import ToolFinished
 from tests.fakes.streamed_model import Played, calls, invokes, text
 from tests.integration.core.conftest import World
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
@@ -43,9 +43,7 @@ async def test_a_run_uses_them_in_each_dialect(
     assert "007007" in told[0]
     assert "numbers: should be array" in told[2]
     assert "It may or may not have done what was asked" in told[3]
-    last = (await world.events(run_id))[-1]
-    assert isinstance(last, RunFinished)
-    assert last.status == "completed"
+    assert (await world.read_end(run_id)).status == "completed"
 
 
 async def test_a_picture_is_stored_before_the_message_of_its_tool(world: World, guest_of: MakeGuest) -> None:

@@ -10,7 +10,8 @@ import psutil
 import pytest
 
 from core.tasks import cancel, spawn
-from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio, until
+from tests.integration.core.mcp.conftest import Guest, MakeGuest, stdio
+from tests.support.waiting import until
 
 
 async def test_a_tool_is_called_by_its_name_here(guest: Guest) -> None:

@@ -20,6 +20,7 @@ from core.web_access.services import WebServices
 from tests.fakes.rapidapi import KEY, RAPIDAPI
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.web_service import Answer, FakeWebService, endless, fake_web_service, refusal, says, silent
+from tests.support.narrow import require_type
 
 NAMES = get_args(Provider)
 
@@ -77,10 +78,8 @@ async def test_each_provider_is_asked_at_its_host(
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_endpoints_of_a_provider_are_listed(gateway: FakeWebService, name: str) -> None:
     outcome = await call(providers(gateway), "get_data_provider_endpoints", MemorySandboxes(), {"service_name": name})
-    listed = outcome.result["output"]
-    assert isinstance(listed, dict)
-    endpoints = listed["endpoints"]
-    assert isinstance(endpoints, dict)
+    listed = require_type(outcome.result["output"], dict)
+    endpoints = require_type(listed["endpoints"], dict)
     for route, one in endpoints.items():
         assert isinstance(one, dict)
         assert set(one) == {"route", "method", "name", "description", "payload"}

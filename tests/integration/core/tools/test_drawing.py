@@ -24,6 +24,8 @@ from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
 from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import Answer, FakeWebService, fake_web_service, refusal, says
 from tests.integration.core.tools.conftest import Bench
+from tests.support.narrow import require, require_type
+from tests.support.waiting import until
 
 # litellm rebuilds its own models, with warnings
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -52,8 +54,7 @@ async def set_up(bench: Bench, service: FakeWebService, key: str = KEY) -> None:
 async def test_a_picture_is_drawn_saved_and_shown(bench: Bench, model: FakeWebService) -> None:
     outcome = await bench.call("image_edit_or_generate", mode="generate", prompt="a blue field")
     assert outcome.outcome == "completed", outcome.result
-    output = outcome.result["output"]
-    assert isinstance(output, dict)
+    output = require_type(outcome.result["output"], dict)
     path = str(output["file_path"])
     assert path.startswith("images/picture_")
     assert await bench.get(path) == DRAWN
@@ -157,9 +158,7 @@ async def test_a_picture_that_nobody_waits_for_is_booked_and_a_refused_one_is_no
         service.faults["/generations"] = silent
         asked = len(service.asked)
         drawing = asyncio.ensure_future(image_generator.draw("a field", spent=lambda _, used: told.append(used)))
-        async with asyncio.timeout(30):
-            while len(service.asked) == asked:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(service.asked) != asked)
         drawing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await drawing
@@ -187,8 +186,7 @@ async def test_a_picture_is_edited_from_a_file_and_from_an_address(bench: Bench,
             model.trouble.append(says(picture("WEBP", (70, 50)), "image/webp"))
         outcome = await bench.call("image_edit_or_generate", mode="edit", prompt="in grey", image_path=place)
         assert outcome.outcome == "completed", outcome.result
-        output = outcome.result["output"]
-        assert isinstance(output, dict)
+        output = require_type(outcome.result["output"], dict)
         with Image.open(io.BytesIO(await bench.get(str(output["file_path"])))) as made:
             assert (made.size, made.mode) == ((70, 50), "L")
 
@@ -260,8 +258,7 @@ def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, coun
         "THREADHAND_PRICE_INPUT_PER_MILLION_USD": price,
         "THREADHAND_PRICE_OUTPUT_PER_MILLION_USD": price,
     }
-    drawer = build_web_services(load_settings(settings, None)).image_generator
-    assert drawer is not None
+    drawer = require(build_web_services(load_settings(settings, None)).image_generator)
     assert drawer.unpriced_usd == counted
 
 

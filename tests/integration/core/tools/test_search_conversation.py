@@ -53,9 +53,7 @@ async def test_what_was_said_long_ago_is_found_with_its_message(world: World) ->
     assert "# Earlier in this conversation" in result
     assert "Knowledge base" not in result
     assert "What was that number again?" not in result
-    run = await world.deps.stores.conversations.run(run_id)
-    assert run is not None
-    assert run.status == "completed"
+    assert (await world.read_run(run_id)).status == "completed"
 
 
 async def test_in_a_new_conversation_there_is_nothing_to_find(world: World) -> None:

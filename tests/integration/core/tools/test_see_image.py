@@ -15,6 +15,7 @@ from core.web_access.services import WebServices
 from tests.fakes.made_pictures import noise, picture
 from tests.fakes.web_service import fake_web_service, says
 from tests.integration.core.tools.conftest import Bench
+from tests.support.narrow import require, require_type
 
 
 async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
@@ -41,11 +42,8 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
 async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
     await bench.put("a.png", picture())
     (message,) = (await bench.call("see_image", file_path="a.png")).messages
-    sent = RequestTail(pictures=[message]).message(sees_images=True)
-    assert sent is not None
-    parts = sent["content"]
-    assert isinstance(parts, list)
-    assert "data:image/png;base64," in str(parts[1])
+    sent = require(RequestTail(pictures=[message]).message(sees_images=True))
+    assert "data:image/png;base64," in str(require_type(sent["content"], list)[1])
 
 
 async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:

@@ -1,8 +1,6 @@
 """The bot's side in these tests: the real client library, and plain calls."""
 
-import asyncio
 import io
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,17 +11,9 @@ import discord
 
 from core.tasks import cancel, spawn
 from simulator.discord import DiscordSimulator
+from tests.support.waiting import until
 
 TOKEN = "test-token"
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Waits for the condition; fails where it has not come true in time."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError("it did not come true in time")
-        await asyncio.sleep(0.01)
 
 
 @dataclass

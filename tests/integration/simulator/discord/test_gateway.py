@@ -6,8 +6,9 @@ import aiohttp
 import pytest
 
 from simulator.discord import DiscordSettings, DiscordSimulator
-from tests.integration.simulator.discord.bot import TOKEN, until
+from tests.integration.simulator.discord.bot import TOKEN
 from tests.integration.simulator.discord.socket import ALL, CONTENT, DIRECT, GUILDS, MESSAGES, opened
+from tests.support.waiting import until
 
 
 def general(simulator: DiscordSimulator) -> str:

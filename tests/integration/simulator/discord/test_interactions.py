@@ -9,7 +9,9 @@ from discord import app_commands
 
 from simulator.discord import DiscordSimulator
 from simulator.view import SentFile
-from tests.integration.simulator.discord.bot import Bot, Rest, ask, connected, texts, until
+from tests.integration.simulator.discord.bot import Bot, Rest, ask, connected, texts
+from tests.support.narrow import require_type
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("library")
 GENERAL = "4001"
@@ -95,8 +97,7 @@ async def test_a_command_in_a_thread_and_in_private(simulator: DiscordSimulator)
     async with connected() as bot:
         await register(bot)
         message_id = await simulator.say("alice", GENERAL, "start")
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
+        channel = require_type(bot.get_channel(int(GENERAL)), discord.TextChannel)
         thread = await (await channel.fetch_message(int(message_id))).create_thread(name="t")
         await simulator.command("bob", GENERAL, "agent run", {"prompt": "x"}, thread_id=str(thread.id))
         await until(lambda: len(simulator.view().channels[0].threads[0].messages) == 2)
@@ -277,8 +278,7 @@ async def test_a_form_is_opened_filled_in_and_sent(simulator: DiscordSimulator) 
         assert texts(simulator) == ["press", "Ann b True"]
         *_, told = simulator.world.channels[GENERAL].messages.values()
         assert told.interaction is not None
-        opened_by = told.interaction["triggering_interaction_metadata"]
-        assert isinstance(opened_by, dict)
+        opened_by = require_type(told.interaction["triggering_interaction_metadata"], dict)
         assert (opened_by["type"], opened_by["interacted_message_id"]) == (3, message_id)
 
 

@@ -9,6 +9,7 @@ import pytest
 from simulator.discord import DiscordSimulator
 from tests.integration.simulator.discord.bot import Rest, connected
 from tests.integration.simulator.discord.socket import opened
+from tests.support.narrow import require_type
 
 MESSAGES = "/channels/4001/messages"
 POST = f"POST {MESSAGES}"
@@ -50,8 +51,7 @@ async def test_all_calls_together_are_limited(rest: Rest) -> None:
 async def test_the_client_waits_for_its_limits(simulator: DiscordSimulator) -> None:
     simulator.settings.rate_limit_scale = 0.1
     async with connected() as bot:
-        channel = bot.get_channel(4001)
-        assert isinstance(channel, discord.TextChannel)
+        channel = require_type(bot.get_channel(4001), discord.TextChannel)
         before = time.monotonic()
         await asyncio.gather(*(channel.send(str(n)) for n in range(12)))
         assert time.monotonic() - before > 0.8
@@ -61,8 +61,7 @@ async def test_the_client_waits_for_its_limits(simulator: DiscordSimulator) -> N
 @pytest.mark.usefixtures("library")
 async def test_the_client_obeys_a_429_and_repeats_a_500(simulator: DiscordSimulator) -> None:
     async with connected() as bot:
-        channel = bot.get_channel(4001)
-        assert isinstance(channel, discord.TextChannel)
+        channel = require_type(bot.get_channel(4001), discord.TextChannel)
         simulator.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.05)
         await channel.send("after a wait")
         simulator.misbehave("error_after", method="POST /channels/*/messages")

@@ -4,7 +4,9 @@ import discord
 import pytest
 
 from simulator.discord import DiscordSimulator
-from tests.integration.simulator.discord.bot import Bot, connected, until
+from tests.integration.simulator.discord.bot import Bot, connected
+from tests.support.narrow import require_type
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("library")
 GENERAL = "4001"
@@ -36,8 +38,7 @@ async def test_after_a_lost_session_the_client_identifies_anew_and_history_has_w
         await simulator.say("alice", GENERAL, "missed")
         await until(lambda: len(bot.of("ready")) == 2)
         assert contents(bot) == []
-        channel = bot.get_channel(int(GENERAL))
-        assert isinstance(channel, discord.TextChannel)
+        channel = require_type(bot.get_channel(int(GENERAL)), discord.TextChannel)
         assert [message.content async for message in channel.history()] == ["missed"]
 
 
@@ -56,15 +57,13 @@ async def test_everything_a_person_does_is_heard(simulator: DiscordSimulator) ->
         await simulator.react("bob", GENERAL, message_id, "❌")
         await simulator.react("bob", GENERAL, message_id, "❌", is_removed=True)
         await until(lambda: bot.of("raw_reaction_remove"))
-        added = bot.of("raw_reaction_add")[0]
-        assert isinstance(added, discord.RawReactionActionEvent)
+        added = require_type(bot.of("raw_reaction_add")[0], discord.RawReactionActionEvent)
         assert (added.emoji.name, added.member.name if added.member else "") == ("❌", "bob")
         await simulator.delete("alice", GENERAL, message_id)
         await until(lambda: bot.of("message_delete"))
         await simulator.say("bob", "5002", "in private")
         await until(lambda: len(contents(bot)) == 2)
-        direct = bot.of("message")[1]
-        assert isinstance(direct, discord.Message)
+        direct = require_type(bot.of("message")[1], discord.Message)
         assert isinstance(direct.channel, discord.DMChannel)
         await direct.channel.send("answer")
         assert len(simulator.view().channels[3].messages) == 2

@@ -10,6 +10,7 @@ from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import run
 from tests.integration.simulator.modal.deployment import published
+from tests.support.waiting import until
 
 SEEN_WITH = "1.6.4"
 UNCOUNTED = {"TaskExecStdioRead", "TaskExecStdinWrite", "EnvironmentGetOrCreate"}
@@ -98,14 +99,12 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("link")
     for name in ("save", "save again"):
         worker.release("thread")
-        while worker._save_tasks:
-            await asyncio.sleep(0.01)
+        await until(lambda: not worker._save_tasks)
         note(name)
     await sandbox.close()
     note("stop")
     await worker.open("thread", fence=2)
-    while worker._save_tasks:
-        await asyncio.sleep(0.01)
+    await until(lambda: not worker._save_tasks)
     note("restore")
     await other.open("thread", fence=0)
     note("join")

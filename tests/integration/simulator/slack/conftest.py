@@ -9,7 +9,13 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
-from tests.integration.simulator.slack.waiting import until
+from simulator.view import SeenChannel
+from tests.support.waiting import until
+
+
+def seen(slack: SlackSimulator, name: str = "general") -> SeenChannel:
+    """The channel as a person sees it now."""
+    return next(channel for channel in slack.view().channels if channel.name == name)
 
 
 class Recorder:

@@ -7,8 +7,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSimulator
 from simulator.view import SentFile
+from tests.integration.simulator.slack.conftest import seen
 from tests.integration.simulator.slack.test_web_api import code, general
-from tests.integration.simulator.slack.waiting import seen
 
 
 async def fetch(url: str, token: str = "") -> tuple[int, str, bytes]:

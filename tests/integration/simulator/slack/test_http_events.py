@@ -1,16 +1,13 @@
 """HTTP mode: signed requests, retries with their headers, forms for interactivity."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 from aiohttp import web
 from slack_sdk.signature import SignatureVerifier
 
-from core import http_shutdown
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
-from tests.integration.simulator.slack.waiting import until
+from tests.support.waiting import until
+from tests.support.web import serve_http
 
 
 class Receiver:
@@ -32,23 +29,9 @@ class Receiver:
         return web.Response(status=status, headers=self.headers)
 
 
-@asynccontextmanager
-async def receiving(handle: Any) -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_post("/slack/events", handle)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/slack/events"
-    finally:
-        await http_shutdown.shut_down_server(runner)
-
-
 def settings(url: str) -> SlackSettings:
     return SlackSettings(
-        events_url=url,
+        events_url=f"{url}/slack/events",
         rate_scale=0,
         retry_seconds=(0.0, 0.01, 0.02),
         subscriptions=("message.channels",),
@@ -59,7 +42,7 @@ def settings(url: str) -> SlackSettings:
 async def test_an_event_is_signed_and_repeated_until_it_is_taken() -> None:
     receiver = Receiver()
     receiver.statuses = [500, 503, 200]
-    async with receiving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with serve_http(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
         await slack.say("alice", "general", "hi")
         await until(lambda: len(receiver.requests) == 3)
         verifier = SignatureVerifier(slack.settings.signing_secret)
@@ -76,7 +59,7 @@ async def test_a_receiver_can_ask_for_no_retries() -> None:
     receiver = Receiver()
     receiver.statuses = [500, 200]
     receiver.headers = {"X-Slack-No-Retry": "1"}
-    async with receiving(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
+    async with serve_http(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
         await slack.say("alice", "general", "hi")
         await slack.say("alice", "general", "next")
         await until(lambda: len(receiver.requests) == 2)

@@ -9,9 +9,9 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Button, Select
-from tests.integration.simulator.slack.conftest import Recorder
+from tests.integration.simulator.slack.conftest import Recorder, seen
 from tests.integration.simulator.slack.test_web_api import code, general
-from tests.integration.simulator.slack.waiting import seen, until
+from tests.support.waiting import until
 from tests.unit.simulator.slack.test_blocks import button, option, plain, select
 
 ASK = {

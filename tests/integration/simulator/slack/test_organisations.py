@@ -13,7 +13,7 @@ from simulator.slack import SlackSimulator
 from simulator.slack.organisation import Organisation
 from simulator.slack.people.interactions import BusyPeople
 from tests.integration.simulator.slack.conftest import Recorder
-from tests.integration.simulator.slack.waiting import until
+from tests.support.waiting import until
 
 REDIRECT = "http://127.0.0.1:9/back"
 

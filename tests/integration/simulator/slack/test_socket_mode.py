@@ -10,7 +10,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.simulator.slack.conftest import Recorder
-from tests.integration.simulator.slack.waiting import until
+from tests.support.waiting import until
 
 QUICK = SlackSettings(
     rate_scale=0, ack_seconds=0.1, retry_seconds=(0.0, 0.02, 0.04), subscriptions=("message.channels",)

@@ -7,8 +7,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.view import Markdown, TaskCard
+from tests.integration.simulator.slack.conftest import seen
 from tests.integration.simulator.slack.test_web_api import code, general
-from tests.integration.simulator.slack.waiting import seen
 
 
 async def started(slack: SlackSimulator, client: AsyncWebClient, **more: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import SCOPES
-from tests.integration.simulator.slack.waiting import seen
+from tests.integration.simulator.slack.conftest import seen
 
 
 async def refusal(call: Awaitable[Any]) -> dict[str, Any]:

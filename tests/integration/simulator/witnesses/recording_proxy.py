@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl
 from aiohttp import ClientSession, ClientWebSocketResponse, DummyCookieJar, WSMsgType, web
 from yarl import URL
 
+from tests.support.web import serve_http
+
 _OF_ONE_HOP = {"host", "content-length", "transfer-encoding", "connection", "content-encoding"}
 
 
@@ -96,16 +98,9 @@ class RecordingProxy:
 async def recording(target_url: str) -> AsyncGenerator[RecordingProxy, None]:
     """Context manager: a proxy in front of the server of this URL."""
     proxy = RecordingProxy(URL(target_url).authority)
-    application = web.Application(client_max_size=64 * 1024 * 1024)
-    application.router.add_route("*", "/{path:.*}", proxy.handle)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.5)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    proxy.origin = f"127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serve_http(proxy.handle) as url:
+        proxy.origin = URL(url).authority
         yield proxy
-    finally:
-        await runner.cleanup()
 
 
 def read_json(content: bytes) -> object:

@@ -9,6 +9,7 @@ import pytest
 
 from bots.discord.gateway.backfill import record_new_channels
 from bots.discord.gateway.cursors import ChannelCursors
+from tests.support.waiting import until
 
 
 class FakeCursors:
@@ -81,7 +82,7 @@ async def test_a_message_that_failed_holds_the_cursor_and_is_read_again_by_itsel
         async with channel_cursors.handling(7, 105):
             raise RuntimeError("disk")
     assert cursors.stored == {"7": "100"}
-    await _until(lambda: history.fills == [(7, 100)])
+    await until(lambda: history.fills == [(7, 100)])
     await channel_cursors.close()
 
 
@@ -91,7 +92,7 @@ async def test_the_first_message_of_a_channel_that_failed_is_read_again_too() ->
     with pytest.raises(RuntimeError):
         async with channel_cursors.handling(7, 105):
             raise RuntimeError
-    await _until(lambda: history.fills == [(7, 104)])
+    await until(lambda: history.fills == [(7, 104)])
     await channel_cursors.close()
 
 
@@ -103,7 +104,7 @@ async def test_a_gap_that_cannot_be_filled_is_tried_again_and_nothing_passes_it(
         async with channel_cursors.handling(7, 105):
             pytest.fail("handled across a gap")
     assert cursors.stored == {"7": "100"}
-    await _until(lambda: len(history.fills) == 2)
+    await until(lambda: len(history.fills) == 2)
     await channel_cursors.close()
 
 
@@ -113,12 +114,6 @@ async def test_chatter_moves_the_cursor_once_in_a_while() -> None:
     await channel_cursors.record_unaddressed(7, 105)
     await channel_cursors.record_unaddressed(7, 106)
     assert cursors.stored == {"7": "105"}
-
-
-async def _until(condition) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def channel(channel_id: int, newest: int | None = None) -> SimpleNamespace:

@@ -17,6 +17,7 @@ from core.domain.events import ChecklistItem
 from core.domain.threads import Ask, Person
 from simulator.discord.rest.errors import FormErrors
 from simulator.discord.rules.components import check_components
+from tests.support.narrow import require
 
 TEXT = st.text(max_size=400) | st.sampled_from(
     ["@everyone", "<@&123>", "```" * 9, "\ud800", "😀" * 900, "| a |\n|---|\n" * 40, "x" * 6000, "\n" * 50]
@@ -163,15 +164,13 @@ def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> N
     assert refusals(body) is None
     offered: list[str] = []
     for one in controls(body["components"])[:-1]:
-        match = ASK_CUSTOM_ID.fullmatch(one["custom_id"])
-        assert match is not None
+        match = require(ASK_CUSTOM_ID.fullmatch(one["custom_id"]))
         parts = [str(option["value"]) for option in one.get("options", ())] or [match["part"]]
         offered += [ask.choices[int(part)] for part in parts]
     assert offered == [*options][: min(count, 425)]
     left = count - 425
     assert (f"{left} more options do not fit" in str(body)) == (left > 0)
-    simple = simplify_message(body, "d")
-    assert simple is not None
+    simple = require(simplify_message(body, "d"))
     assert len(simple["components"]) <= 5
 
 
@@ -270,8 +269,7 @@ def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
 def test_a_new_status_notifies_nobody_unless_it_is_all_that_comes(state: ViewState, is_silent: bool) -> None:
     content = RunStatus(run_id="r", view=RunView(state=state))
     body = render_content(content, delivery_id="d")
-    simple = simplify_message(body, "d")
-    assert simple is not None
+    simple = require(simplify_message(body, "d"))
     assert [bool(int(str(one["flags"])) & 4096) for one in (body, simple)] == [is_silent] * 2
     edited = render_content(content)
     assert not int(str(edited["flags"])) & 4096, "Discord takes the flag of new messages only"

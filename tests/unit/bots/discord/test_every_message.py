@@ -16,6 +16,7 @@ from bots.discord.gateway.malformed_payloads import create_message
 from bots.discord.gateway.parse import parse_edit, parse_message
 from bots.inbound.actions import CommandCalled
 from core.domain.actions import IncomingMessage, MessageEdited, StopRequested
+from tests.support.narrow import require_type
 
 CHANNEL = ChannelLocation(kind="channel", channel_id=3, guild_id=1)
 THREAD = ChannelLocation(kind="thread", channel_id=4, guild_id=1, parent_id=3)
@@ -104,8 +105,7 @@ TYPES = [kind for kind in (*range(48), 99) if kind not in (0, 19)]
 @pytest.mark.parametrize("location", [CHANNEL, THREAD])
 async def test_what_is_said_to_the_agent_is_kept(state: Any, name: str, location: ChannelLocation):
     payload, text = SAID[name]
-    parsed = parse_message(message(state, payload), location, 9)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_message(message(state, payload), location, 9), IncomingMessage)
     assert (parsed.text, parsed.is_addressed) == (text, True)
 
 
@@ -120,12 +120,9 @@ async def test_what_discord_or_an_app_writes_starts_nothing(state: Any, kind: in
 
 @pytest.mark.parametrize("around", ["\u200f", "\u200b", "\u2068", "\ufeff", "\u200e ", "\xa0"])
 async def test_invisible_characters_around_words_change_nothing(state: Any, around: str):
-    stop = parse_message(message(state, said(f"{around}stop{around}")), THREAD, 9)
-    assert isinstance(stop, StopRequested)
-    status = parse_message(message(state, said(f"<@9>{around}status{around}")), CHANNEL, 9)
-    assert isinstance(status, CommandCalled)
-    nothing = parse_message(message(state, said(f"<@9> {around}")), CHANNEL, 9)
-    assert isinstance(nothing, IncomingMessage)
+    assert isinstance(parse_message(message(state, said(f"{around}stop{around}")), THREAD, 9), StopRequested)
+    assert isinstance(parse_message(message(state, said(f"<@9>{around}status{around}")), CHANNEL, 9), CommandCalled)
+    nothing = require_type(parse_message(message(state, said(f"<@9> {around}")), CHANNEL, 9), IncomingMessage)
     assert nothing.text == ""
 
 
@@ -139,8 +136,7 @@ async def test_knowledge_is_added_in_words(state: Any):
 @pytest.mark.parametrize("name", [one for one in SAID if one not in ("app", "webhook", "reply to the bot")])
 async def test_an_edit_says_all_that_the_message_says(state: Any, name: str):
     payload, text = SAID[name]
-    parsed = parse_edit(message(state, {**payload, "edited_timestamp": SENT}), THREAD, 9)
-    assert isinstance(parsed, MessageEdited)
+    parsed = require_type(parse_edit(message(state, {**payload, "edited_timestamp": SENT}), THREAD, 9), MessageEdited)
     assert parsed.text == text
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from bots.discord.rest.client import translate_error
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from tests.support.narrow import require_type
 
 
 def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPException:
@@ -28,8 +29,7 @@ def answered(status: int, code: int = 0, **headers: str) -> discord.HTTPExceptio
     ],
 )
 def test_what_will_not_pass_is_refused_with_discords_code(error, code: str) -> None:
-    found = translate_error(error)
-    assert isinstance(found, SurfaceRefused)
+    found = require_type(translate_error(error), SurfaceRefused)
     assert found.code == code
 
 
@@ -46,6 +46,5 @@ def test_limits_say_how_long_they_last() -> None:
         (answered(429, **{"Retry-After": "7"}), 7.0),
         (answered(429, **{"Retry-After": "soon"}), 60.0),
     ):
-        found = translate_error(error)
-        assert isinstance(found, SurfaceRateLimited)
+        found = require_type(translate_error(error), SurfaceRateLimited)
         assert found.retry_after_seconds == seconds

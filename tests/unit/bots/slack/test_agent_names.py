@@ -5,27 +5,25 @@ import pytest
 from bots.inbound.actions import CommandCalled
 from bots.slack.events.parse import parse_event
 from core.domain.actions import IncomingMessage, MessageEdited
+from tests.support.narrow import require_type
 from tests.unit.bots.slack.test_parse import KNOWN, fixture, message
 
 
 @pytest.mark.parametrize(("said", "name"), [("use", ""), ("Use Research", "Research")])
 def test_use_takes_a_name_and_no_files(said: str, name: str):
-    command = parse_event(message(f"<@U0> {said}"), KNOWN)
-    assert isinstance(command, CommandCalled)
+    command = require_type(parse_event(message(f"<@U0> {said}"), KNOWN), CommandCalled)
     assert (command.name, command.argument) == ("use", name)
     for request in (f"{said} for this", f"please {said}"):
         assert isinstance(parse_event(message(f"<@U0> {request}"), KNOWN), IncomingMessage)
 
 
 def test_a_leading_agent_is_who_is_asked_and_no_part_of_the_text():
-    asked = parse_event(message("<@U0> agent:Research who was it?"), KNOWN)
-    assert isinstance(asked, IncomingMessage)
+    asked = require_type(parse_event(message("<@U0> agent:Research who was it?"), KNOWN), IncomingMessage)
     assert (asked.agent_id, asked.text) == ("research", "who was it?")
 
 
 def test_an_edit_of_such_a_message_has_the_text_alone():
     edit = fixture("message_edited")
     edited = {**edit["message"], "text": "<@U0> agent:research count to four"}
-    parsed = parse_event({**edit, "message": edited}, KNOWN)
-    assert isinstance(parsed, MessageEdited)
+    parsed = require_type(parse_event({**edit, "message": edited}, KNOWN), MessageEdited)
     assert parsed.text == "count to four"

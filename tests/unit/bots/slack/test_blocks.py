@@ -23,6 +23,7 @@ from core.domain.events import ChecklistItem, RunFailed
 from core.domain.messages import JsonObject
 from core.domain.threads import Ask, Person
 from simulator.slack.block_kit.message_rules import check_message_blocks
+from tests.support.narrow import require_type
 from tests.unit.bots.slack.test_parse import KNOWN, fixture
 
 words = st.text(max_size=60) | st.sampled_from(
@@ -293,8 +294,7 @@ def chosen(drawing: RenderedMessage, at: int) -> str:
         action: JsonObject = {"action_id": found[0]["action_id"], "selected_option": option}
     else:
         action = {"action_id": found[at]["action_id"], "value": found[at]["value"]}
-    parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
-    assert isinstance(parsed, AskAnswered)
+    parsed = require_type(parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN), AskAnswered)
     assert parsed.ask_id == "a-1"
     return parsed.text
 
@@ -324,8 +324,7 @@ def test_every_option_can_be_chosen_however_many_there_are(count: int, length: i
         for option in get_objects(one, "options") or [one]:
             click = {**one, "value": "", "selected_option": option}
             action = click if get_objects(one, "options") else one
-            parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
-            assert isinstance(parsed, AskAnswered)
+            parsed = require_type(parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN), AskAnswered)
             assert parsed.ask_id == "a-1"
             values.append(parsed.text)
     assert values == options
@@ -374,8 +373,7 @@ def test_the_stop_button_says_which_run():
     drawing = checked(RunStatus(run_id="r-7", view=RunView()))
     (stop,) = controls(drawing)
     action: JsonObject = {"action_id": stop["action_id"], "value": stop["value"], "action_ts": "9.1"}
-    parsed = parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN)
-    assert isinstance(parsed, RunButtonPressed)
+    parsed = require_type(parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN), RunButtonPressed)
     assert (parsed.run_id, parsed.action) == ("r-7", "stop")
 
 

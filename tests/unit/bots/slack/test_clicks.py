@@ -10,6 +10,7 @@ from bots.inbound.actions import RunButtonPressed
 from bots.slack.events.parse import Ignored, parse_click, parse_event
 from core.domain.actions import AskAnswered
 from core.domain.messages import JsonObject
+from tests.support.narrow import require_type
 from tests.unit.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread
 
 
@@ -29,8 +30,7 @@ def test_a_button_answers_the_question_with_its_own_text():
 def test_a_select_answers_too():
     payload = fixture("button_pressed")
     payload["actions"] = [{"type": "static_select", "action_id": "ask:a-1", "selected_option": {"value": "Red"}}]
-    parsed = parse_click(payload, KNOWN)
-    assert isinstance(parsed, AskAnswered)
+    parsed = require_type(parse_click(payload, KNOWN), AskAnswered)
     assert (parsed.ask_id, parsed.text) == ("a-1", "Red")
 
 
@@ -38,8 +38,7 @@ def test_a_select_answers_too():
 def test_the_buttons_of_the_status_message(action: str):
     payload = fixture("button_pressed")
     payload["actions"] = [{"action_id": f"run:{action}", "value": "r1", "action_ts": "9.1"}]
-    parsed = parse_click(payload, KNOWN)
-    assert isinstance(parsed, RunButtonPressed)
+    parsed = require_type(parse_click(payload, KNOWN), RunButtonPressed)
     assert (parsed.run_id, parsed.action, parsed.address) == ("r1", action, thread())
 
 

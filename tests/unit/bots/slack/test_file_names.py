@@ -6,28 +6,26 @@ import pytest
 
 from bots.slack.web_api.downloads import FileRefSigner
 from core.domain.threads import IncomingFile
+from tests.support.narrow import require
 
 FILE = IncomingFile(file_ref="F1 https://files.slack.com/a", name="a", mime_type="", size_bytes=1)
 
 
 def test_a_name_says_whose_the_file_is() -> None:
     names = FileRefSigner(["new", "old"])
-    found = names.verify(names.sign("T1", FILE))
-    assert found is not None
+    found = require(names.verify(names.sign("T1", FILE)))
     assert (found.team_id, found.is_sealed, found.file) == ("T1", True, FILE)
 
 
 def test_a_name_under_an_old_key_holds_until_the_key_is_gone() -> None:
     named = FileRefSigner(["old"]).sign("T1", FILE)
-    found = FileRefSigner(["new", "old"]).verify(named)
-    assert found is not None
+    found = require(FileRefSigner(["new", "old"]).verify(named))
     assert found.is_sealed
     assert FileRefSigner(["new"]).verify(named) is None
 
 
 def test_a_name_of_before_is_read_and_not_sealed() -> None:
-    found = FileRefSigner(["key"]).verify(replace(FILE, file_ref=f"T1/{FILE.file_ref}"))
-    assert found is not None
+    found = require(FileRefSigner(["key"]).verify(replace(FILE, file_ref=f"T1/{FILE.file_ref}")))
     assert (found.team_id, found.is_sealed, found.file) == ("T1", False, FILE)
 
 

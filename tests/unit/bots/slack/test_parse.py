@@ -15,6 +15,7 @@ from core.domain.messages import JsonObject, JsonValue
 from core.domain.threads import Address, IncomingFile, Person
 from tests.fakes.cpu_seconds import seconds_of
 from tests.paths import FIXTURES
+from tests.support.narrow import require_type
 
 SLACK_FIXTURES = FIXTURES / "slack"
 IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")
@@ -96,8 +97,7 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
     ],
 )
 def test_blocks_without_text_say_what_they_show(block: JsonObject, shown: str):
-    parsed = parse_event(message("", channel="D1", blocks=[block]), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("", channel="D1", blocks=[block]), KNOWN), IncomingMessage)
     assert parsed.text == shown
 
 
@@ -106,8 +106,7 @@ def test_a_file_in_a_drive_and_a_removed_one_are_named():
         {"id": "F1", "title": "Plan", "is_external": True, "url_private": "https://drive.example/1"},
         {"id": "F2", "name": "old.csv", "mode": "tombstone"},
     ]
-    parsed = parse_event(message("<@U0> read", files=files), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("<@U0> read", files=files), KNOWN), IncomingMessage)
     assert parsed.text == "read\nLink: Plan (https://drive.example/1)\n[The file 'old.csv' was removed.]"
 
 
@@ -139,8 +138,7 @@ def test_a_mention_and_its_message_have_the_same_key():
     ],
 )
 def test_text_is_what_people_see(written: str, text: str):
-    parsed = parse_event(message(written), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message(written), KNOWN), IncomingMessage)
     assert parsed.text == text
 
 
@@ -148,16 +146,14 @@ def test_a_link_that_only_the_rich_text_shows_is_kept():
     link = {"type": "link", "url": "https://example.com/hidden", "text": "here"}
     section = {"type": "rich_text_section", "elements": [link]}
     blocks = [{"type": "rich_text", "elements": [section]}]
-    parsed = parse_event(message("<@U0> look here", blocks=blocks), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("<@U0> look here", blocks=blocks), KNOWN), IncomingMessage)
     assert parsed.text == "look here\nLink: https://example.com/hidden"
 
 
 def test_a_forwarded_message_is_quoted():
     shared = {"is_share": True, "author_name": "bob", "text": "one\ntwo", "from_url": "x"}
     unfurled = {"text": "A page", "from_url": "https://example.com"}
-    parsed = parse_event(message("<@U0> see", attachments=[shared, unfurled]), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("<@U0> see", attachments=[shared, unfurled]), KNOWN), IncomingMessage)
     assert parsed.text == "see\nShown below a link:\n> A page\nForwarded from bob:\n> one\n> two"
 
 
@@ -186,16 +182,14 @@ READ_TABLE = "| Item | Amount \\| net |\n| <@U2> & co | 1200 |\n| two lines |  |
 )
 def test_a_pasted_table_is_read_with_the_words_beside_it(holder: dict[str, object]):
     event = message("<@U0> which is larger?", **holder)
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(event, KNOWN), IncomingMessage)
     assert parsed.text == f"which is larger?\nTable:\n{READ_TABLE}"
 
 
 def test_a_message_that_is_only_a_pasted_table_is_read():
     attachments = [{"id": 1, "blocks": [TABLE], "fallback": "[no preview available]"}]
     event = message("", attachments=attachments, thread_ts=REPLY)
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(event, KNOWN), IncomingMessage)
     assert parsed.text == f"Table:\n{READ_TABLE}"
 
 
@@ -203,8 +197,7 @@ def test_of_a_huge_table_the_first_rows_are_read_and_the_rest_is_counted():
     rows = [[{"type": "raw_text", "text": "x" * 500}] for _ in range(200)]
     table = {"type": "table", "rows": rows}
     event = message("<@U0> sum", attachments=[{"blocks": [table, table, table]}])
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(event, KNOWN), IncomingMessage)
     assert len(parsed.text) < 45_000
     assert parsed.text.endswith("more rows are left out)")
 
@@ -231,8 +224,7 @@ def test_a_megabyte_of_table_costs_no_more_than_what_is_read_of_it(kind: str):
 
 def test_a_row_that_is_wider_than_what_is_read_is_cut_and_not_left_out():
     event = message("<@U0> sum", attachments=[_table([[_rich("x" * 30_000)] * 3, [_rich("y")]])])
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(event, KNOWN), IncomingMessage)
     assert parsed.text.count("x") > 39_000
     assert parsed.text.endswith("(1 more rows are left out)")
 
@@ -254,31 +246,26 @@ def test_of_a_forwarded_message_also_tables_and_what_apps_show_is_read(kind: str
     parts, shown = SHARED_PARTS[kind]
     shared: JsonObject = {"is_share": True, "author_name": "bob", "text": ""}
     shared |= {"message_blocks": [{"message": parts}]} if is_inside else parts
-    parsed = parse_event(message("<@U0> see", attachments=[shared]), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("<@U0> see", attachments=[shared]), KNOWN), IncomingMessage)
     table = "\n".join(f"> {line}" for line in ("Table:", *READ_TABLE.split("\n")))
     assert parsed.text == f"see\nForwarded from bob:\n{shown or table}"
 
 
 @pytest.mark.parametrize("around", ["\u200f", "\u200b", "\u2068", "\ufeff", "\u200e ", "\xa0"])
 def test_invisible_characters_around_words_change_nothing(around: str):
-    stop = parse_event(message(f"{around}stop{around}", ts=REPLY, thread_ts=ROOT), KNOWN)
-    assert isinstance(stop, StopRequested)
+    assert isinstance(parse_event(message(f"{around}stop{around}", ts=REPLY, thread_ts=ROOT), KNOWN), StopRequested)
     assert isinstance(parse_event(message(f"<@U0>{around}status{around}"), KNOWN), CommandCalled)
-    nothing = parse_event(message(f"<@U0> {around}"), KNOWN)
-    assert isinstance(nothing, IncomingMessage)
+    nothing = require_type(parse_event(message(f"<@U0> {around}"), KNOWN), IncomingMessage)
     assert nothing.text == ""
 
 
 def test_a_reply_needs_no_mention():
-    parsed = parse_event(message("go on", ts=REPLY, thread_ts=ROOT), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("go on", ts=REPLY, thread_ts=ROOT), KNOWN), IncomingMessage)
     assert (parsed.address, parsed.is_addressed) == (thread(), False)
 
 
 def test_each_top_message_of_a_direct_channel_is_its_own_thread():
-    parsed = parse_event(message("hello", channel="D1", channel_type="im"), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("hello", channel="D1", channel_type="im"), KNOWN), IncomingMessage)
     assert (parsed.address, parsed.is_addressed) == (thread("D1"), True)
 
 
@@ -304,8 +291,7 @@ def test_what_is_not_meant_for_the_agent_is_left_alone(event: JsonObject):
 
 @pytest.mark.parametrize("word", ["stop", "status", "files", "usage", "new", "forget", "help"])
 def test_a_word_after_a_mention_is_a_command(word: str):
-    called = parse_event(message(f"<@U0> {word.title()}!"), KNOWN)
-    assert isinstance(called, CommandCalled)
+    called = require_type(parse_event(message(f"<@U0> {word.title()}!"), KNOWN), CommandCalled)
     assert called.message is not None
     assert called.message.text == f"{word.title()}!"
     assert replace(called, message=None) == CommandCalled(
@@ -345,8 +331,7 @@ def test_a_sentence_that_begins_with_knowledge_is_a_message(said: str):
     ],
 )
 def test_plan_takes_a_verb_and_what_it_is_about(said: str, argument: str):
-    command = parse_event(message(f"<@U0> {said}"), KNOWN)
-    assert isinstance(command, CommandCalled)
+    command = require_type(parse_event(message(f"<@U0> {said}"), KNOWN), CommandCalled)
     assert (command.name, command.argument) == ("plan", argument)
 
 
@@ -386,12 +371,10 @@ def test_an_edit_by_a_person_counts_once_per_edit():
 def test_an_edit_that_changes_only_a_pasted_table_counts():
     event = fixture("message_edited")
     for key, amount in (("previous_message", "10"), ("message", "12")):
-        part = event[key]
-        assert isinstance(part, dict)
+        part = require_type(event[key], dict)
         table: JsonObject = {"type": "table", "rows": [[{"type": "raw_text", "text": amount}]]}
         part |= {"text": "<@U0> sum", "blocks": [], "attachments": [{"blocks": [table]}]}
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, MessageEdited)
+    parsed = require_type(parse_event(event, KNOWN), MessageEdited)
     assert parsed.text == "sum\nTable:\n| 12 |"
 
 
@@ -403,8 +386,7 @@ def test_an_unfurled_link_is_no_edit():
 def test_an_edit_is_for_the_bot_if_it_is_mentioned_before_or_now(mentions_in: str | None):
     event = fixture("message_edited")
     for key in ("message", "previous_message"):
-        part = event[key]
-        assert isinstance(part, dict)
+        part = require_type(event[key], dict)
         part["text"] = "<@U0> please" if key == mentions_in else "among people"
     assert concerns_bot(event, IDENTITY) == (mentions_in is not None)
 
@@ -422,8 +404,7 @@ def test_a_deletion_names_the_message_and_its_thread():
 def test_the_emptied_root_of_a_thread_is_a_deletion():
     event = fixture("message_edited")
     event["message"] = {"type": "message", "subtype": "tombstone", "ts": ROOT, "user": "USLACKBOT"}
-    parsed = parse_event(event, KNOWN)
-    assert isinstance(parsed, MessageDeleted)
+    parsed = require_type(parse_event(event, KNOWN), MessageDeleted)
     assert (parsed.message_ref, parsed.address) == (ROOT, thread())
 
 
@@ -471,8 +452,7 @@ APP = {"bot_id": "B7", "app_id": "A7", "username": "Alerts"}
 
 @pytest.mark.parametrize("subtype", ["", "bot_message"])
 def test_an_app_that_mentions_the_bot_asks_as_an_app(subtype: str):
-    parsed = parse_event(message("<@U0> stop", user="", subtype=subtype, **APP), KNOWN)
-    assert isinstance(parsed, IncomingMessage)
+    parsed = require_type(parse_event(message("<@U0> stop", user="", subtype=subtype, **APP), KNOWN), IncomingMessage)
     assert parsed.person == Person(person_id="app:A7", name="Alerts")
     assert (parsed.actor.app_ids, parsed.text) == ({"A7", "B7"}, "stop")
 

@@ -17,6 +17,7 @@ from core.llm.error_mapping import (
     to_model_error,
 )
 from core.llm.openai_answer import parse_error_body
+from tests.support.narrow import require_type
 
 OVERDUE = "Your credit balance is too low to access the API. Please add credits."
 SUSPENDED = "Your account is suspended due to insufficient balance, please recharge it"
@@ -99,8 +100,7 @@ def test_an_option_of_tool_calls_that_is_refused_is_no_more_than_that(message: s
     ],
 )
 def test_a_call_that_cannot_be_read_is_the_models_own_slip(status: int, code: str, message: str) -> None:
-    error = to_model_error(ErrorResponse(status=status, code=code, message=message))
-    assert isinstance(error, AnswerRejected)
+    error = require_type(to_model_error(ErrorResponse(status=status, code=code, message=message)), AnswerRejected)
     assert str(error) == UNREADABLE_CALL
 
 
@@ -124,8 +124,7 @@ def test_a_call_that_cannot_be_read_is_the_models_own_slip(status: int, code: st
 )
 def test_a_request_that_is_too_long_is_known_by_the_words_of_each_service(status: int, message: str) -> None:
     code = "rate_limit_exceeded" if "TPM" in message else ""
-    told = to_model_error(ErrorResponse(status=status, code=code, message=message))
-    assert isinstance(told, ContextOverflow)
+    assert isinstance(to_model_error(ErrorResponse(status=status, code=code, message=message)), ContextOverflow)
 
 
 OPENROUTER = "Provider returned error"
@@ -157,8 +156,7 @@ def test_what_the_upstream_provider_says_counts_unless_it_is_about_its_account(r
 def test_a_wait_that_stands_beside_the_message_is_kept(more: object, seconds: float) -> None:
     assert isinstance(more, dict)
     body = {"error": {"code": 429, "message": "You exceeded your current quota.", **more}}
-    error = to_model_error(parse_error_body(body, status=429))
-    assert isinstance(error, ModelUnavailable)
+    error = require_type(to_model_error(parse_error_body(body, status=429)), ModelUnavailable)
     assert error.retry_after_seconds == seconds
 
 
@@ -197,8 +195,7 @@ def test_a_full_context_is_still_known_by_its_words() -> None:
     ],
 )
 def test_the_wait_is_read_from_the_words_if_no_header_states_it(message: str, seconds: float | None) -> None:
-    error = to_model_error(ErrorResponse(status=429, message=message))
-    assert isinstance(error, ModelUnavailable)
+    error = require_type(to_model_error(ErrorResponse(status=429, message=message)), ModelUnavailable)
     assert error.retry_after_seconds == seconds
     header = to_model_error(ErrorResponse(status=429, message=message, retry_after_seconds=3))
     assert isinstance(header, ModelUnavailable)

@@ -18,6 +18,7 @@ from core.tools.replies import ask, complete
 from core.tools.tool import Strategy, Tool, ToolContext
 from tests.fakes.memory_run import MemoryRun, in_sequence, user_message
 from tests.fakes.streamed_model import StreamedModel, calls, ended, invokes, pieces, text
+from tests.support.narrow import require
 
 
 class Echo(BaseModel):
@@ -162,17 +163,13 @@ async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attemp
 
     flow = replace(user_message("The next step."), metadata={FLOW_KEY: {"phase": "step"}})
     after = MemoryRun(StreamedModel([text("Sent.")]), history=(*resumed.history, flow))
-    reply = finished(await after.start("go on")).reply
-    assert reply is not None
-    assert reply.text == "Sent."
+    assert require(finished(await after.start("go on")).reply).text == "Sent."
 
 
 async def test_a_call_of_a_run_without_a_cut_off_answer_adds_nothing_to_the_reply() -> None:
     turns = [calls(("echo", '{"text": "a"}'), said="I look."), text("Done.")]
     run = MemoryRun(StreamedModel(turns), tools=[echo])
-    reply = finished(await run.start("go")).reply
-    assert reply is not None
-    assert reply.text == "Done."
+    assert require(finished(await run.start("go")).reply).text == "Done."
 
 
 async def test_the_limit_of_turns_ends_the_run() -> None:

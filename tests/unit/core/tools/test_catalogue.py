@@ -13,6 +13,7 @@ from core.domain.messages import JsonObject
 from core.ports import TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import TITLE_CHARACTERS_MAX, ToolSet, prepare_call
+from tests.support.narrow import require, require_type
 
 # name: parameters, those that are required with a star, those with a default with it
 PARAMETERS = {
@@ -98,8 +99,7 @@ def test_a_tool_has_an_example_that_fits_it(name: str) -> None:
 def test_a_tool_is_described_in_whole_sentences(name: str) -> None:
     spec = all_tools()[name].spec()
     assert spec.description.endswith(".")
-    properties = spec.parameters["properties"]
-    assert isinstance(properties, dict)
+    properties = require_type(spec.parameters["properties"], dict)
     for schema in properties.values():
         assert isinstance(schema, dict)
         # a name that says everything needs no description
@@ -108,8 +108,7 @@ def test_a_tool_is_described_in_whole_sentences(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(all_tools()))
 def test_an_example_comes_back_out_of_the_xml_it_is_shown_as(name: str) -> None:
-    example = all_tools()[name].example
-    assert example is not None
+    example = require(all_tools()[name].example)
     parser = XmlDialect().parser(build_tool_set(["knowledge"]).specs)
     text = format_call(name, example)
     parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
@@ -121,8 +120,7 @@ def test_one_definition_gives_the_native_schema() -> None:
     spec = all_tools()["str_replace"].spec()
     ((schema,), prompt) = NativeDialect().request_parts([spec])
     assert prompt == ""
-    function = schema["function"]
-    assert isinstance(function, dict)
+    function = require_type(schema["function"], dict)
     assert (function["name"], function["description"]) == ("str_replace", spec.description)
     assert function["parameters"] == snapshot(
         {

@@ -8,6 +8,7 @@ import pytest
 from core.context.message_text import content_text
 from core.context.request_tail import BROWSER_CHARACTERS_MAX, RequestTail
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
+from tests.support.narrow import require, require_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,8 +25,7 @@ async def test_what_a_page_calls_its_elements_cannot_pass_for_a_number(stage: Br
         assert isinstance(json.loads(rest), str)  # all the page's own words are inside one pair of quotes
     await stage.do("browser_click_element", index=int(stage.lines[0][1:].split("]")[0]))
     assert stage.title == "Safe"
-    told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
-    assert told is not None
+    told = require(RequestTail(browser=stage.states[-1]).message(sees_images=False))
     assert "# The browser\n\n<data mark=" in content_text(told["content"])
 
 
@@ -45,11 +45,8 @@ async def test_alerts_without_end_close_the_tab(stage: BrowserStage) -> None:
     await stage.open("second.html")
     await stage.open("alerts.html")
     outcome = await stage.call("browser_click_element", index=stage.index("Never end"))
-    output = outcome.result["output"]
-    assert isinstance(output, dict)
-    happened = output["happened"]
-    assert isinstance(happened, list)
-    assert "The page kept opening dialogs; its tab was closed." in happened
+    output = require_type(outcome.result["output"], dict)
+    assert "The page kept opening dialogs; its tab was closed." in require_type(output["happened"], list)
     assert "crashed" not in str(outcome.result["error"])
     await stage.open("index.html")
     assert stage.title == "Start"
@@ -87,8 +84,7 @@ async def test_a_page_of_three_thousand_controls_lists_those_in_view(stage: Brow
     output = await stage.open("many.html")
     assert time.monotonic() - started < 30  # a bound for loaded machines; the bench measures
     assert 30 < output["element_count"] < 400
-    told = RequestTail(browser=stage.states[-1]).message(sees_images=False)
-    assert told is not None
+    told = require(RequestTail(browser=stage.states[-1]).message(sees_images=False))
     assert len(str(told["content"])) < BROWSER_CHARACTERS_MAX
     await stage.do("browser_scroll_to_text", text="Press 999")
     await stage.do("browser_input_text", index=stage.index('"Field 999"'), text="last")
@@ -106,8 +102,6 @@ async def test_a_page_cannot_open_windows_without_end(stage: BrowserStage) -> No
     await stage.put("site/flood.html", page)
     await stage.open("flood.html")
     await stage.call("browser_click_element", index=stage.index("Flood"))
-    tabs = stage.state["tabs"]
-    assert isinstance(tabs, list)
-    assert len(tabs) <= 20
+    assert len(require_type(stage.state["tabs"], list)) <= 20
     await stage.open("index.html")
     assert stage.title == "Start"

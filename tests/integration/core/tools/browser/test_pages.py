@@ -15,6 +15,8 @@ from tests.databases import open_sqlite
 from tests.integration.core.knowledge.conftest import Asked
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 from tests.integration.core.tools.browser.browser_stage import SITE, BrowserStage
+from tests.support.closing import close_after
+from tests.support.narrow import require, require_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -152,8 +154,7 @@ async def test_a_popup_is_followed_and_the_page_below_comes_back(stage: BrowserS
     assert stage.title == "Popup"
     await stage.click("Inside")
     await stage.until_title("Popup1")
-    tabs = stage.state["tabs"]
-    assert isinstance(tabs, list)
+    tabs = require_type(stage.state["tabs"], list)
     (popup,) = [tab for tab in tabs if isinstance(tab, dict) and tab.get("is_current")]
 
     await stage.do("browser_close_tab", page_id=popup["page_id"])
@@ -162,8 +163,7 @@ async def test_a_popup_is_followed_and_the_page_below_comes_back(stage: BrowserS
 
 async def test_the_last_tab_may_be_closed(stage: BrowserStage) -> None:
     await stage.open("index.html")
-    tabs = stage.state["tabs"]
-    assert isinstance(tabs, list)
+    tabs = require_type(stage.state["tabs"], list)
     for tab in tabs:
         assert isinstance(tab, dict)
         await stage.do("browser_close_tab", page_id=tab["page_id"])
@@ -184,8 +184,7 @@ async def test_a_long_page_is_read_in_pieces(stage: BrowserStage, word: str) -> 
     await stage.put("long-text.html", f"<meta charset=utf-8>{f'<p>{word * 100}</p>' * 400}".encode())
     await stage.do("browser_navigate_to", url="/workspace/long-text.html")
     output = await stage.do("browser_read_page")
-    further = re.search(r"(\d+) characters more; read on with start=(\d+)", output["message"])
-    assert further is not None
+    further = require(re.search(r"(\d+) characters more; read on with start=(\d+)", output["message"]))
     whole = int(further[1]) + int(further[2])
     assert 75_000 <= whole <= 200_000
     output = await stage.do("browser_read_page", start=whole - 100)
@@ -198,14 +197,11 @@ async def test_a_question_is_answered_from_a_long_page_and_its_address(stage: Br
     await stage.put("zoo.html", f"<title>Zoo</title>{filler}<p>{FACT}</p>{filler}".encode())
     await stage.do("browser_navigate_to", url="/workspace/zoo.html")
     asked = Asked(reader)
-    database = await open_sqlite(tmp_path / "zoo.db")
-    try:
+    async with close_after(await open_sqlite(tmp_path / "zoo.db")) as database:
         knowledge_base = KnowledgeBase(store=SqlKnowledge(database))
         thread_id = (await stores_over(database).conversations.create(ADDRESS)).thread_id
         stage.knowledge = RunKnowledge(knowledge_base=knowledge_base, thread_id=thread_id, ask=asked)
         output = await stage.do("browser_extract_content", goal="Where is the walrus?")
-    finally:
-        await database.close()
     assert "Hall seven" in output["message"]
     assert "Source: [file](file:///workspace/zoo.html#)" in output["message"]
     assert len([question for question in asked.questions if "Below is one part" in question]) > 1

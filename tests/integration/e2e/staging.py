@@ -1,0 +1,16 @@
+"""The program on a stage with a simulated platform, connected and ready."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.chaos.harness import PlatformName, Stage, staged
+
+
+@asynccontextmanager
+async def run_staged(platform: PlatformName, scenario: str, **options: Any) -> AsyncGenerator[Stage, None]:
+    """Stages the program with `staged`, starts it, and waits until it is connected."""
+    async with staged(platform, scenario, **options) as stage:
+        stage.program.start()
+        await stage.connected()
+        yield stage
