@@ -22,7 +22,7 @@ from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import command_deps
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
-from tests.integration.core.flow.conftest import Played, last, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import Played, plan_of, planned, said, shown
 from tests.integration.core.flow.conftest import flow_world as flow_world
 
 WAITS = calls(("wait", '{"text": "x"}'))
@@ -110,7 +110,7 @@ async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
         assert "It was given up." in (await word(flow_world, "stop")).notice
         async with asyncio.timeout(30):
             await working.running
-    assert (await last(flow_world, run_id)).status == "stopped"
+    assert (await flow_world.read_end(run_id)).status == "stopped"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
     assert (await word(flow_world, "add More")).notice == OVER
 
@@ -127,7 +127,7 @@ async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(flow
         assert "It was given up." in (await word(flow_world, "stop")).notice
         async with asyncio.timeout(30):
             await working.running
-    assert (await last(flow_world, run_id)).status == "stopped"
+    assert (await flow_world.read_end(run_id)).status == "stopped"
 
 
 async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) -> None:

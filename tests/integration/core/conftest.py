@@ -22,7 +22,7 @@ from core.domain.budget import NO_BUDGET
 from core.domain.events import AgentEvent, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import Address, IncomingFile, Lease, Person, Run
+from core.domain.threads import Address, IncomingFile, Lease, Person, Reply, Run
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy
 from core.observability import NO_METRICS
@@ -190,6 +190,12 @@ class World:
         last = (await self.events(run_id))[-1]
         assert isinstance(last, RunFinished)
         return last
+
+    async def read_reply(self, run_id: str) -> Reply:
+        """The reply of a run that has finished with one."""
+        reply = (await self.read_end(run_id)).reply
+        assert reply is not None
+        return reply
 
     async def messages(self, run_id: str) -> list[Message]:
         run = await self.read_run(run_id)

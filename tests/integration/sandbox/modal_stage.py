@@ -21,7 +21,7 @@ from sandbox.modal.provider import ModalSandboxProvider
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
-from tests.integration.sandbox.providers import local_jails
+from tests.integration.sandbox.providers import local_jails, pieces
 from tests.requirements_of_the_machine import lacking
 
 PLAN = ModalConfig(app="threadhand-test", start_seconds=30)
@@ -59,6 +59,14 @@ class Stage:
         provider = ModalSandboxProvider(plan, self.records, now=self.clock)
         self.workers.append(provider)
         return provider
+
+    async def open_sandbox(self, content: bytes | None = None) -> tuple[ModalSandboxProvider, Sandbox]:
+        """Opens the thread's sandbox with a new worker, and writes the content to its file `file`."""
+        worker = self.worker()
+        sandbox = await worker.open("thread", fence=1)
+        if content is not None:
+            await sandbox.files.write("file", pieces(content))
+        return worker, sandbox
 
     def leads_to(self, url: str) -> None:
         """Sends the SDK elsewhere, until the stage is over."""
@@ -167,3 +175,9 @@ async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
     return Jail(
         bwrap=bwrap, python=python.path, prefix=python.prefix, user=JAIL_USER if drops_user else None, more=more
     )
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with modal_stage() as made:
+        yield made

@@ -193,9 +193,7 @@ async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
 
 async def worker_whose_sandbox_lost_its_exit_snapshot(stage: Stage) -> ModalSandboxProvider:
     """The sandbox has ended. What was saved before is all that is left of its files."""
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"saved"))
+    worker, _sandbox = await stage.open_sandbox(b"saved")
     worker.release("thread")
     await worker.wait_for_saves()
     await end_only_sandbox(stage, worker)
@@ -284,9 +282,7 @@ async def test_a_thread_whose_exit_snapshot_never_comes_is_deleted(
 
 
 async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"private"))
+    worker, sandbox = await stage.open_sandbox(b"private")
     await sandbox.close()
     stage.modal.world.pace = Pace(start_seconds=(60, 60), end_seconds=(0.5, 0.5), scale=1)
     await refused(stage.worker(start_seconds=1), "still starting", fence=2)
@@ -295,9 +291,7 @@ async def test_a_forgotten_thread_leaves_nothing_of_one_that_still_starts(stage:
 
 
 async def test_files_of_a_thread_that_is_forgotten_while_it_opens_are_not_kept(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"private"))
+    worker, sandbox = await stage.open_sandbox(b"private")
     await sandbox.close()
     replaced = stage.records.replace
 

@@ -18,17 +18,12 @@ from core.run.input_reader import Uploads, prepare_user_message
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
-from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused, soon
+from tests.integration.sandbox.modal_stage import Stage, refused, soon
+from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
 from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with modal_stage() as made:
-        yield made
 
 
 def is_plain(sentence: str) -> bool:
@@ -162,9 +157,7 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
 async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage: Stage, has_snapshot: bool) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"kept"))
+    worker, sandbox = await stage.open_sandbox(b"kept")
     if has_snapshot:
         worker.release("thread")
         await until(lambda: not worker._save_tasks)
@@ -232,9 +225,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
 
 
 async def test_a_snapshot_that_fails_leaves_the_sandbox_as_it_is(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"kept"))
+    worker, sandbox = await stage.open_sandbox(b"kept")
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.FAILED_PRECONDITION, times=1)
     await sandbox.close()
     assert stage.living == ["thread.thread"]

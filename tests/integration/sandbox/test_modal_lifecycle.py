@@ -1,7 +1,6 @@
 """The life of a Modal sandbox: saved, stopped, archived, restored, shared by workers, survived by its files."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -15,18 +14,13 @@ from core.tasks import spawn
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.modal_stage import Stage
+from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
 from tests.support.narrow import require
 from tests.support.waiting import until
 
 MINUTE, HOUR = 60.0, 3600.0
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with modal_stage() as made:
-        yield made
 
 
 async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
@@ -47,9 +41,7 @@ async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None
 
 
 async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"kept"))
+    worker, sandbox = await stage.open_sandbox(b"kept")
     await stage.clock.advance(14 * MINUTE)
     await worker.background_jobs.run_once()
     assert stage.living == ["thread.thread"]
@@ -70,8 +62,7 @@ async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -
 
 
 async def test_a_command_that_runs_is_no_idleness(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
+    worker, sandbox = await stage.open_sandbox()
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=2000))
     await until(lambda: sandbox.shell.sessions())
     await stage.clock.advance(HOUR)
@@ -102,8 +93,7 @@ async def test_the_longest_life_is_survived(stage: Stage) -> None:
 
 
 async def test_a_busy_sandbox_is_saved_before_its_end(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
+    worker, sandbox = await stage.open_sandbox()
     command = "echo kept >file; sleep 1000"
     waiting = asyncio.ensure_future(run(sandbox, command, seconds=90_000))
     while not await sandbox.files.list("") or await content(sandbox, "file") != b"kept\n":

@@ -1,6 +1,6 @@
 """Ports of Modal sandboxes at addresses that Modal gives: as a person's browser comes to them."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -13,16 +13,11 @@ from core.ports import Sandbox
 from core.tools.publishing import expose_port
 from core.tools.tool import ThreadLinks, ToolContext
 from tests.fakes import web_inside
-from tests.integration.sandbox.modal_stage import Stage, modal_stage
+from tests.integration.sandbox.modal_stage import Stage
+from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import pieces
 
 OPEN = ("*",)
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with modal_stage() as made:
-        yield made
 
 
 async def serving(sandbox: Sandbox) -> int:

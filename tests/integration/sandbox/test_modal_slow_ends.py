@@ -3,7 +3,6 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
+from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
 from tests.support.waiting import until
 
@@ -27,12 +27,6 @@ RESULT = api_pb2.GenericResult
 OUT_OF_MEMORY = RESULT(status=RESULT.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
 LIFETIME_OVER = RESULT(status=RESULT.GENERIC_STATUS_TIMEOUT)
 TERMINATED = RESULT(status=RESULT.GENERIC_STATUS_TERMINATED)
-
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    async with modal_stage() as made:
-        yield made
 
 
 async def recorded(stage: Stage) -> SandboxRecord:
@@ -77,9 +71,7 @@ async def test_one_that_never_answered_is_replaced_under_another_name(stage: Sta
 
 @pytest.mark.parametrize("status", [Status.NOT_FOUND, Status.FAILED_PRECONDITION])
 async def test_no_file_is_called_expired_because_something_else_is_not_found(stage: Stage, status: Status) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"kept"))
+    worker, sandbox = await stage.open_sandbox(b"kept")
     await sandbox.close()
     before = await recorded(stage)
     stage.modal.faults.arm("SandboxCreateV2", status, "App ap-1 is stopped", times=9)
@@ -94,9 +86,7 @@ async def test_no_file_is_called_expired_because_something_else_is_not_found(sta
 
 
 async def test_an_app_that_was_stopped_is_looked_up_anew(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"kept"))
+    worker, sandbox = await stage.open_sandbox(b"kept")
     await sandbox.close()
     await stage.modal.world.stop_app("threadhand-test")
     assert await content(await worker.open("thread", fence=2), "file") == b"kept"
@@ -110,9 +100,7 @@ def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick_lookups")
 async def test_an_image_that_is_denied_once_is_looked_up_again(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"one"))
+    worker, sandbox = await stage.open_sandbox(b"one")
     await sandbox.close()
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS - 1)
     assert await content(await worker.open("thread", fence=2), "file") == b"one"
@@ -134,9 +122,7 @@ async def test_a_reference_outlives_an_image_that_cannot_be_found(stage: Stage) 
 
 @pytest.mark.usefixtures("quick_lookups")
 async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"one"))
+    worker, sandbox = await stage.open_sandbox(b"one")
     await sandbox.close()
     before = await recorded(stage)
     sandbox = await worker.open("thread", fence=2)
@@ -181,9 +167,7 @@ async def test_one_budget_covers_create_exec_and_hello() -> None:
 async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_lost(
     stage: Stage, end: api_pb2.GenericResult
 ) -> None:
-    worker = stage.worker()
-    sandbox = await worker.open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"saved by us"))
+    worker, sandbox = await stage.open_sandbox(b"saved by us")
     worker.release("thread")
     await until(lambda: not worker._save_tasks)
     await sandbox.files.write("file", pieces(b"saved by Modal"))

@@ -9,7 +9,7 @@ import pytest
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
-from core.domain.events import ChecklistChanged, RunFinished
+from core.domain.events import ChecklistChanged
 from core.domain.plans import Plan
 from core.ports import ModelDelta
 from core.tools.catalogue import all_tools
@@ -90,14 +90,6 @@ def offered(world: World, index: int) -> list[str]:
     return sorted(tool["function"]["name"] for tool in tools)
 
 
-async def last(world: World, run_id: str) -> RunFinished:
-    event = (await world.events(run_id))[-1]
-    assert isinstance(event, RunFinished), event
-    return event
-
-
 async def said(world: World, run_id: str) -> str:
     """What the run left in the thread."""
-    reply = (await last(world, run_id)).reply
-    assert reply is not None
-    return reply.text
+    return (await world.read_reply(run_id)).text

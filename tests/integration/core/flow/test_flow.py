@@ -7,7 +7,7 @@ from core.flow.steps import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import asked, last, offered, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, said, shown
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
@@ -22,9 +22,8 @@ async def test_each_step_is_done_by_the_agent_it_names_and_one_answer_ends_it(fl
         text("It is 3."),
     ]
     run_id = await world.run("add the figures")
-    ended = await last(world, run_id)
-    assert ended.reply is not None
-    assert (ended.reply.kind, ended.reply.text) == ("answer", "It is 3.")
+    reply = await world.read_reply(run_id)
+    assert (reply.kind, reply.text) == ("answer", "It is 3.")
     assert await shown(world, run_id) == [
         ["pending", "pending"],
         ["active", "pending"],
@@ -107,9 +106,7 @@ async def test_what_needs_no_work_is_answered_without_a_plan(flow_world: World) 
     world = flow_world
     world.model.turns = [calls(("complete", '{"text": "Hello!"}'))]
     run_id = await world.run("hi")
-    ended = await last(world, run_id)
-    assert ended.reply is not None
-    assert ended.reply.text == "Hello!"
+    assert (await world.read_reply(run_id)).text == "Hello!"
     assert await shown(world, run_id) == []
 
 
@@ -118,7 +115,7 @@ async def test_a_plain_answer_ends_its_step_and_only_that(flow_world: World) -> 
     world.model.turns = [planned("A", "B"), text("a"), text("b"), text("ab")]
     run_id = await world.run("go")
     assert len(world.model.requests) == 4
-    assert (await last(world, run_id)).finish_reason == "stop"
+    assert (await world.read_end(run_id)).finish_reason == "stop"
 
 
 async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_asked_about(flow_world: World) -> None:
@@ -132,7 +129,7 @@ async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_a
     run_id = await world.run("go in")
     assert "This is try 2. The one before it ended so: it is locked" in asked(world, 2)
     assert "This is try 3. The one before it ended so: still locked" in asked(world, 3)
-    ended = await last(world, run_id)
+    ended = await world.read_end(run_id)
     assert ended.reply is not None
     assert ended.reply.kind == "ask"
     assert ended.reply.options == tuple(CHOICES.values())
@@ -158,9 +155,7 @@ async def test_a_step_without_end_is_tried_again_and_then_asked_about(flow_world
     again = calls(("echo", '{"text": "same"}'))
     world.model.turns = [planned("Spin"), *([again] * 30)]
     run_id = await world.run("spin")
-    ended = await last(world, run_id)
-    assert ended.reply is not None
-    assert ended.reply.kind == "ask"
+    assert (await world.read_reply(run_id)).kind == "ask"
     assert len(world.model.requests) <= 1 + 3 * 4
     assert (await shown(world, run_id))[-1] == ["blocked"]
 
@@ -169,7 +164,7 @@ async def test_the_turns_of_the_run_are_those_of_all_its_steps(flow_world: World
     world = flow_world.with_deps(policy=LoopPolicy(turns_max=6))
     world.model.turns = [planned("A", "B"), *[calls(("echo", json.dumps({"text": str(n)}))) for n in range(9)]]
     run_id = await world.run("go")
-    ended = await last(world, run_id)
+    ended = await world.read_end(run_id)
     assert (ended.finish_reason, ended.can_continue) == ("max_iterations", True)
     assert len(world.model.requests) == 6
     assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
@@ -184,9 +179,7 @@ async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World
         text("Here it is."),
     ]
     run_id = await world.run("go")
-    ended = await last(world, run_id)
-    assert ended.reply is not None
-    assert ended.reply.attachments == (link,)
+    assert (await world.read_reply(run_id)).attachments == (link,)
 
 
 async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: World) -> None:

@@ -8,7 +8,7 @@ from core.flow.step_runner import StepRunLog
 from core.tools.tool import ToolSet
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import last, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import plan_of, planned, said, shown
 
 
 async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_world: World) -> None:
@@ -36,7 +36,7 @@ async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_wor
     world = flow_world.with_deps(budget=Budget(run=Limit(tokens=20)))
     world.model.turns = [planned("A", "B"), text("a")]
     run_id = await world.run("go")
-    ended = await last(world, run_id)
+    ended = await world.read_end(run_id)
     assert (ended.finish_reason, ended.can_continue) == ("budget", True)
     assert "30 of 20 tokens" in ended.message
     plan = await plan_of(world, run_id)

@@ -13,7 +13,7 @@ from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import Played, asked, last, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import Played, asked, plan_of, planned, said, shown
 from tests.support.narrow import require
 from tests.support.waiting import until
 
@@ -105,7 +105,7 @@ async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: 
     world = flow_world.with_deps(policy=LoopPolicy(turns_max=3))
     world.model.turns = [planned("A", "B"), calls(("echo", '{"text": "1"}')), calls(("echo", '{"text": "2"}'))]
     first = await world.run("go")
-    assert (await last(world, first)).can_continue
+    assert (await world.read_end(first)).can_continue
     run_id = require(await world.stops.retry(first, "key", continues=True))
     world.model.turns = [text("a"), text("b"), text("ab")]
     await execute(run_id, world.deps)
@@ -203,7 +203,7 @@ async def test_a_stop_ends_it_at_once_and_leaves_nothing_under_way(flow_world: W
         await world.bench.has_started("x").wait()
         await world.stop(run_id)
         await running
-    assert (await last(world, run_id)).status == "stopped"
+    assert (await world.read_end(run_id)).status == "stopped"
     assert (await shown(world, run_id))[-1] == ["blocked", "pending"]
     world.model.turns = [text("As it was."), text("a"), text("b"), text("ab")]
     later = await world.run("I looked, it is fine, do the rest")
