@@ -24,11 +24,10 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
 
 @dataclass(slots=True)
 class HttpEvents:
-    """Posts every delivery to one address. `skew_seconds` is added to the timestamps that it signs."""
+    """Posts every delivery to one address."""
 
     url: str
     signing_secret: str
-    skew_seconds: float = 0.0
     _session: aiohttp.ClientSession | None = None
 
     def is_connected(self) -> bool:
@@ -62,7 +61,7 @@ class HttpEvents:
         return status == 200 and (text == challenge or (given or {}).get("challenge") == challenge)
 
     async def _post(self, body: bytes, headers: dict[str, str], seconds: float) -> tuple[int, dict[str, str], bytes]:
-        timestamp = str(int(time.time() + self.skew_seconds))
+        timestamp = str(int(time.time()))
         headers["X-Slack-Request-Timestamp"] = timestamp
         headers["X-Slack-Signature"] = sign(self.signing_secret, timestamp, body)
         headers["User-Agent"] = "Slackbot 1.0 (+https://api.slack.com/robots)"

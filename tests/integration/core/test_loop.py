@@ -44,9 +44,7 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
 async def test_what_a_model_thinks_aloud_is_no_part_of_its_answer(world: World) -> None:
     world.model.turns = [[ThinkingDelta(text="Hm, a greeting."), *text("Hello.")]]
     run_id = await world.run("hi")
-    last = await world.read_end(run_id)
-    assert last.reply is not None
-    assert last.reply.text == "Hello."
+    assert (await world.read_reply(run_id)).text == "Hello."
     assert "Hm" not in str(await world.messages(run_id))
 
 
@@ -244,9 +242,8 @@ async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: W
 async def test_complete_without_text_gives_what_was_said(world: World) -> None:
     world.model.turns = [calls(("complete", '{"attachments": "a.md, b.md"}'), said="All done.")]
     run_id = await world.run("go")
-    last = await world.read_end(run_id)
-    assert last.reply is not None
-    assert (last.reply.text, last.reply.attachments) == ("All done.", ("a.md", "b.md"))
+    reply = await world.read_reply(run_id)
+    assert (reply.text, reply.attachments) == ("All done.", ("a.md", "b.md"))
 
 
 async def test_a_call_is_recorded_before_it_runs(world: World) -> None:

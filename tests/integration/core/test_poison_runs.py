@@ -97,20 +97,6 @@ async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
     assert (await world.read_run(run_id)).status == "completed"
 
 
-async def test_a_finished_turn_in_between_starts_the_count_anew(world: World) -> None:
-    run_id = await died(world, WORKER_DEATHS_MAX)
-    dialect = world.deps.defaults.dialect
-    world.model.turns = [calls(("echo", '{"text": "a"}')), deadly(dialect)]
-    await dies(world, run_id)
-    for number in range(WORKER_DEATHS_MAX - 1):
-        world.model.turns = [deadly(dialect)]
-        await dies(world, run_id, name=f"again{number}")
-    world.model.turns = [text("done")]
-    await execute(run_id, world.deps)
-    run = await world.read_run(run_id)
-    assert (run.status, run.attempt) == ("completed", 2 * WORKER_DEATHS_MAX + 1)
-
-
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
 async def test_the_next_run_of_the_thread_finds_every_call_answered(world: World, dialect: Dialect) -> None:
     world.with_deps(dialect=dialect)

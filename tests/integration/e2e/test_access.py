@@ -1,7 +1,5 @@
 """Who is let in and who is refused, and what they see: the real program against both simulated platforms."""
 
-import re
-
 import pytest
 
 from bots.demo.thread_reader import text_of
@@ -24,7 +22,6 @@ conversations:
       - text: "Here I am."
 """
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
-CODE = re.compile(r"[A-Z2-9]{4}-[A-Z2-9]{4}")
 ROLES: dict[PlatformName, str] = {"slack": "S0ROLE", "discord": "7001"}
 
 
@@ -45,14 +42,6 @@ def give_role(stage: Stage, *people: str) -> None:
     platform.world.home.roles[ROLES["discord"]] = "helpers"
     for name, user in platform.world.people.items():
         user.roles = [ROLES["discord"]] if name in people else []
-
-
-def direct_channel(stage: Stage, person: str) -> str:
-    platform = stage.platform
-    if isinstance(platform, SlackSimulator):
-        return platform.workspace.direct[platform.member(person).user_id].channel_id
-    channels = platform.world.channels.values()
-    return next(one.channel_id for one in channels if one.recipient is platform.world.people[person])
 
 
 def told(stage: Stage, sentence: str) -> list[SeenMessage]:
@@ -129,25 +118,3 @@ async def test_a_member_of_another_server_is_refused_in_discord() -> None:
         await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": "Talk"})
         await stage.until(lambda: len(told(stage, NOT_ALLOWED)) == 2, "a command is answered too")
         assert stage.runs() == []
-
-
-@BOTH
-async def test_a_stranger_is_let_in_by_a_code_for_direct_messages(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO, allowed_workspaces="", admins="U0") as stage:
-        stage.program.change(admins=id_of(stage, PERSON))
-        await up(stage)
-        direct = direct_channel(stage, "bob")
-        await stage.platform.say("bob", direct, "Talk to me.")
-        await stage.until(lambda: told(stage, "do not know you yet"), "he gets a code")
-        (message,) = told(stage, "do not know you yet")
-        code = CODE.search(text_of(message))
-        assert code is not None
-        if isinstance(stage.platform, DiscordSimulator):
-            await stage.platform.command(PERSON, stage.channel_id, "agent pair", {"code": code[0]})
-        else:
-            await stage.platform.say(PERSON, stage.channel_id, f"@threadhand pair {code[0]}")
-        await stage.until(lambda: told(stage, "may write to me"), "the admin is told")
-        await stage.platform.say("bob", direct, "Talk to me, now.")
-        await stage.until(lambda: told(stage, "Here I am."), "he is answered")
-        acts = stage.rows("SELECT action, actor_id FROM audit_entry ORDER BY entry_id")
-        assert acts == [("paired", id_of(stage, PERSON)), ("run_requested", id_of(stage, "bob"))]

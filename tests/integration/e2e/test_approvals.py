@@ -11,7 +11,7 @@ import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
 from bots.inbound.actions import READING_SECONDS
-from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHOICES, DENY, EXPIRED, ONE_BY_ONE
+from core.domain.approval import APPROVE_ONCE, CHOICES, EXPIRED
 from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
@@ -32,22 +32,10 @@ conversations:
     steps:
       - calls: [{name: mcp_notebook_write_down, arguments: {line: "bread"}}]
       - text: "Through again."
-  - name: same
-    when: {user: {contains: "The same"}}
-    steps:
-      - calls: [{name: mcp_notebook_write_down, arguments: {line: "milk"}}]
-      - text: "Through again."
   - name: long
     when: {user: {contains: "All of it"}}
     steps:
       - calls: [{name: mcp_notebook_write_down, arguments: {line: LONG}}]
-      - text: "I am through."
-  - name: two
-    when: {user: {contains: "Both of them"}}
-    steps:
-      - calls:
-          - {name: mcp_notebook_write_down, arguments: {line: "milk"}}
-          - {name: mcp_notebook_write_down, arguments: {line: "poison"}}
       - text: "I am through."
   - name: totals
     when: {user: {contains: "add the totals"}}
@@ -187,20 +175,6 @@ async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(pla
 
 
 @BOTH
-async def test_always_holds_for_the_thread(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        await stage.press(APPROVE_ALWAYS)
-        await answered(stage)
-        await stage.say("The same, please.")
-        await answered(stage, "Through again.", runs=2)
-        assert notebook(stage) == ["milk", "milk"]
-        assert stage.runs() == ["completed", "completed"]
-        assert len(stage.rows("SELECT ask_id FROM pending_ask")) == 1
-        await stage.say("And again, please.")
-        await stage.until(lambda: "waiting" in stage.runs(), "it asks about another line")
-
-
-@BOTH
 async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: PlatformName) -> None:
     async with asking(platform, request="All of it, please.") as stage:
         at = stage.ours().index(question(stage))
@@ -212,39 +186,6 @@ async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: Pla
         await stage.press(APPROVE_ONCE)
         await answered(stage)
         assert notebook(stage) == ["SELECT 1; " * 400 + "\u202e DROP TABLE users"]
-
-
-@BOTH
-async def test_one_of_two_calls_can_be_refused(platform: PlatformName) -> None:
-    async with asking(platform, request="Both of them.", button=ONE_BY_ONE) as stage:
-        await stage.press(ONE_BY_ONE)
-        await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks about the first")
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.button(DENY) and len(asked(stage)) == 3, "it asks about the second")
-        assert "poison" in text_of(asked(stage)[-1])
-        await stage.press(DENY)
-        await answered(stage)
-        assert notebook(stage) == ["milk"]
-
-
-@BOTH
-async def test_a_denial_is_told_to_the_model_and_nothing_is_run(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        await stage.press(DENY)
-        await answered(stage)
-        assert (notebook(stage), stage.runs()) == ([], ["completed"])
-        assert "alice denied it. Do not try it again" in told(stage)
-        assert says_who_answered(stage, DENY)
-
-
-@BOTH
-async def test_a_typed_no_denies(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        await stage.say("No.")
-        await answered(stage)
-        assert (notebook(stage), stage.runs()) == ([], ["completed"])
-        assert "alice denied it" in told(stage)
-        assert says_who_answered(stage, DENY)
 
 
 async def test_the_form_in_discord_denies_with_a_reason() -> None:
@@ -276,20 +217,6 @@ async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(p
 
 
 @BOTH
-async def test_two_clicks_at_once_count_as_one(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        asked, button = question(stage), buttons_of(question(stage))[0]
-        press = stage.platform.press
-        presses = [
-            press(person, stage.channel_id, asked.message_id, button.control_id) for person in ("alice", "bob", "alice")
-        ]
-        await asyncio.gather(*presses, return_exceptions=True)
-        await answered(stage)
-        assert notebook(stage) == ["milk"]
-        assert len(stage.runs()) == 1
-
-
-@BOTH
 async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: PlatformName) -> None:
     async with asking(platform, is_alice_alone=True) as stage:
         asked, button = question(stage), buttons_of(question(stage))[0]
@@ -299,18 +226,6 @@ async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: Plat
         await stage.press(APPROVE_ONCE)
         await answered(stage)
         assert notebook(stage) == ["milk"]
-
-
-@BOTH
-async def test_stop_ends_a_run_that_waits_and_the_buttons_go(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        await stage.press("Stop")
-        await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
-        await stage.settled(1)
-        await stage.until(lambda: not buttons_of(question(stage)), "the buttons go")
-        assert "no longer open" in text_of(question(stage))
-        assert buttons_of(status(stage)) == ()
-        assert notebook(stage) == []
 
 
 @BOTH

@@ -5,7 +5,7 @@ from core.domain.threads import APP_PREFIX
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
-from tests.integration.e2e.test_approvals import BOTH, MOSTLY_SLACK
+from tests.integration.e2e.test_approvals import BOTH
 
 SCENARIO = """
 conversations:
@@ -23,18 +23,6 @@ conversations:
     steps:
       - calls: [{name: ask, arguments: {text: "Which one?", options: ["old", "new"]}}]
       - {text: "That is gone.", optional: true}
-"""
-BUDGETS = """
-conversations:
-  - name: app
-    when: {user: {contains: "what do you think"}}
-    steps: [{text: "I agree with you.", usage: {input_tokens: 100, output_tokens: 10}}]
-  - name: person
-    when: {user: {contains: "sum it up"}}
-    steps: [{text: "They agree.", usage: {input_tokens: 100, output_tokens: 10}}]
-  - name: other person
-    when: {user: {contains: "for me"}}
-    steps: [{text: "They agree.", usage: {input_tokens: 100, output_tokens: 10}}]
 """
 OTHER = "Other agent"
 
@@ -118,39 +106,3 @@ async def test_other_apps_are_ignored_and_none_answers_a_question(platform: Plat
         assert len(authors) == 2
         assert sum(one.startswith(APP_PREFIX) for one in authors) == 1
         assert len(stage.rows("SELECT thread_id FROM thread")) == 1
-
-
-async def person_says(stage: Stage, person: str, text: str) -> None:
-    words = f"@{stage.view().bot_name} {text}"
-    await stage.platform.say(person, stage.channel_id, words, thread_id=stage.thread_id)
-
-
-@MOSTLY_SLACK
-async def test_an_app_and_each_person_have_a_day_of_their_own(platform: PlatformName) -> None:
-    async with staged(platform, BUDGETS) as stage:
-        limits = {"budget_app_day_tokens": "100", "budget_user_day_tokens": "100"}
-        stage.program.change(allowed_apps=await app_id(stage), **limits)
-        stage.program.start()
-        await stage.connected()
-        await stage.say("sum it up")
-        await stage.settled(1)
-        await person_says(stage, "alice", "sum it up again")
-        await stage.settled(2)
-        assert stage.shows("Your budget for today is used up: 110 of 100 tokens. A new one starts")
-        await app_says(stage, "what do you think?")
-        await stage.until(lambda: answers(stage), "the app is served")
-        await stage.settled(3)
-        await app_says(stage, "And what do you think now?")
-        refusal = "Today's budget of the app that asked is used up: 110 of 100 tokens. A new one starts"
-        await stage.until(lambda: stage.shows(refusal), "the app is refused")
-        await stage.settled(4)
-        assert len(answers(stage)) == 1
-
-        # the app takes the refusal for an answer, and gets none
-        await app_says(stage, "Tomorrow, then! And what do you think of today's budget?")
-        await stage.until(lambda: "asks too often" in stage.program.log(), "it is left")
-        await person_says(stage, "bob", "sum it up for me")
-        await stage.until(lambda: len(stage.script.requests) == 3, "bob is served")
-        await stage.settled(5)
-        shown = [text_of(one) for one in stage.ours()]
-        assert [sum(words in one for one in shown) for words in ("used up", "They agree.")] == [2, 2]

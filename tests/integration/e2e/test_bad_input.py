@@ -60,25 +60,6 @@ async def test_a_wrong_setting_is_named_with_its_remedy(settings: dict[str, str]
         await refused(stage, says)
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"slack_app_token": ""}, "THREADHAND_SLACK_APP_TOKEN"),
-        ({"slack_bot_token": "", "slack_signing_secret": "x"}, "THREADHAND_SLACK_BOT_TOKEN"),
-    ],
-    ids=str,
-)
-async def test_a_slack_set_up_by_half_is_left_out_and_named(settings: dict[str, str], says: str) -> None:
-    async with staged("slack", TALK, **settings) as stage:
-        stage.program.start()
-        log = stage.program.log
-        await stage.until(lambda: "Ready: " in log(), "it is ready")
-        (line,) = (line for line in log().splitlines() if "Slack is off: " in line)
-        assert says in line
-        assert "`threadhand setup`" in line
-        assert "Ready: Slack" not in log()
-
-
 async def test_without_a_model_it_starts_and_says_what_mends_it() -> None:
     async with run_staged("slack", HELLO, model="") as stage:
         log = stage.program.log
@@ -246,23 +227,6 @@ async def test_a_model_that_cannot_be_asked_is_one_sentence_in_the_thread(fault:
         assert said in text_of(stage.ours()[0])
         assert len(stage.ours()) == 1
         _no_stack_trace(stage)
-
-
-async def test_a_model_that_stammers_is_asked_again() -> None:
-    async with run_staged("slack", HELLO + "        fault: {kind: garbage, times: 1}\n") as stage:
-        await stage.say("Hello")
-        await stage.until(lambda: stage.shows("Hi there."), "it answers")
-        await stage.settled(1)
-        assert stage.runs() == ["completed"]
-
-
-async def test_a_model_that_is_busy_is_asked_again() -> None:
-    fault = "{kind: status, status: 429, retry_after_seconds: 0.2, times: 2}"
-    async with run_staged("slack", HELLO + f"        fault: {fault}\n") as stage:
-        await stage.say("Hello")
-        await stage.until(lambda: stage.shows("Hi there."), "it answers")
-        await stage.settled(1)
-        assert stage.runs() == ["completed"]
 
 
 @pytest.mark.timeout(180)

@@ -5,9 +5,8 @@ from itertools import product
 import pytest
 
 from bots.demo.thread_reader import text_of
-from bots.discord.permissions import NO_THREADS_HERE
 from simulator.discord.server import DiscordSimulator
-from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE
+from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, THREAD
 from simulator.view import SeenChannel, SentFile
 from tests.chaos.harness import PERSON, Stage, staged
 from tests.integration.e2e.staging import run_staged
@@ -42,22 +41,7 @@ async def run(stage: Stage, channel_id: str, thread_id: str | None = None) -> No
     await stage.platform.command(PERSON, channel_id, "agent run", {"prompt": "Count the rows."}, thread_id=thread_id)
 
 
-NAMED = pytest.mark.parametrize("is_channel_named", [True, False])
 """Whether interactions hold the object of their channel, which Discord calls optional, or only its id."""
-
-
-@NAMED
-@pytest.mark.parametrize("kind", [VOICE, STAGE])
-async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(kind: int, is_channel_named: bool) -> None:
-    async with staged("discord", SCENARIO) as stage:
-        discord_of(stage).settings.names_interaction_channels = is_channel_named
-        stage.program.start()
-        await stage.connected()
-        channel_id = await new_channel(stage, kind)
-        await run(stage, channel_id)
-        shown = [text_of(one) for one in seen(stage, channel_id).messages if one.is_bot]
-        assert shown == [NO_THREADS_HERE]
-        assert (stage.runs(), list(stage.script.requests)) == ([], [])
 
 
 @pytest.mark.parametrize(

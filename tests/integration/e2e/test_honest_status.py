@@ -35,9 +35,6 @@ conversations:
       - calls: [{name: list_files, arguments: {}}]
       - calls: [{name: ask, arguments: {text: "Which year?", options: ["2025", "2026"]}}]
       - text: "Then that."
-  - name: hello
-    when: {user: {contains: "hi there"}}
-    steps: [{text: "Hello!"}]
 """
 
 
@@ -101,14 +98,6 @@ async def test_the_status_of_an_answered_question_closes_and_typed_words_stand_o
         (card,) = [one for one in stage.ours() if "Which year?" in plain(one)]
         assert "alice answered in this thread." in plain(card).casefold()
         assert "2024" not in plain(card)
-
-
-@MOSTLY_SLACK
-async def test_a_greeting_leaves_its_answer_alone(platform: PlatformName) -> None:
-    async with run_staged(platform, SCENARIO, status_after_seconds="20") as stage:
-        await asked(stage, "hi there", 1)
-        (answer,) = stage.ours()
-        assert plain(answer).startswith("Hello!")
 
 
 def plain(message: SeenMessage) -> str:

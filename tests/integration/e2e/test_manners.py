@@ -2,10 +2,9 @@
 
 import pytest
 
-from bots.demo.thread_reader import text_of
 from core.domain.approval import APPROVE_ONCE, DENY
 from simulator.discord.server import DiscordSimulator
-from tests.chaos.harness import PERSON, PlatformName, Stage
+from tests.chaos.harness import PlatformName, Stage
 from tests.fakes.spoken_lines import REQUESTS, SMALL_TALK
 from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import (
@@ -201,24 +200,7 @@ conversations:
     steps:
       - {text: "Seven rows.", delay_seconds: 4}
       - {text: "With totals.", optional: true}
-  - name: aside
-    when: {user: {contains: "those numbers"}}
-    steps: [{calls: [{name: no_reply, arguments: {}}], text: "Not for me."}]
 """
-
-
-@BOTH
-async def test_the_agent_may_say_nothing_and_leave_no_trace(platform: PlatformName) -> None:
-    async with run_staged(platform, WEIGHING) as stage:
-        await stage.say("Count the rows, please.")
-        await stage.settled(1)
-        ours = [text_of(one) for one in stage.ours()]
-        await stage.say("those numbers in the table look odd to me")
-        await stage.settled(2)
-        assert stage.runs() == ["completed", "completed"]
-        assert "It does not mention you: call no_reply" in str(stage.last_request()["messages"])
-        assert [text_of(one) for one in stage.ours()] == ours
-        assert stage.messages()[-1].reactions == ()
 
 
 @BOTH
@@ -237,19 +219,6 @@ async def test_a_message_during_a_run_is_acknowledged_at_once(platform: Platform
         await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
         await stage.settled(1)
         assert len(stage.runs()) == 1
-
-
-@MOSTLY_SLACK
-async def test_an_edit_of_the_request_during_a_run_is_acknowledged_at_once(platform: PlatformName) -> None:
-    async with run_staged(platform, WORKING) as stage:
-        request = await stage.say("Count the rows, please.")
-        await stage.until(lambda: stage.shows("sleep 60"), "it works")
-        assert not stage.shows("I will read your new message next")
-        corrected = f"@{stage.view().bot_name} Count the rows and the columns, please."
-        await stage.platform.edit(PERSON, stage.channel_id, request, corrected)
-        await stage.until(lambda: stage.shows("I will read your new message next"), "it says so")
-        assert signs(stage) in (["eyes"], ["👀"])
-        assert stage.runs() == ["running"]
 
 
 REPORTING = """

@@ -22,7 +22,6 @@ conversations:
 """
 
 
-LONG = [f"{'The report that we sent to all customers of the last quarter, ' * 5}{end}" for end in "AB"]
 """Two options of more than 300 characters that differ only at the end."""
 
 
@@ -94,22 +93,6 @@ async def heard(stage: Stage) -> str:
 
 @pytest.mark.parametrize("way", ["click", "words"])
 @MOSTLY_SLACK
-async def test_the_last_of_101_options_is_chosen(platform: PlatformName, way: str) -> None:
-    async with staged(platform, scenario(101)) as stage:
-        assert await asked(stage) == customers(101)
-        assert len(menus(stage)) > 1
-        if way == "click":
-            message_id, menu = menus(stage)[-1]
-            (last,) = [one for one in menu.options if one.label == "Customer 101"]
-            await stage.platform.press(PERSON, stage.channel_id, message_id, menu.control_id, value=last.value)
-        else:
-            await stage.say("customer 101")
-        assert await heard(stage) == "Customer 101"
-        assert stage.rows("SELECT answer FROM pending_ask") == [("Customer 101",)]
-
-
-@pytest.mark.parametrize("way", ["click", "words"])
-@MOSTLY_SLACK
 async def test_500_options_are_shown_whole(platform: PlatformName, way: str) -> None:
     async with staged(platform, scenario(500)) as stage:
         shown = await asked(stage)
@@ -142,16 +125,3 @@ async def test_each_option_is_shown_and_the_chosen_one_is_told(platform: Platfor
         assert await heard(stage) == last
         (question,) = [one for one in stage.ours() if "Which one?" in text_of(one)]
         assert "answered" in text_of(question)
-
-
-@MOSTLY_DISCORD
-async def test_options_that_differ_only_at_the_end_are_told_apart(platform: PlatformName) -> None:
-    """A model also repeats an option, and leaves one empty: neither is offered."""
-    async with staged(platform, offering([LONG[0], "", LONG[0], LONG[1]])) as stage:
-        await begin(stage)
-        labels = list(offered(stage))
-        assert [label[:1] for label in labels] == ["1", "2"]
-        whole = "\n".join(text_of(one) for one in stage.ours())
-        assert all(one in whole for one in LONG)
-        await choose(stage, labels[1])
-        assert await heard(stage) == LONG[1]

@@ -4,14 +4,11 @@ import sqlite3
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from bots.demo.thread_reader import text_of
-from simulator.view import SentFile
-from tests.chaos import report_story
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
 from tests.chaos.stories import SLEEP, TALK
 from tests.integration.e2e.staging import run_staged
 
@@ -70,63 +67,6 @@ async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -
         await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
         assert time.monotonic() - began < 30
         await stage.settled(1)
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_a_question_is_answered_after_a_restart(platform: PlatformName) -> None:
-    async with run_staged(platform, report_story.SCENARIO) as stage:
-        table = SentFile(name="table.csv", content=b"a,b\n1,2\n", mime_type="text/csv")
-        await stage.say("Sum it up, please.", files=(table,))
-        await stage.until(lambda: stage.button("Short"), "it asks")
-        await stage.settled(1)
-        stage.program.terminate()
-        assert await stage.program.ended() == 0
-        stage.program.start()
-        await stage.connected()
-        await stage.press("Short")
-        await stage.until(lambda: stage.shows(report_story.ANSWER), "it answers")
-        await stage.settled(2)
-        report_story.check(stage)
-
-
-async def test_a_message_that_breaks_its_run_breaks_one_run() -> None:
-    async with staged("slack", TALK) as stage:
-        stage.program.start(failpoints="slack.download.before:raise")
-        await stage.connected()
-        await stage.say("Hello", files=(SentFile(name="a.txt", content=b"a"),))
-        await stage.until(lambda: stage.button("Retry"), "it fails")
-        await stage.settled(1)
-        assert stage.runs() == ["failed"]
-        await stage.press("Retry")
-        await stage.until(lambda: stage.shows("Hi there."), "it answers")
-        await stage.settled(2)
-        assert stage.runs() == ["failed", "completed"]
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-async def test_an_edit_of_the_request_reaches_the_run_under_way(platform: PlatformName, tmp_path: Path) -> None:
-    scenario = f"""
-conversations:
-  - name: wait
-    when: {{user: {{contains: "dogs"}}}}
-    steps:
-      - calls:
-          - name: execute_command
-            arguments:
-              command: "touch {tmp_path}/on; until [ -e {tmp_path}/go ]; do sleep 0.1; done"
-              blocking: true
-      - expect: {{last: {{contains: "Count the cats"}}}}
-        text: "Hi there."
-"""
-    async with run_staged(platform, scenario) as stage:
-        request = await stage.say("Count the dogs")
-        await stage.until((tmp_path / "on").exists, "the command runs")
-        changed = f"@{stage.view().bot_name} Count the cats"
-        await stage.platform.edit(PERSON, stage.channel_id, request, changed)
-        await stage.until(lambda: stage.rows("SELECT 1 FROM thread_input WHERE kind = 'edit'"), "it is stored")
-        (tmp_path / "go").touch()
-        await _answered_once(stage)
-        assert stage.script.problems == []
 
 
 async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:

@@ -177,15 +177,3 @@ async def test_a_status_that_may_no_longer_be_edited_leaves_no_working_behind() 
         assert stage.shows("This is the answer.")
         assert "Done" in text_of(stage.ours()[-1])
         assert (stage.button("Stop"), len(stage.ours())) == (None, 2)  # the old status is deleted
-
-
-async def test_what_a_locked_thread_refuses_is_tried_once() -> None:
-    async with staged("discord", SCENARIO) as stage:
-        await working(stage)
-        discord = discord_of(stage)
-        before = len(discord.calls)
-        discord.lock_thread(stage.thread_id)
-        await stage.settled(1)
-        refused = [one for one in discord.calls[before:] if one.status >= 400]
-        assert len({(one.method, one.path) for one in refused}) == len(refused) <= 2, refused
-        assert (stage.runs(), signs(stage)) == (["stopped"], ["❌"])

@@ -12,7 +12,7 @@ import pytest
 import time_machine
 
 from bots.web.runs import OPEN_STREAMS
-from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnFinished, TurnStarted
+from core.domain.events import ResponseStarted, RunFinished, TextStreamed, TurnStarted
 from core.domain.ids import new_id
 from tests.integration.bots.web.stage import Stage, staged
 from tests.support.waiting import until
@@ -99,17 +99,6 @@ async def test_the_stream_is_live_and_ends_with_the_run(stage: Stage) -> None:
         assert [(i, shape) async for i, shape in events] == [
             ("1-4", {"type": "status", "status": "completed", "message": "Done."})
         ]
-
-
-async def test_a_late_reader_gets_every_stored_event_once(stage: Stage) -> None:
-    lease = await started(stage)
-    await stage.happen(lease, TurnStarted(turn_id="t1", number=1), TurnFinished(turn_id="t1"))
-    await stage.end(lease, DONE)
-    everything = [("1-1", "thread_run_start"), ("1-2", "thread_run_end"), ("1-3", "run completed")]
-    assert await replay(stage, lease.run_id) == everything
-    assert await replay(stage, lease.run_id, params={"after": "1-1"}) == everything[1:]
-    assert await replay(stage, lease.run_id, headers={"Last-Event-ID": "1-2"}) == everything[2:]
-    assert await replay(stage, lease.run_id, headers={"Last-Event-ID": "1-3"}) == []
 
 
 async def test_an_end_that_was_not_stored_is_told_from_the_run(stage: Stage) -> None:

@@ -104,13 +104,6 @@ async def test_a_table_of_too_many_cells_is_read_as_far_as_it_fits() -> None:
         await parsed(b"," * 3000, "a.csv", cells_max=2000)
 
 
-async def test_one_wide_row_does_not_multiply_a_table() -> None:
-    content = b"a\n" * 100_000 + b"," * 100_000 + b"\nz\n"
-    left_out, *tables = (await parsed(content, "a.csv")).pages
-    assert "the first 100,000 rows" in left_out.text
-    assert sum(len(one.text) for one in tables) < 1_000_000
-
-
 async def test_too_much_text_is_refused() -> None:
     with pytest.raises(DocumentError, match="more than 1000 characters"):
         await parsed(b"word " * 1000, "a.txt", text_characters_max=1000)

@@ -139,12 +139,6 @@ async def test_an_answer_that_a_filter_ended_is_told_as_such(reason: str):
     assert got == [HI, ModelFinished(finish_reason="content_filter")]
 
 
-@pytest.mark.parametrize("reason", ["error", "ERROR", "insufficient_system_resource", "abort", "network_error"])
-async def test_an_answer_that_the_service_gave_up_is_no_answer(reason: str):
-    with pytest.raises(ModelUnavailable):
-        await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
-
-
 def picky(*refusals: tuple[str, str]) -> tuple[Answer, list[dict[str, object]]]:
     """Refuses each option with its words; notes what it was asked."""
     seen: list[dict[str, object]] = []

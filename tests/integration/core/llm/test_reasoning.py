@@ -144,9 +144,7 @@ async def test_reasoning_comes_back_in_the_xml_dialect_and_is_shown_to_nobody(wo
         world.with_deps(dialect=XmlDialect())
         run_id = await world.run("go")
         assert (world.bench.said, model.refusals) == (["0", "1"], [])
-        last = await world.read_end(run_id)
-        assert last.reply is not None
-        assert last.reply.text == "Done."
+        assert (await world.read_reply(run_id)).text == "Done."
         assert "it is" not in json.dumps([message_object(one) for one in await world.messages(run_id)])
         assert "it is" not in str(await world.left(run_id))
 

@@ -17,7 +17,6 @@ from tests.integration.core.knowledge.made_files import (
     pdf,
     scanned_pdf,
     sheets,
-    slides,
     word,
     zipped,
 )
@@ -92,14 +91,6 @@ async def test_sheets_are_pages(bench: Bench) -> None:
     assert "苹果" in shown
 
 
-async def test_slides_are_pages_with_their_tables_and_notes(bench: Bench) -> None:
-    await bench.put("a.pptx", slides())
-    shown = await read(bench, "a.pptx", page=2)
-    assert shown.startswith("[page 2 of 2")
-    for text in ("Results", "Sales doubled.", "| Q1 | 17 |", "Say it slowly."):
-        assert text in shown
-
-
 @pytest.mark.parametrize("content", [old_excel_stream(), container("Book", old_excel_stream())])
 async def test_an_old_workbook_is_read(bench: Bench, content: bytes) -> None:
     await bench.put("a.xls", content)
@@ -169,14 +160,6 @@ async def test_an_empty_file_is_told(bench: Bench) -> None:
 async def test_a_missing_file_is_told(bench: Bench) -> None:
     error = await bench.error("read_file", file_path="x/y")
     assert error == "x/y: There is no such file or folder. list_files shows what there is."
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
-async def test_text_of_usual_encodings_is_read(bench: Bench, encoding: str) -> None:
-    text = "first é\nsecond ü\n"
-    await bench.put("a", text.encode(encoding))
-    assert await read(bench) == text
-    assert await read(bench, start_line=2) == "second ü\n"
 
 
 async def test_a_character_over_the_edge_of_a_piece_is_whole(bench: Bench) -> None:

@@ -10,8 +10,7 @@ from tests.integration.sandbox.providers import content, pieces, run
 
 async def test_a_jailed_container_sees_itself_alone_and_keeps_its_files() -> None:
     async with modal_stage(jailed=True) as stage:
-        worker = stage.worker()
-        sandbox = await worker.open("thread", fence=1)
+        worker, sandbox = await stage.open_sandbox()
         seen = await run(sandbox, "pwd; id -u; ls /home /var /root 2>&1; ls /proc | grep -c '^[0-9]'")
         assert seen.output.startswith("/workspace\n0\n")
         assert int(seen.output.split()[-1]) < 20

@@ -1,11 +1,15 @@
 """HTTP mode: signed requests, retries with their headers, forms for interactivity."""
 
 import json
+from urllib.parse import parse_qs
 
 from aiohttp import web
 from slack_sdk.signature import SignatureVerifier
+from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator, SlashCommand
+from tests.integration.simulator.slack.test_interactions import ASK
+from tests.integration.simulator.slack.test_web_api import general
 from tests.support.waiting import until
 from tests.support.web import serve_http
 
@@ -65,3 +69,16 @@ async def test_a_receiver_can_ask_for_no_retries() -> None:
         await until(lambda: len(receiver.requests) == 2)
         texts = [json.loads(body)["event"]["text"] for _, body in receiver.requests]
         assert texts == ["hi", "next"]
+
+
+async def test_commands_and_clicks_come_as_forms() -> None:
+    receiver = Receiver()
+    async with serve_http(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
+        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
+        await slack.command("alice", "general", "agent", {"text": "run"})
+        posted = await client.chat_postMessage(channel=general(slack), text="a", blocks=[ASK])
+        await slack.press("bob", general(slack), posted["ts"], "ask/yes")
+        forms = [body.decode() for headers, body in receiver.requests if "form" in headers["Content-Type"]]
+        command, click = map(parse_qs, forms)
+        assert (command["command"], command["text"]) == (["/agent"], ["run"])
+        assert json.loads(click["payload"][0])["actions"][0]["value"] == "1"
