@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ class Stage:
         assert isinstance(bus, MemoryEventBus)
         await until(lambda: run_id in bus._readers)
 
-    async def begin(self, words: str = "go") -> tuple[str, asyncio.Future[None]]:
+    async def begin(self, words: str = "go") -> tuple[str, asyncio.Future[Any]]:
         """Starts the execution of a run, of which the delivery knows."""
         run_id, running = await self.world.begin(words)
         self.delivery.wake(run_id)

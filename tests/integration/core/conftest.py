@@ -168,7 +168,7 @@ class World:
         await execute(run_id, self.deps)
         return run_id
 
-    async def begin(self, words: str, **more: Any) -> tuple[str, asyncio.Future[None]]:
+    async def begin(self, words: str, **more: Any) -> tuple[str, asyncio.Future[Any]]:
         """Says something as `say` does, and starts the execution of its run."""
         run_id = await self.say(words, **more)
         return run_id, asyncio.ensure_future(execute(run_id, self.deps))
