@@ -134,7 +134,7 @@ async def opened(
         receive=receive,
         groups=groups,
         tokens=installs.tokens,
-        install=installs.install,
+        install_routes=installs.install.routes(),
         on_uninstall=leave,
         inbox=stores.inbox,
     )
