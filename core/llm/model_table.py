@@ -1,6 +1,7 @@
 """Reads context windows and prices of known models from litellm's model table, without importing litellm."""
 
 import importlib.util
+import json
 import logging
 import math
 import re
@@ -8,8 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
-
-import jiter
 
 from core.context.limits import ANSWER_SHARE, ContextLimit
 from core.domain.budget import Price
@@ -22,6 +21,7 @@ TOKENS_PER_MILLION = 1_000_000
 _TALKING = ("chat", "responses", "completion")
 _LONG = re.compile(r"input_cost_per_token(_above_(\d+)k_tokens)")
 _PRICED = (*_TALKING, "embedding")
+_SEPARATORS = re.compile(r"[\s,:]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,25 @@ def load_model_table(file: Path | None = None) -> ModelTable:
     """Loads the model table. If the file cannot be read, logs a warning and returns an empty table.
 
     Reads a file of 3 MB, so call it in a thread and not on the event loop."""
+    same: dict[object, object] = {}  # most models share their values with others
     try:
-        rows = dict(_rows(file or _own_file()))
+        rows = {
+            name: (
+                f"{row.get('litellm_provider')}/{name}",
+                *(same.setdefault(one, one) for one in (_limit(row), _price(row))),
+            )
+            for name, row in _rows(file or _own_file())
+        }
     except (OSError, ValueError) as error:
         log.warning("no table of models, so their windows go by family and no prices are known: %s", error)
         return ModelTable()
-    limits = {name: limit for name, row in rows.items() if (limit := _limit(row)) is not None}
-    prices = {name: price for name, row in rows.items() if (price := _price(row)) is not None}
+    limits, prices = dict[str, ContextLimit](), dict[str, Price]()
+    for name, (full_name, limit, price) in rows.items():
+        for each in (name,) if full_name in rows else (full_name, name):
+            if isinstance(limit, ContextLimit):
+                limits[each] = limit
+            if isinstance(price, Price):
+                prices[each] = price
     return ModelTable(limits=limits, prices=prices)
 
 
@@ -56,20 +68,26 @@ def _own_file() -> Path:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields the rows with the names of their models. Raises OSError, ValueError.
+
+    Reads one row at a time: the whole table takes 8 MB, of which Python would return little to the system."""
     if file.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"{file.name} is too large")
-    whole = cast(object, jiter.from_json(file.read_bytes(), cache_mode="keys"))
-    if not isinstance(whole, dict):
+    text, decode = file.read_text(), json.JSONDecoder().raw_decode
+    if not text.startswith("{"):
         raise ValueError(f"{file.name} is no table")
-    named = cast(dict[str, object], whole)
-    for name, value in named.items():
+    at = 1
+    while not text.startswith("}", at := _next(text, at)):
+        name, at = decode(text, at)
+        value, at = decode(text, _next(text, at))
         row = cast(dict[str, object], value) if isinstance(value, dict) else {}
-        if row.get("mode") not in _PRICED:
-            continue
-        full = f"{row.get('litellm_provider')}/{name}"
-        if full not in named:
-            yield full, row
-        yield name, row
+        if row.get("mode") in _PRICED:
+            yield str(name), row
+
+
+def _next(text: str, at: int) -> int:
+    """Returns where the next key, value or end begins."""
+    return cast(re.Match[str], _SEPARATORS.match(text, at)).end()
 
 
 def _limit(row: Mapping[str, object]) -> ContextLimit | None:
@@ -92,7 +110,7 @@ def _price(row: Mapping[str, object], suffix: str = "") -> Price | None:
     if read is None or written is None or not read + written:
         return None
     cached = _per_million(row, f"cache_read_input_token_cost{suffix}")
-    found = [match for key in row if not suffix and (match := _LONG.fullmatch(key))]
+    found = [match for key in row if not suffix and "_above_" in key and (match := _LONG.fullmatch(key))]
     first = min(found, key=lambda match: int(match[2]), default=None)
     long = _price(row, first[1]) if first else None
     return Price(

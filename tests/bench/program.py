@@ -39,6 +39,8 @@ class Program:
     script: ScriptedServer
     slack: SlackSimulator | None
     discord: DiscordSimulator | None
+    start_seconds: float
+    """From the start of the process until it is connected."""
 
     def cpu_seconds(self) -> float:
         """What the program itself has used since its start, without the processes it has started."""
@@ -53,11 +55,17 @@ class Program:
 
 @asynccontextmanager
 async def program(
-    scenario: Scenario, *, slack: bool = False, discord: bool = False, settings: Mapping[str, str] | None = None
+    scenario: Scenario,
+    *,
+    slack: bool = False,
+    discord: bool = False,
+    settings: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> AsyncGenerator[Program]:
-    """`threadhand up` in an empty folder, connected. The platforms set no rate limits: theirs are not measured."""
+    """`threadhand up` in an empty folder, or in `folder`, connected. The platforms set no rate limits: theirs are not
+    measured."""
     async with AsyncExitStack() as stack:
-        folder = stack.enter_context(passable_folder())
+        folder = folder or stack.enter_context(passable_folder())
         script = await stack.enter_async_context(serve_scenario(scenario))
         chosen = {**_common(folder, script), **(settings or {})}
         one = other = None
@@ -69,6 +77,7 @@ async def program(
             other = DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
             await stack.enter_async_context(other)
             chosen |= _discord_settings(other)
+        started = time.perf_counter()
         child = await stack.enter_async_context(_child(folder, chosen))
         platforms = [platform for platform in (one, other) if platform is not None]
         await until(
@@ -76,7 +85,13 @@ async def program(
             "the program is connected",
             child=child,
         )
-        yield Program(process=psutil.Process(child.pid), script=script, slack=one, discord=other)
+        yield Program(
+            process=psutil.Process(child.pid),
+            script=script,
+            slack=one,
+            discord=other,
+            start_seconds=time.perf_counter() - started,
+        )
 
 
 async def until(holds: Callable[[], object], what: str, *, child: Process | None = None) -> None:

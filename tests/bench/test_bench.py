@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.__main__ import main
 from tests.bench.figure import Figure, Unmeasurable, figures, percentile
-from tests.bench.figures import chunks, crowd, jail, steering, turns, xml
+from tests.bench.figures import chunks, crowd, jail, start, steering, turns, xml
 
 
 def figure(name: str, *, value: float, bound: float = 10) -> Figure:
@@ -107,6 +107,7 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         "reaction_p95_ms": 100,
         "restore_200mb_s": 2,
         "retrieval_ms": 10,
+        "start_s": 0.9,
         "stop_p95_ms": 250,
         "takeover_click_p95_ms": 250,
         "turn_cpu_50_ms": 4,
@@ -126,6 +127,7 @@ def test_the_promised_figures_are_there_with_their_bounds() -> None:
         ("xml_200kb_ms", xml, {"CHARACTERS": 2_000, "TIMES": 1}),
         ("jail_start_among_60_cpu_ms", jail, {"IDLE_JAILS": 1, "NEW_JAILS": 1}),
         ("idle_jail_cpu_ms_a_second", jail, {"IDLE_JAILS": 1, "QUIET_SECONDS": 0.1, "WORK_SECONDS": 0.5}),
+        ("start_s", start, {"TIMES": 1}),
         ("stop_p95_ms", steering, {"RUNS": 1}),
         ("follow_up_p95_ms", steering, {"RUNS": 1}),
         ("edit_p95_ms", steering, {"RUNS": 1}),

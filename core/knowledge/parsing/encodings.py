@@ -5,9 +5,6 @@ import re
 from contextlib import suppress
 from unicodedata import category
 
-import chardet
-from chardet import EncodingEra
-
 from core.knowledge.document import Unreadable
 
 _BOMS = (
@@ -76,10 +73,14 @@ def _detect_utf16(content: bytes) -> str | None:
 
 def _detect_legacy(content: bytes) -> str:
     """Returns an encoding older than Unicode, which is that of Western Europe unless another is likely."""
+    import chardet  # 2 MB that a process saves until it reads a text that is not Unicode
+
     first = _HIGH_BYTE.search(content)
     start = content.rfind(b"\n", 0, first.start()) + 1 if first else 0
     sample = content[start : start + _LEGACY_SAMPLE_BYTES]
-    guess = chardet.detect(sample, encoding_era=EncodingEra.MODERN_WEB, prefer_superset=True, compat_names=False)
+    guess = chardet.detect(
+        sample, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True, compat_names=False
+    )
     encoding = guess["encoding"] or _WESTERN
     western = _DOS if _UNDEFINED.search(sample) else _WESTERN
     if guess["confidence"] < (_LATIN_CONFIDENCE_MIN if encoding in _LATIN else _CONFIDENCE_MIN):
