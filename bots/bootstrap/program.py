@@ -369,14 +369,16 @@ class _ProgramBuilder:
                 self._links.public_url = local_url(settings.http_host, port)
         else:
             port = await stack.enter_async_context(serve_worker_health(self._observability, self._settings))
-        worker = self._build_worker(stack) if with_worker else None
+        worker = self._build_worker() if with_worker else None
         if worker is None:
             self._start_jobs(stack, self._jobs_without_worker())
         await platforms.start(stack, receives=with_chat)
         for left_out in {"slack", "discord"} - platforms.surfaces.keys():
             self._observability.health.checks.pop(left_out, None)
         if worker is not None:
-            worker.start()  # runs read the thread and its files, which needs a client that is signed in
+            # runs read the chat thread and its files until they are handed over, so its clients close later
+            worker.start()
+            stack.push_async_callback(self._close_with_drain, worker.close)
         if with_chat:
             self._delivery.start()
             stack.push_async_callback(self._close_with_drain, self._delivery.close)
@@ -398,13 +400,12 @@ class _ProgramBuilder:
             api=self._api,
         )
 
-    def _build_worker(self, stack: AsyncExitStack) -> Worker:
+    def _build_worker(self) -> Worker:
         self._parts.mcp_tools.start_connecting()
         self._parts.agent_knowledge.start()
         deps = build_run_deps(self._parts, worker_id=self._worker_id, platforms=self._platforms, links=self._links)
         worker = Worker(deps, self._stores.queue, quiet_sweep_seconds=self._quiet_sweep_seconds)
         self._observability.health.checks["worker"] = worker_check(worker)
-        stack.push_async_callback(self._close_with_drain, worker.close)
         return worker
 
     async def _close_with_drain(self, close: CloseWithDrain) -> None:
