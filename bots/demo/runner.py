@@ -6,7 +6,7 @@ import logging
 import sys
 import webbrowser
 
-from bots.demo import file_stories, handbook_story
+from bots.demo import file_stories, handbook_story, reminder_story
 from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult
 from bots.demo.thread_reader import StoryBroken
@@ -89,6 +89,7 @@ async def _play_stories(
         await handbook_story.play_question(platform, patience_seconds=patience),
         await handbook_story.play_approval(platform, stage.board, patience_seconds=patience),
     ]
+    played.append(await reminder_story.play_reminder(platform, patience_seconds=patience))
     if stage.has_browser:
         played.append(await file_stories.play_page(platform, patience_seconds=patience))
     return tuple(played)
@@ -120,6 +121,7 @@ def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tu
             choice=APPROVE_ONCE,
         ),
         Sample(label="Try: ask a PDF", text=handbook_story.QUESTION, file=handbook, plays_on=slack),
+        Sample(label="Try: a reminder", text=reminder_story.PROMPT, plays_on=slack, choice=APPROVE_ONCE),
         Sample(label="Try: show a web page", text=file_stories.PAGE_PROMPT, plays_on=discord),
     )
     return samples if stage.has_browser else samples[:-1]

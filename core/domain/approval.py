@@ -50,6 +50,7 @@ _RECIPIENTS = frozenset(
 _TARGETS = _RECIPIENTS | frozenset(
     "id number path file filename folder url uri repo repository owner project issue ticket thread".split()  # noqa: SIM905 - a word list
 )
+_EMPTY: tuple[JsonValue, ...] = ("", None, [])
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 # characters that are drawn as nothing although their category says that they are letters or marks
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
@@ -99,18 +100,24 @@ class CallToApprove:
     @property
     def line(self) -> str:
         """The call on one line of Markdown, whole."""
-        values = [f"{_name(name)} `{_on_one_line(value)}`" for name, value in self.arguments.items()]
+        values = [f"{_name(name)} `{_on_one_line(value)}`" for name, value in self._shown.items()]
         return self._headed + (f", with {', '.join(values)}" if values else "")
 
     @property
     def whole(self) -> str:
         """The call as plain text, whole: each argument with its lines."""
         parts = [self._headed]
-        for name, value in self.arguments.items():
+        for name, value in self._shown.items():
             parts.append(f"  {draw_visibly(name)}:")
             lines = map(draw_visibly, _spelled(value).split("\n"))
             parts += [f"    {piece}" for line in lines for piece in _wrapped(line)]
         return "\n".join(parts)
+
+    @property
+    def _shown(self) -> JsonObject:
+        """The arguments without empty ones that the model did not write."""
+        given = self.given if self.given is not None else self.arguments.keys()
+        return {name: value for name, value in self.arguments.items() if name in given or value not in _EMPTY}
 
     @property
     def _headed(self) -> str:
@@ -122,7 +129,7 @@ class CallToApprove:
             return self.line
         parts: list[str] = [_cut(self._headed, length_max // 2)]
         room = length_max - _length(parts[0]) - 50
-        names = list(self.arguments)
+        names = list(self._shown)
         share = max(room // max(1, len(names)), 110)
         for at, name in enumerate(names):
             part = f"{_name(name)} {_cut_value(self.arguments[name], share - 90)}"

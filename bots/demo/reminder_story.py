@@ -1,0 +1,38 @@
+"""The fifth demo story: a reminder that a person arms with a click, and that fires a few seconds later."""
+
+import time
+
+from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult, first_channel, is_answered, person_on, send_request
+from bots.demo.thread_reader import TICKS, ThreadReader, format_transcript, text_of
+from core.domain.approval import APPROVE_ONCE
+from simulator.view import SimulatedPlatform
+
+PROMPT = "Remind us in ten seconds to take the kettle off the stove."
+ANSWER = "take the kettle off the stove"
+_ANNOUNCED = "scheduled by"
+
+
+async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
+    """Plays the story: presses "Approve once", and waits for the thread that the reminder opens.
+
+    Raises StoryBroken if an expected result does not appear in time.
+    """
+    started, person, before = time.monotonic(), person_on(platform), set(_announcements(platform))
+    watch = await send_request(platform, PROMPT, None, patience_seconds)
+    question, button = await watch.asked(APPROVE_ONCE)
+    await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
+    await watch.until(is_answered(watch, question, person, APPROVE_ONCE), "the card shows who armed the reminder")
+    await watch.until(lambda: bool(set(_announcements(platform)) - before), "the reminder opens a thread")
+    (opened,) = set(_announcements(platform)) - before
+    reminder = ThreadReader(platform=platform, thread_id=opened, patience_seconds=patience_seconds)
+    await reminder.until(lambda: any(ANSWER in text for text in reminder.said(besides=opened)), "it reminds them")
+    await reminder.until(lambda: reminder.signs(TICKS), "the reminder's only reaction is a tick")
+    told = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
+    seconds = round(time.monotonic() - started, 2)
+    return StoryResult(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=told)
+
+
+def _announcements(platform: SimulatedPlatform) -> list[str]:
+    """Returns the ids of the messages in the first channel under which scheduled runs began."""
+    channel = next(one for one in platform.view().channels if not one.is_direct)
+    return [one.message_id for one in channel.messages if one.is_bot and _ANNOUNCED in text_of(one).casefold()]
