@@ -30,13 +30,15 @@ _process: ContextVar["SimulatedProcess | None"] = ContextVar("simulated_process"
 class SimulatedProcess:
     """Everything that tasks started by `start` do, with the tasks and callbacks that they start in turn.
 
-    A killed process executes nothing more, not even a `finally`. A frozen one continues where it was.
+    A killed process executes nothing more, not even a `finally`. A frozen one continues where it was. Its system clock
+    is ahead of the others' by `clock_ahead_seconds`.
     """
 
     def __init__(self, loop: "VirtualTimeLoop", name: str) -> None:
         self.name = name
         self.is_alive = True
         self.is_frozen = False
+        self.clock_ahead_seconds = 0.0
         self.waiting: list[asyncio.Handle] = []
         self._loop = loop
         self._context = Context()
@@ -167,7 +169,10 @@ class VirtualTimeLoop(asyncio.BaseEventLoop):
     def _run_in_process(self, handle: asyncio.Handle) -> None:
         process: SimulatedProcess | None = handle._context.get(_process)
         if process is None or (process.is_alive and not process.is_frozen):
+            ahead = process.clock_ahead_seconds if process else 0.0
+            self.shift(ahead)
             handle._run()
+            self.shift(-ahead)
         elif process.is_alive:
             process.waiting.append(handle)
 
@@ -193,13 +198,13 @@ class _CountedIds:
 
 
 @contextmanager
-def virtual_time(seed: int) -> Generator[VirtualTimeLoop, None, None]:
+def virtual_time(seed: int, epoch_seconds: float = EPOCH_SECONDS) -> Generator[VirtualTimeLoop, None, None]:
     """Context manager: inside the block all clocks show virtual time, and ids and random numbers follow the seed."""
     loop = VirtualTimeLoop()
     monotonic, system, makes_ids = time.monotonic, time.clock_gettime, ids.uuid_utils
     chances = random.getstate()
     random.seed(seed)
-    with time_machine.travel(EPOCH_SECONDS, tick=False) as travel:
+    with time_machine.travel(epoch_seconds, tick=False) as travel:
         loop.shift = travel.shift
         time.monotonic = loop.time
         time.clock_gettime = lambda _clock: loop.time()

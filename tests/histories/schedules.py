@@ -1,0 +1,846 @@
+"""`python -m tests.histories.schedules`: plays random histories of schedules, while the processes that begin their
+runs die, freeze, and have clocks that are wrong."""
+
+import argparse
+import asyncio
+import gc
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from itertools import pairwise
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection, update
+
+from bots.bootstrap.background_jobs import repeat
+from bots.bootstrap.inbound import build_reception
+from bots.bootstrap.messaging import Messaging
+from bots.bootstrap.platforms import Platforms
+from bots.bootstrap.stores import Stores
+from bots.delivery.content import Notice
+from bots.inbound.actions import CommandCalled, Outcome, UserAction
+from bots.inbound.schedules import NO_ACCESS, ScheduleRunner
+from bots.settings import Settings
+from core.agents.definition import KnownNames
+from core.agents.files import AgentFiles
+from core.agents.roster import Roster
+from core.domain.actions import MEMBER, ActorContext, IncomingMessage
+from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear, ToolError
+from core.domain.schedules import (
+    DEFAULT_LIMITS,
+    DueSchedule,
+    Firing,
+    FiringPlan,
+    Schedule,
+    ScheduleAction,
+    Timing,
+    format_time,
+)
+from core.domain.threads import Address, Lease, Person
+from core.failpoints import Failpoint
+from core.ports import Precondition
+from core.stores import JournalEntry
+from core.tools.catalogue import all_tools
+from core.tools.schedules import RunSchedules, ScheduleTaskParams, change_schedule_by
+from storage.sql.database import ResultT, Work
+from storage.sql.stores import schedules as schedule_store
+from storage.sql.tables import schedules
+import logging
+from tests.contracts.stores import COMPLETED, FAILED, asking
+from tests.histories.__main__ import _prepare as prepare
+from tests.histories.servers import Chance, SimulatedDatabase, SqliteMemory
+from tests.histories.virtual_time import (
+    EPOCH_SECONDS,
+    SimulatedProcess,
+    TraceLog,
+    VirtualTimeLoop,
+    current_process,
+    virtual_time,
+)
+
+_LOGGER = logging.getLogger()
+LOOK_SECONDS = 20.0
+WORK_SECONDS = 30.0
+SETTLE_SECONDS = 1500.0
+FLIGHT_SECONDS_MAX = 90.0
+"""A firing that has begun may still be announced so long after its schedule was paused: its claim lasts a minute."""
+LATENCY_SECONDS_MAX = 5.0
+BEGINNINGS = (
+    ("America/New_York", "2027-03-14T05:40"),  # each soon before a change of the clocks
+    ("America/New_York", "2027-11-07T04:40"),
+    ("Europe/Berlin", "2027-03-28T00:10"),
+    ("Europe/Berlin", "2027-10-30T23:40"),
+    ("Australia/Lord_Howe", "2027-04-03T14:10"),
+    ("UTC", "2027-05-01T22:40"),
+)
+RULES = (
+    "FREQ=MINUTELY;INTERVAL=7",
+    "FREQ=MINUTELY;INTERVAL=20;COUNT=4",
+    "FREQ=HOURLY;BYMINUTE=0,30",
+    "FREQ=HOURLY;BYMINUTE=15",
+    "FREQ=DAILY;BYHOUR=1,2,3;BYMINUTE=0,30",
+    "FREQ=DAILY;BYHOUR=2;BYMINUTE=30",
+    "PT11M",
+    "PT1H",
+)
+CHANNELS = ("C1", "C2", "C3")
+PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
+CHANGES = (
+    "CREATE TABLE change (n INTEGER PRIMARY KEY, at REAL, acting TEXT, what TEXT, schedule_id TEXT, firing_id TEXT,"
+    " due_at TEXT, next_due_at TEXT, next_local TEXT, rule TEXT, time_zone TEXT, state TEXT, armed_at TEXT,"
+    " missed INTEGER, note TEXT, run_id TEXT);"
+)
+_NEW_CHANGE = "INSERT INTO change SELECT NULL, (julianday('now') - 2440587.5) * 86400.0, acting(),"
+TRIGGERS = (
+    f"CREATE TRIGGER saved AFTER INSERT ON schedule BEGIN {_NEW_CHANGE} 'armed', NEW.schedule_id, NULL, NULL,"
+    " NEW.due_at, NEW.next_local, NEW.rule, NEW.time_zone, NEW.state, NEW.armed_at, 0, NEW.problem, NULL; END;"
+    f"CREATE TRIGGER changed AFTER UPDATE ON schedule BEGIN {_NEW_CHANGE}"
+    " CASE WHEN NEW.armed_at != OLD.armed_at THEN 'armed' ELSE 'moved' END, NEW.schedule_id, NULL, OLD.due_at,"
+    " NEW.due_at, OLD.next_local, OLD.rule, OLD.time_zone, NEW.state, NEW.armed_at, 0, NEW.problem, NULL; END;"
+    f"CREATE TRIGGER gone AFTER DELETE ON schedule BEGIN {_NEW_CHANGE} 'deleted', OLD.schedule_id, NULL, OLD.due_at,"
+    " NULL, NULL, OLD.rule, OLD.time_zone, OLD.state, OLD.armed_at, 0, OLD.problem, NULL; END;"
+    f"CREATE TRIGGER fired AFTER INSERT ON firing BEGIN {_NEW_CHANGE} 'begun', NEW.schedule_id, NEW.firing_id,"
+    " NEW.due_at, NULL, NULL, NULL, NULL, (SELECT state FROM schedule s WHERE s.schedule_id = NEW.schedule_id), NULL,"
+    " NEW.missed, NEW.note, NEW.run_id; END;"
+    f"CREATE TRIGGER closed AFTER UPDATE OF state ON firing BEGIN {_NEW_CHANGE} 'closed', NEW.schedule_id,"
+    " NEW.firing_id, NEW.due_at, NULL, NULL, NULL, NULL, NEW.state, NULL, NEW.missed, NEW.note, NEW.run_id; END;"
+    f"CREATE TRIGGER dropped AFTER DELETE ON firing BEGIN {_NEW_CHANGE} 'dropped', OLD.schedule_id, OLD.firing_id,"
+    " OLD.due_at, NULL, NULL, NULL, NULL, OLD.state, NULL, OLD.missed, OLD.note, OLD.run_id; END;"
+)
+
+
+class ScheduleMemory(SqliteMemory):
+    """A database that records every change of a schedule and of a firing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acting = ""
+        driver = self._driver(self.connection)
+        driver.create_function("acting", 0, lambda: self.acting)
+        driver.executescript(CHANGES + TRIGGERS)
+        self._empty = driver.serialize()
+
+    def begin(self, now: Callable[[], float]) -> None:
+        super().begin(now)
+        self._driver(self.connection).create_function("acting", 0, lambda: self.acting)
+
+
+class _Database(SimulatedDatabase):
+    """Also kills and freezes processes before and after a write, as the failpoints do."""
+
+    def __init__(self, memory: ScheduleMemory, loop: VirtualTimeLoop, chance: Chance, disturb: "_Disturb") -> None:
+        super().__init__(memory, loop, chance)
+        self.memory = memory
+        self._disturb = disturb
+
+    async def write(
+        self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
+    ) -> ResultT:
+        name, process = point.name, current_process()
+
+        def noted(connection: Connection) -> ResultT:
+            assert isinstance(self.memory, ScheduleMemory)
+            self.memory.acting = process.name if process else ""
+            done = work(connection)
+            self._disturb(process, f"{name}.after")
+            return done
+
+        if self._disturb(process, f"{name}.before"):
+            await asyncio.sleep(0.001)
+        return await super().write(point, noted, is_long=is_long, is_durable=is_durable)
+
+
+_Disturb = Callable[[SimulatedProcess | None, str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Post:
+    delivery_id: str
+    address: Address
+    ref: str
+    text: str
+    at: float
+
+
+class _Chat:
+    """A chat platform as `Platforms` uses it: its app and its surface. `left` are users who are no longer members."""
+
+    platform = "slack"
+    closed_reasons: Mapping[str, str] = {"is_archived": "its channel is archived"}
+
+    def __init__(self, loop: VirtualTimeLoop, chance: Chance, disturb: _Disturb) -> None:
+        self.posts: list[_Post] = []
+        self.closed: set[str] = set()
+        self.left: set[str] = set()
+        self.surface = self
+        self._loop = loop
+        self._chance = chance
+        self._disturb = disturb
+
+    async def _reach(self, name: str) -> None:
+        if self._disturb(current_process(), f"{name}.before"):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(self._chance.delay(0.05))
+        if self._chance.fails(0.03):
+            raise SurfaceUnclear(f"{name} failed")
+
+    async def post(
+        self, address: Address, content: Notice, *, delivery_id: str, precondition: Precondition
+    ) -> str:
+        await self._reach("chat.post")
+        await precondition()
+        answer: asyncio.Future[str] = self._loop.create_future()
+        process, is_lost = current_process(), self._chance.fails(0.1)
+
+        def arrive() -> None:
+            if answer.done():
+                return
+            if address.channel_id in self.closed:
+                answer.set_exception(SurfaceRefused("it is archived", code="is_archived"))
+                return
+            ref = f"{time.time():.6f}"
+            self.posts.append(_Post(delivery_id=delivery_id, address=address, ref=ref, text=content.markdown, at=self._loop.now))
+            self._disturb(process, "chat.post.after")
+            if is_lost:
+                answer.set_exception(SurfaceUnclear("no answer came"))
+            else:
+                answer.set_result(ref)
+
+        self._loop.later(self._chance.delay(0.1), arrive)
+        return await asyncio.shield(answer)
+
+    async def find(self, address: Address, delivery_id: str) -> str | None:
+        await self._reach("chat.find")
+        return next((one.ref for one in self.posts if one.address == address and one.delivery_id == delivery_id), None)
+
+    async def begin_thread(
+        self,
+        channel: Address,
+        content: Notice,
+        *,
+        title: str,
+        delivery_id: str,
+        may_be_posted: bool,
+        precondition: Precondition,
+    ) -> str:
+        del title
+        found = await self.find(channel, delivery_id) if may_be_posted else None
+        return found or await self.post(channel, content, delivery_id=delivery_id, precondition=precondition)
+
+    async def find_standing(self, address: Address, person_id: str) -> ActorContext:
+        del address
+        await self._reach("chat.standing")
+        return ActorContext(has_left=True) if person_id in self.left else MEMBER
+
+    async def fallback_addresses(self, address: Address, person_id: str) -> AsyncGenerator[Address]:
+        await self._reach("chat.open_direct")
+        yield replace(address, channel_id=f"D{person_id}", thread_key="")
+
+
+class _History:
+    def __init__(self, seed: int, memory: ScheduleMemory, loop: VirtualTimeLoop, zone: str) -> None:
+        self.trace: list[str] = []
+        self.received: list[tuple[str, str, str | None]] = []
+        self.thawed_at: dict[str, float] = {}
+        self._loop = loop
+        self._memory = memory
+        self._zone = zone
+        self._chance = chance = Chance(seed)
+        self._random = chance.random
+        self.chat = _Chat(loop, chance, self._disturb)
+        self._database = _Database(memory, loop, chance, self._disturb)
+        self._programs: dict[str, SimulatedProcess | None] = {}
+        self._starts = 0
+        self._quiet = self._random.choice((None, None, None, (1, 2), (23, 1)))
+        self._executing: set[str] = set()
+        self._stores = self._new_stores()  # of the users and of the worker
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{datetime.fromtimestamp(time.time(), UTC):%H:%M:%S} {self._loop.now:9.3f} {line}")
+
+    async def play(self) -> list[str]:
+        random, loop = self._random, self._loop
+        storm_seconds = random.uniform(3600, 9000)
+        for number in range(random.choice((2, 2, 3))):
+            self._start(f"p{number}")
+        worker, users = SimulatedProcess(loop, "worker"), SimulatedProcess(loop, "users")
+        worker.start(repeat("work", WORK_SECONDS, self._work))
+        operations = [self._arm] * random.randint(1, 5)
+        operations += random.choices((self._change, self._edit, self._arm), k=random.randint(0, 8))
+        for operation in operations:
+            is_first = operation == self._arm
+            loop.later(random.uniform(0, storm_seconds / (3 if is_first else 1)), partial(self._by_user, users, operation))
+        for _ in range(random.randint(0, 8)):
+            act = random.choice((self._kill, self._freeze, self._set_clock, self._set_clock, self._leave, self._close))
+            loop.later(random.uniform(60, storm_seconds), act)
+        await asyncio.sleep(storm_seconds)
+        self._chance.is_calm = True
+        self.note("--- calm: no more failures")
+        for process in self._programs.values():
+            if process is not None:
+                process.clock_ahead_seconds = 0.0
+        await asyncio.sleep(SETTLE_SECONDS)
+        return find_problems(self)
+
+    # processes
+
+    def _new_stores(self) -> Stores:
+        return Stores(cast(Any, self._database), Messaging())
+
+    def _start(self, name: str) -> None:
+        self._starts += 1
+        process = self._programs[name] = SimulatedProcess(self._loop, f"{name}.{self._starts}")
+        self.note(f"{process.name} starts")
+        process.start(repeat("look", LOOK_SECONDS, self._runner(self._new_stores()).look))
+
+    def _runner(self, stores: Stores) -> ScheduleRunner:
+        platforms = Platforms(file_sources={}, surfaces={"slack": cast(Any, self.chat)}, slack=cast(Any, self.chat))
+        reception = build_reception(
+            _settings(),
+            stores,
+            sandboxes=None,
+            file_sources={},
+            histories={},
+            roster=Roster(files=_agent_files(), versions=stores.agents),
+            wake_delivery=lambda _run_id: None,
+            charge=lambda _model, usage: usage,
+            upload=_no_upload,
+            connect_tools=lambda _called: Outcome(),
+        )
+
+        async def receive(action: UserAction) -> Outcome:
+            outcome = await reception.receive_trusted(action)
+            assert isinstance(action, IncomingMessage)
+            self.received.append((action.dedupe_key, action.message_ref, outcome.run_id))
+            return outcome
+
+        return ScheduleRunner(
+            schedules=stores.schedules,
+            conversations=stores.conversations,
+            chats=platforms,
+            admits=reception.admits,
+            receive=receive,
+            serves=lambda _platform: True,
+            closed_reasons=lambda _platform: self.chat.closed_reasons,
+            quiet_hours=self._quiet,
+        )
+
+    def _disturb(self, process: SimulatedProcess | None, point: str) -> bool:
+        """Kills or freezes the process at this point, if chance wants it."""
+        if process is None or process not in self._programs.values() or not self._chance.fails(0.015):
+            return False
+        self.note(f"at {point}:")
+        self._random.choice((self._kill, self._freeze))(process)
+        return True
+
+    def _drawn(self) -> SimulatedProcess | None:
+        alive = [one for one in self._programs.values() if one is not None and not one.is_frozen]
+        return self._random.choice(alive) if alive else None
+
+    def _kill(self, process: SimulatedProcess | None = None) -> None:
+        if (process := process or self._drawn()) is None:
+            return
+        self.note(f"{process.name} is killed")
+        process.kill()
+        name = process.name.partition(".")[0]
+        self._programs[name] = None
+        seconds = 5.0 if self._chance.is_calm else self._random.choice((5, 60, 1200))
+        self._loop.later(self._random.uniform(1, seconds), partial(self._start, name))
+
+    def _freeze(self, process: SimulatedProcess | None = None) -> None:
+        if (process := process or self._drawn()) is None or process.is_frozen:
+            return
+        self.note(f"{process.name} is frozen")
+        process.freeze()
+
+        def thaw() -> None:
+            self.note(f"{process.name} continues")
+            self.thawed_at[process.name] = self._loop.now
+            process.thaw()
+
+        self._loop.later(self._random.choice((5, 70, 200, 600)) * (0.5 + self._random.random()), thaw)
+
+    def _set_clock(self) -> None:
+        if (process := self._drawn()) is not None and not self._chance.is_calm:
+            process.clock_ahead_seconds = self._random.choice((0, 90, 3600, -90, -3600)) * self._random.random()
+            self.note(f"the clock of {process.name} is {process.clock_ahead_seconds:.0f} s ahead")
+
+    # the chat
+
+    def _leave(self) -> None:
+        person = self._random.choice(PEOPLE).person_id
+        self.chat.left ^= {person}
+        self.note(f"{person} {'leaves' if person in self.chat.left else 'is back'}")
+
+    def _close(self) -> None:
+        channel = self._random.choice(CHANNELS)
+        self.chat.closed.add(channel)
+        self.note(f"{channel} is archived")
+
+    # users
+
+    def _by_user(self, users: SimulatedProcess, operation: Callable[[], Awaitable[str]]) -> None:
+        async def act() -> None:
+            try:
+                self.note(f"a user: {await operation()}")
+            except (StorageUnavailable, ToolError) as error:
+                self.note(f"a user is told: {error}")
+
+        users.start(act())
+
+    def _tools(self, owner: Person) -> RunSchedules:
+        place = Address(platform="slack", workspace_id="T1", channel_id=self._random.choice(CHANNELS), thread_key="1.1")
+        return RunSchedules(
+            store=self._stores.schedules,
+            limits=DEFAULT_LIMITS,
+            address=place,
+            thread_id="",
+            agent_id=None,
+            requester=owner,
+            requested_at=datetime.now(UTC),
+            time_zone=self._zone,
+        )
+
+    async def _save(self, schedule_id: str, change: str) -> str:
+        owner = self._random.choice(PEOPLE)
+        params = ScheduleTaskParams(
+            task="Report", when=self._random.choice(RULES), thread=self._random.choice(("new", "same")), id=schedule_id
+        )
+        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None)
+        await self._stores.schedules.save(schedule, DEFAULT_LIMITS, by=owner, change=change)
+        return f"{change} {schedule.schedule_id}: {schedule.headline}"
+
+    async def _arm(self) -> str:
+        return await self._save("", "created")
+
+    async def _pick(self) -> Schedule | None:
+        place = self._tools(PEOPLE[0]).address
+        found = await self._stores.schedules.listed(place, is_whole_workspace=True)
+        return self._random.choice(found) if found else None
+
+    async def _edit(self) -> str:
+        found = await self._pick()
+        return await self._save(found.schedule_id, "changed") if found else "nothing to edit"
+
+    async def _change(self) -> str:
+        actions: tuple[ScheduleAction, ...] = ("pause", "pause", "resume", "resume", "run_now", "run_now", "delete")
+        action, found = self._random.choice(actions), await self._pick()
+        if found is None:
+            return "nothing to change"
+        person = self._random.choice(PEOPLE)
+        return f"{action}: " + await change_schedule_by(person, found, action, self._stores.schedules, DEFAULT_LIMITS)
+
+    # the worker
+
+    async def _work(self) -> None:
+        for run_id in await self._stores.claims.claimable_runs():
+            if run_id in self._executing:
+                continue
+            lease = await self._stores.claims.claim(run_id, "worker")
+            if lease is not None:
+                self._executing.add(run_id)
+                process = current_process()
+                assert process is not None
+                process.start(self._execute(lease))
+
+    async def _execute(self, lease: Lease) -> None:
+        await asyncio.sleep(self._random.choice((1, 30, 700)))
+        ending = self._random.choice((COMPLETED, COMPLETED, FAILED, FAILED, asking("Which one?")))
+        while True:
+            try:
+                inputs = await self._stores.journal.inputs(lease)
+                entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in inputs))
+                if await self._stores.journal.finish(lease, entry, ending) is not None:
+                    self.note(f"run {lease.run_id[-4:]} ends: {ending.finish_reason}")
+                    return
+            except StorageUnavailable:
+                await asyncio.sleep(1)
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        return self._memory.rows(query)
+
+
+# what must be true
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a schedule or of a firing, in the order of the transactions."""
+
+    n: int
+    at: float
+    acting: str
+    what: str
+    schedule_id: str
+    firing_id: str | None
+    due_at: str | None
+    next_due_at: str | None
+    next_local: str | None
+    rule: str | None
+    time_zone: str | None
+    state: str | None
+    armed_at: str | None
+    missed: int
+    note: str | None
+    run_id: str | None
+
+
+def find_problems(history: _History) -> list[str]:
+    changes = [_Change(*row) for row in history.rows("SELECT * FROM change ORDER BY n")]
+    offset = time.time() - history._loop.now
+    problems = [*_wrong_moves(changes, history.thawed_at, offset), *_wrong_firings(changes)]
+    problems += _wrong_announcements(history, changes, offset)
+    problems += _unsettled(history, changes)
+    return problems
+
+
+def _seconds(stored: str) -> float:
+    return datetime.fromisoformat(stored).replace(tzinfo=UTC).timestamp()
+
+
+def _wrong_moves(changes: list[_Change], thawed_at: Mapping[str, float], offset: float) -> Generator[str, None, None]:
+    """Every time that a schedule passes is one firing, or is counted in one."""
+    for change, following in pairwise([*changes, replace_what(changes)]):
+        is_passed = change.what == "moved" and (change.due_at != change.next_due_at or change.state == "ended")
+        if not is_passed:
+            continue
+        assert change.rule is not None
+        assert change.next_local is not None
+        assert change.time_zone is not None
+        name = f"{change.schedule_id} due {change.due_at}"
+        if following.what != "begun" or following.due_at != change.due_at:
+            yield f"{name} is passed over without a firing"
+            continue
+        start = datetime.fromisoformat(change.next_local)
+        end = datetime.max.replace(tzinfo=UTC).timestamp()
+        if change.state != "ended":
+            assert change.next_due_at is not None
+            end = _seconds(change.next_due_at)
+        times = [one for one in times_of(change.rule, start, change.time_zone, change.at + 86_400) if one < end]
+        if len(times) != following.missed + 1:
+            yield f"{name}: {len(times)} times passed, and {following.missed} are counted as missed"
+        if times[-1] > change.at:
+            yield f"{name}: begins {times[-1] - change.at:.0f} s too early"
+        was_frozen = change.at - (thawed_at.get(change.acting, -1e9) + offset) < LATENCY_SECONDS_MAX
+        if end < change.at - LATENCY_SECONDS_MAX and not was_frozen:
+            yield f"{name}: its next time has passed {change.at - end:.0f} s ago, too"
+
+
+def replace_what(changes: list[_Change]) -> _Change:
+    """A change after the last one, so that each has one that follows."""
+    return _Change(0, 0, "", "", "", None, None, None, None, None, None, None, None, 0, None, None)
+
+
+@cache
+def _instant(local: datetime, time_zone: str) -> float:
+    """When a clock there shows the local time first, or what it shows so much later as it was set forward."""
+    zone = ZoneInfo(time_zone)
+    near = [local.replace(tzinfo=UTC) + timedelta(hours=hours) for hours in range(-26, 27)]
+    offsets = sorted({offset for one in near if (offset := one.astimezone(zone).utcoffset()) is not None}, reverse=True)
+    for offset in offsets:
+        instant = (local - offset).replace(tzinfo=UTC)
+        if instant.astimezone(zone).replace(tzinfo=None) == local:
+            return instant.timestamp()
+    return (local - min(offsets)).replace(tzinfo=UTC).timestamp()
+
+
+def times_of(rule: str, start: datetime, time_zone: str, until: float) -> list[float]:
+    """The times of a rule, minute by minute, each later than the one before."""
+    parts = dict(part.split("=") for part in rule.split(";")) if rule else {}
+    last = datetime.strptime(parts["UNTIL"], "%Y%m%dT%H%M%S") if "UNTIL" in parts else datetime.max  # noqa: DTZ007
+    hours, minutes = ({int(one) for one in parts[name].split(",")} if name in parts else None for name in ("BYHOUR", "BYMINUTE"))
+    interval = int(parts.get("INTERVAL", "1"))
+    times, local = [_instant(start, time_zone)], start
+    while rule and local < last:
+        local += timedelta(minutes=1)
+        passed = (local - start) // timedelta(minutes=1)
+        is_hour = hours is None or local.hour in hours
+        is_minute = passed % interval == 0 if minutes is None else local.minute in minutes
+        if not (is_hour and is_minute) or local > last:
+            continue
+        instant = _instant(local, time_zone)
+        if instant > until:
+            break
+        if instant > times[-1]:
+            times.append(instant)
+    return times
+
+
+def _wrong_firings(changes: list[_Change]) -> Generator[str, None, None]:
+    """One at a time, once for each time, never while paused, and each comes to an end."""
+    pending, states, seen = defaultdict[str, set[str]](set), dict[str, str | None](), set[tuple[str, str | None]]()
+    for change in changes:
+        firing = change.firing_id
+        if change.what in ("armed", "moved"):
+            states[change.schedule_id] = change.state
+        if firing is None:
+            continue
+        open_firings = pending[change.schedule_id]
+        if change.what == "begun":
+            if open_firings:
+                yield f"{change.schedule_id} fires twice at once"
+            if (change.schedule_id, change.due_at) in seen:
+                yield f"{change.schedule_id} fires twice for {change.due_at}"
+            if change.state == "paused" and not change.acting.startswith("users"):
+                yield f"{change.schedule_id} fires while it is paused"
+            seen.add((change.schedule_id, change.due_at))
+            open_firings.add(firing)
+        elif firing in open_firings:
+            if change.what == "closed" and change.state == "fired" and not change.run_id:
+                yield f"{firing} fired without a run"
+            open_firings.discard(firing)
+    yield from (f"{firing} of {one} does not end" for one, left in pending.items() for firing in left)
+
+
+def _wrong_announcements(history: _History, changes: list[_Change], offset: float) -> Generator[str, None, None]:
+    """Every firing is announced once and begins one run; the note of one that is skipped is posted."""
+    begun = {one.firing_id: one for one in changes if one.what == "begun"}
+    withdrawn = dict[str, float]()
+    for change in changes:
+        if change.what == "deleted" or (change.what in ("moved", "armed") and change.state == "paused"):
+            withdrawn.setdefault(change.schedule_id, change.at)
+        elif change.what == "armed" or (change.what == "begun" and change.acting == "users"):
+            withdrawn.pop(change.schedule_id, None)
+    dropped = {one.firing_id: one.at for one in changes if one.what == "dropped" and one.state == "pending"}
+    ended = {one.firing_id: one for one in changes if one.what == "closed"}
+    posts = [one for one in history.chat.posts if one.delivery_id in begun]
+    inputs = Counter(ref for (ref,) in history.rows("SELECT message_ref FROM thread_input"))
+    runs_of = defaultdict[str, set[str]](set)
+    for _key, ref, run_id in history.received:
+        if run_id:
+            runs_of[ref].add(run_id)
+    for firing_id, count in Counter(one.delivery_id for one in posts).items():
+        if count > 1:
+            yield f"{firing_id} of {begun[firing_id].schedule_id} is announced {count} times"
+    for post in posts:
+        firing = begun[post.delivery_id]
+        assert firing.firing_id is not None
+        gone_at = dropped.get(firing.firing_id)
+        if gone_at is not None and post.at + offset > gone_at + FLIGHT_SECONDS_MAX:
+            yield f"{firing.firing_id} is announced after its schedule was withdrawn"
+        closed = ended.get(firing.firing_id)
+        if inputs[post.ref] > 1 or len(runs_of[post.ref]) > 1:
+            yield f"{firing.firing_id} of {firing.schedule_id} begins {inputs[post.ref]} runs"
+        if not inputs[post.ref] and gone_at is None and (closed is None or closed.state != "skipped"):
+            yield f"{firing.firing_id} of {firing.schedule_id} is announced without a run"
+        if firing.due_at and post.at + offset < _seconds(firing.due_at) - LATENCY_SECONDS_MAX and "users" not in firing.acting:
+            yield f"{firing.firing_id} is announced before it is due"
+
+
+def _unsettled(history: _History, changes: list[_Change]) -> Generator[str, None, None]:
+    late = time.time() - 4 * LOOK_SECONDS
+    quiet, zone = history._quiet, ZoneInfo(history._zone)
+    for schedule_id, state, problem, due_at, owner_id in history.rows(
+        "SELECT schedule_id, state, problem, due_at, owner_id FROM schedule"
+    ):
+        if state == "active" and _seconds(due_at) < late and not _was_quiet(quiet, zone):
+            yield f"{schedule_id} is due since {due_at}"
+    told = [(one.address.channel_id, one.text) for one in history.chat.posts]
+    for change in changes:
+        if change.what == "moved" and change.state == "paused" and change.note:
+            if not any(channel.startswith("D") and change.schedule_id in text for channel, text in told):
+                yield f"{change.schedule_id} is paused ({change.note}), and its owner is not told"
+    notes = [one for one in changes if one.what == "closed" and one.state == "skipped" and one.note]
+    for change in notes:
+        if not any(change.note and change.note in text for _channel, text in told) and not history.chat.closed:
+            yield f"{change.firing_id} is skipped, and nobody is told"
+
+
+def _was_quiet(quiet: tuple[int, int] | None, zone: ZoneInfo) -> bool:
+    """Whether one of the last two hours was quiet."""
+    now = datetime.now(zone)
+    if quiet is None:
+        return False
+    hours = {(now - timedelta(minutes=minutes)).hour for minutes in range(0, 10)}
+    first, last = quiet
+    return any(first <= hour < last if first <= last else hour >= first or hour < last for hour in hours)
+
+
+# bugs
+
+
+Injection = tuple[object, str, object]
+
+
+def _no_compare_and_set() -> Injection:
+    """Every process that saw the schedule due begins a firing."""
+
+    def begin(connection: Connection, due: DueSchedule, plan: FiringPlan, due_at: datetime, until: datetime) -> object:
+        schedule = schedule_store._find(connection, due.schedule.schedule_id)
+        if schedule is None:
+            return None
+        is_due = due_at == due.schedule.timing.due_at
+        now = replace(due, schedule=replace(schedule, state="active")) if is_due else due
+        moved = schedule_store.timing_to_row(plan.next) if plan.next else {"state": "ended"}
+        this = schedules.c.schedule_id == schedule.schedule_id
+        connection.execute(update(schedules).where(this).values(moved))
+        firing = Firing(
+            firing_id=schedule_store.new_id(), schedule=now.schedule, due_at=due_at, missed=plan.missed, note=plan.note
+        )
+        row = {**schedule_store.to_row(firing, "schedule"), "schedule_id": schedule.schedule_id, "claimed_until": until}
+        row["due_at"] = due_at + timedelta(microseconds=history_counter())
+        schedule_store.insert_or_skip(connection, schedule_store.firings, [row])
+        return firing
+
+    return schedule_store, "_begin", begin
+
+
+_COUNT = [0]
+
+
+def history_counter() -> int:
+    _COUNT[0] += 1
+    return _COUNT[0]
+
+
+def _blind_second_announcement() -> Injection:
+    """An announcement is posted again without a look for the first one."""
+    whole = ScheduleRunner._fire
+
+    async def fire(self: ScheduleRunner, firing: Firing, *arguments: Any, **named: Any) -> None:
+        await whole(self, firing, *arguments, **{**named, "may_be_posted": False})
+
+    return ScheduleRunner, "_fire", fire
+
+
+def _new_key_each_time() -> Injection:
+    """Each attempt to begin the run has a dedupe key of its own."""
+    whole = ScheduleRunner._begin_run
+
+    async def begin_run(self: ScheduleRunner, firing: Firing, *arguments: Any, **named: Any) -> None:
+        async def receive(action: UserAction) -> Outcome:
+            return await self.receive(replace(action, dedupe_key=f"{action.dedupe_key}:{history_counter()}"))
+
+        await whole(replace(self, receive=receive), firing, *arguments, **named)
+
+    return ScheduleRunner, "_begin_run", begin_run
+
+
+def _burst() -> Injection:
+    """Each time that was missed fires."""
+
+    def after(self: Timing, now: datetime) -> tuple[Timing | None, int]:
+        times = self.following()
+        return (next(times), 0) if self.due_at > now else (next(times) and next(times, None), 1)
+
+    return Timing, "after", after
+
+
+def _early() -> Injection:
+    """A pause does not count."""
+
+    async def pause(*_arguments: Any, **_named: Any) -> bool:
+        return True
+
+    return schedule_store.SqlSchedules, "pause", pause
+
+
+def _silent_pause() -> Injection:
+    """The owner is not told of a pause."""
+
+    async def tell_person(*_arguments: Any) -> None:
+        return
+
+    return Platforms, "tell_person", tell_person
+
+
+BUGS: Mapping[str, Callable[[], Injection]] = {
+    "no-compare-and-set": _no_compare_and_set,
+    "blind-second-announcement": _blind_second_announcement,
+    "new-key-each-time": _new_key_each_time,
+    "burst": _burst,
+    "silent-pause": _silent_pause,
+}
+
+
+@contextmanager
+def inject(bug: str | None) -> Generator[None, None, None]:
+    """Context manager: the program has the bug inside the block."""
+    if bug is None:
+        yield
+        return
+    owner, name, broken = BUGS[bug]()
+    whole = getattr(owner, name)
+    setattr(owner, name, broken)
+    try:
+        yield
+    finally:
+        setattr(owner, name, whole)
+
+
+# playing
+
+
+def play(seed: int, memory: ScheduleMemory) -> tuple[list[str], list[str]]:
+    """Plays the history of the seed. Returns what is wrong at its end, and its trace."""
+    zone, beginning = BEGINNINGS[seed % len(BEGINNINGS)]
+    epoch = datetime.fromisoformat(beginning).replace(tzinfo=UTC).timestamp()
+    with virtual_time(seed, epoch) as loop:
+        memory.begin(lambda: loop.time() + epoch - EPOCH_SECONDS)
+        history = _History(seed, memory, loop, zone)
+        log = TraceLog(history.note)
+        _LOGGER.addHandler(log)
+        try:
+            problems = loop.run_until_complete(loop.create_task(history.play()))
+        finally:
+            _LOGGER.removeHandler(log)
+        return problems, history.trace
+
+
+@cache
+def _settings() -> Settings:
+    return Settings(data_dir=Path("unused"), allowed_workspaces=("*",))
+
+
+@cache
+def _agent_files() -> AgentFiles:
+    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+    files.load()
+    return files
+
+
+async def _no_upload(*_arguments: object) -> object:
+    raise SurfaceRefused("files are not posted here", code="no_chat")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.histories.schedules", description=__doc__)
+    parser.add_argument("--histories", type=int, default=1000, help="how many seeds to play")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--seed", type=int, help="play this one and print its trace")
+    parser.add_argument("--bug", choices=sorted(BUGS), help="play with this bug in the program")
+    parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
+    wanted = parser.parse_args()
+    memory = ScheduleMemory()
+    if wanted.seed is not None:
+        prepare(logs=True)
+        with inject(wanted.bug):
+            problems, trace = play(wanted.seed, memory)
+        sys.stdout.write("\n".join([*trace, *problems, ""]))
+        return 1 if problems else 0
+    prepare()
+    began, failures = time.monotonic(), 0
+    played = 0
+    with inject(wanted.bug):
+        for seed in range(wanted.first, wanted.first + wanted.histories):
+            gc.collect()
+            problems, _ = play(seed, memory)
+            played += 1
+            if problems:
+                failures += 1
+                sys.stdout.write(f"FAILED seed {seed}: {'; '.join(problems)[:400]}\n")
+            if failures >= wanted.failures:
+                break
+    sys.stdout.write(f"{played} histories in {time.monotonic() - began:.1f} s, {failures} failed\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
