@@ -551,14 +551,15 @@ class Schedules(Protocol):
     """Schedules and their firings. The database decides that each time fires once, whichever process sees it first."""
 
     async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str) -> bool:
-        """Stores the schedule in place of the one with its id. `change` names what was done, for the audit log. Returns
-        False, and stores nothing, if it would be one too many for its owner or workspace."""
+        """Stores the schedule in place of the one with its id; if that is in another place, its pending firing is
+        dropped. `change` names what was done, for the audit log. Returns False, and stores nothing, if it would be one
+        too many for its owner or workspace."""
         ...
 
     async def delete(self, schedule_id: str, *, by: Person) -> bool: ...
 
     async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
-        """Pauses an active schedule. Returns False if it is none."""
+        """Pauses a schedule, and drops its pending firing. Returns False if it is paused or gone."""
         ...
 
     async def find(self, schedule_id: str) -> Schedule | None: ...
@@ -570,8 +571,8 @@ class Schedules(Protocol):
         time. With `owner_id`, only that person's."""
         ...
 
-    async def has_work(self, now: datetime) -> bool:
-        """Whether `due` or `take_pending` may return something."""
+    async def time_of_work(self) -> datetime | None:
+        """Returns the time by the database's clock if `due` or `take_pending` may return something then, else None."""
         ...
 
     async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
@@ -585,7 +586,8 @@ class Schedules(Protocol):
         """Moves the schedule on to the plan's next time, and stores a firing for `due_at`: the schedule's time, or now
         if somebody asks for a firing.
 
-        Returns None if another process was first, or if the schedule was changed, paused or deleted.
+        Returns None if another process was first, if a firing is pending, or if the schedule was changed, paused or
+        deleted.
         """
         ...
 

@@ -10,8 +10,8 @@ from typing import Protocol
 from bots.inbound.actions import Outcome, UserAction
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
-from core.domain.outside_text import shown_name
-from core.domain.schedules import LATE_SECONDS, DueSchedule, Firing, Schedule, format_time, is_quiet, plan_firing
+from core.domain.outside_text import escape_markdown, shown_name, single_line
+from core.domain.schedules import LATE_SECONDS, DueSchedule, Firing, format_time, is_quiet, plan_firing
 from core.domain.threads import Address, Person
 from core.ports import Precondition
 from core.stores import Conversations, Schedules
@@ -67,52 +67,56 @@ class ScheduleRunner:
 
     async def look(self) -> None:
         """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
-        now = datetime.now(UTC)
-        if not await self.schedules.has_work(now):
+        looked_at = asyncio.get_running_loop().time()  # before the database tells its own
+        if (now := await self.schedules.time_of_work()) is None:
             return
-        fired = [firing for due in await self.schedules.due(now) if (firing := await self._begin(due, now))]
         until = now + timedelta(seconds=CLAIM_SECONDS)
+        fired = [begun for due in await self.schedules.due(now) if (begun := await self._begin(due, now, until))]
         left = await self.schedules.take_pending(now, until)
         await asyncio.gather(
-            *(self._fire(one, until, may_be_posted=False) for one in fired),
-            *(self._fire(one, until, may_be_posted=True) for one in left),
+            *(self._fire(one, looked_at, may_be_posted=False, problem=problem) for one, problem in fired),
+            *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
-    async def _begin(self, due: DueSchedule, now: datetime) -> Firing | None:
+    async def _begin(self, due: DueSchedule, now: datetime, until: datetime) -> tuple[Firing, str] | None:
+        """Returns the firing, and why the schedule is paused instead, if it is."""
         schedule = due.schedule
         if not self.serves(schedule.address.platform) or is_quiet(now, schedule.timing.time_zone, self.quiet_hours):
             return None
         plan = plan_firing(due, now)
-        if plan.pause:
-            await self._pause(schedule, plan.pause)
-            return None
-        until = now + timedelta(seconds=CLAIM_SECONDS)
-        return await self.schedules.begin(due, plan, due_at=schedule.timing.due_at, claimed_until=until)
+        firing = await self.schedules.begin(due, plan, due_at=schedule.timing.due_at, claimed_until=until)
+        return (firing, plan.pause) if firing else None
 
-    async def _fire(self, firing: Firing, until: datetime, *, may_be_posted: bool) -> None:
+    async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool, problem: str = "") -> None:
         schedule = firing.schedule
         if not self.serves(schedule.address.platform):
             return
         try:
-            async with asyncio.timeout(CLAIM_SECONDS / 2):
+            async with asyncio.timeout_at(looked_at + CLAIM_SECONDS / 2):
                 if firing.note:
                     await self._say_skipped(firing)
                 else:
-                    await self._begin_run(firing, until, may_be_posted=may_be_posted)
-        except SurfaceRefused as refused:
-            reasons = self.closed_reasons(schedule.address.platform)
-            await self._give_up(firing, reasons.get(refused.code) or f"the chat platform refused it: {refused}")
+                    problem = problem or await self._begin_run(firing, looked_at, may_be_posted=may_be_posted)
+                if problem:
+                    await self._give_up(firing, problem)
         except (SurfaceError, StorageUnavailable, LeaseLost, TimeoutError) as error:
             log.info("schedule %s fires later: %s", schedule.schedule_id, error or type(error).__name__)
 
-    async def _begin_run(self, firing: Firing, until: datetime, *, may_be_posted: bool) -> None:
-        """Announces the firing and begins its run. After a crash in between, the announcement is found again, and the
-        run has begun already if its key is claimed."""
+    async def _begin_run(self, firing: Firing, looked_at: float, *, may_be_posted: bool) -> str:
+        """Announces the firing and begins its run. Returns why that is not possible for good, or "". After a crash in
+        between, the announcement is found again, and the run has begun already if its key is claimed."""
 
         async def is_claimed() -> None:
-            if datetime.now(UTC) >= until:
+            if asyncio.get_running_loop().time() >= looked_at + CLAIM_SECONDS:
                 raise LeaseLost("another process has taken it over")
 
+        try:
+            return await self._announce_and_begin(firing, is_claimed, may_be_posted=may_be_posted)
+        except SurfaceRefused as refused:
+            reasons = self.closed_reasons(firing.schedule.address.platform)
+            return reasons.get(refused.code) or f"the chat platform refused it: {refused}"
+
+    async def _announce_and_begin(self, firing: Firing, is_claimed: Precondition, *, may_be_posted: bool) -> str:
         schedule = firing.schedule
         actor = await self.chats.find_standing(schedule.address, schedule.owner.person_id)
         request = IncomingMessage(
@@ -126,14 +130,13 @@ class ScheduleRunner:
             is_automatic=True,
         )
         if schedule.address.platform != "api" and not await self.admits(request):
-            await self._give_up(firing, NO_ACCESS)
-            return
+            return NO_ACCESS
         ref = firing.message_ref
         if not ref:
             text = announcement(firing)
             ref = await self.chats.announce(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
             if not await self.schedules.announce(firing.firing_id, ref):
-                return  # the schedule was deleted meanwhile
+                return ""  # the schedule was deleted, paused or moved meanwhile
         address = schedule.address
         if schedule.opens_thread:
             address = replace(address, thread_key=ref)
@@ -142,29 +145,30 @@ class ScheduleRunner:
         if outcome.run_id is None and outcome.notice:
             await self.chats.tell(address, outcome.notice)
         await self.schedules.close(firing.firing_id, "fired" if outcome.run_id else "skipped", run_id=outcome.run_id)
+        return ""
 
     async def _say_skipped(self, firing: Firing) -> None:
         """Says in the thread of the time before that this one is skipped."""
         found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
         if found is not None and found[1].address.platform != "api":
-            await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
+            try:
+                await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
+            except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
+                log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
         await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
 
     async def _give_up(self, firing: Firing, problem: str) -> None:
-        await self._pause(firing.schedule, problem)
-        await self.schedules.close(firing.firing_id, "skipped")
-
-    async def _pause(self, schedule: Schedule, problem: str) -> None:
-        """Pauses the schedule and tells its owner why."""
-        if not await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM):
-            return
+        """Tells the owner why the schedule is paused, and pauses it. After a crash in between, it does both again."""
+        schedule = firing.schedule
         log.warning("schedule %s is paused: %s", schedule.schedule_id, problem)
-        text = PAUSED.format(task=schedule.task[:200], id=schedule.schedule_id, problem=problem)
+        task = escape_markdown(single_line(schedule.task, 200))
+        text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
         try:
             if schedule.address.platform != "api":
                 await self.chats.tell_person(schedule.address, schedule.owner.person_id, text)
-        except SurfaceError as error:
-            log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, error)
+        except SurfaceRefused as refused:
+            log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, refused)
+        await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM)
 
 
 def announcement(firing: Firing) -> str:

@@ -181,7 +181,8 @@ async def change_schedule_by(
             return f"Deleted: `{schedule_id}`."
         case "run_now":
             plan = FiringPlan(next=schedule.timing)
-            await store.begin(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now)
+            if await store.begin(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now) is None:
+                raise ToolError(f"`{schedule_id}` is beginning already, or was changed just now.")
             return f"`{schedule_id}` runs now, in its own thread." if schedule.opens_thread else "It runs now."
 
 

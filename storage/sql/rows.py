@@ -1,6 +1,6 @@
 """Conversions between table rows and the types of core, one function for each direction."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
@@ -161,6 +161,8 @@ def schedule_to_row(schedule: Schedule) -> RowValues:
 
 def schedule_from_row(row: Row) -> Schedule:
     timing = from_row(Timing, row, next_local=datetime.fromisoformat(row["next_local"]))
+    if timing.due_at != row["due_at"]:  # "in an hour" may be the second time that the clocks show
+        timing = replace(timing, next_local=timing.next_local.replace(fold=1))
     owner = Person(person_id=row["owner_id"], name=row["owner_name"], time_zone=row["time_zone"])
     return from_row(Schedule, row, address=from_row(Address, row), owner=owner, timing=timing)
 

@@ -50,16 +50,56 @@ async def test_a_schedule_is_read_as_it_was_saved(stores: Stores) -> None:
 async def test_each_time_fires_once_however_many_processes_look(stores: Stores) -> None:
     await save(stores, DAILY)
     assert await begin(stores, START - timedelta(seconds=1)) == []
-    assert not await stores.schedules.has_work(START - timedelta(seconds=1))
-    assert await stores.schedules.has_work(START)
     rounds = await asyncio.gather(*(begin(stores) for _ in range(6)))
-    assert not await stores.schedules.has_work(START)
     (fired,) = [one for found in rounds for one in found]
     assert (fired.due_at, fired.missed, fired.schedule.schedule_id) == (START, 0, "daily")
     assert await begin(stores) == []
     moved = await stores.schedules.find("daily")
     assert moved is not None
     assert moved.timing.due_at == START + timedelta(days=1)
+
+
+async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores) -> None:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    assert await stores.schedules.time_of_work() is None
+    await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now + timedelta(hours=1))))
+    assert await stores.schedules.time_of_work() is None
+    await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now - timedelta(hours=1))))
+    found = await stores.schedules.time_of_work()
+    assert found is not None
+    assert abs(found - datetime.now(UTC)) < timedelta(minutes=1)
+    (due,) = await stores.schedules.due(found)
+    plan = plan_firing(due, found)
+    assert await stores.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
+    assert await stores.schedules.time_of_work() is not None  # its process is gone
+    (left,) = await stores.schedules.take_pending(found + timedelta(seconds=1), found + timedelta(hours=1))
+    assert await stores.schedules.time_of_work() is None
+    await stores.schedules.close(left.firing_id, "fired")
+
+
+async def test_the_second_time_that_the_clocks_show_fires_then(stores: Stores) -> None:
+    second = datetime.fromisoformat("2026-10-25T02:30").replace(fold=1)
+    await save(stores, replace(ONCE, timing=Timing(rule="", next_local=second, time_zone="Europe/Berlin")))
+    at = datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    assert await begin(stores, at - timedelta(minutes=1)) == []
+    (fired,) = await begin(stores, at)
+    assert (fired.due_at, fired.missed) == (at, 0)
+
+
+@pytest.mark.parametrize("change", ["pause", "move", "edit"])
+async def test_what_becomes_of_a_firing_whose_schedule_is_changed(stores: Stores, change: str) -> None:
+    await save(stores, ONCE)
+    (fired,) = await begin(stores)
+    if change == "pause":
+        assert await stores.schedules.pause("once", problem="its channel is gone", by=BOB)
+    else:
+        place = replace(CHANNEL, channel_id="C2") if change == "move" else CHANNEL
+        await save(stores, replace(DAILY, schedule_id="once", address=place))
+    assert await stores.schedules.announce(fired.firing_id, "100.5") is (change == "edit")
+    await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
+    kept = await stores.schedules.find("once")
+    assert kept is not None
+    assert kept.state == ("paused" if change == "pause" else "active")
 
 
 async def test_nothing_fires_again_while_a_firing_is_pending_and_all_that_was_missed_is_one(stores: Stores) -> None:
@@ -77,7 +117,6 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
     assert await stores.schedules.announce(left.firing_id, "100.5")
     later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
     assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
-    assert [await stores.schedules.has_work(one) for one in (START, later)] == [False, True]
     rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
     (taken,) = [one for found in rounds for one in found]
     assert (taken.firing_id, taken.message_ref, taken.due_at) == (left.firing_id, "100.5", START)
@@ -119,6 +158,7 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
     fired = await stores.schedules.begin(DueSchedule(schedule=paused), plan, due_at=now, claimed_until=now)
     assert fired is not None
     assert await stores.schedules.find("daily") == paused
+    assert await stores.schedules.begin(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
     assert [one.firing_id for one in await stores.schedules.take_pending(START, START)] == [fired.firing_id]
 
 

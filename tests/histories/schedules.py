@@ -191,9 +191,7 @@ class _Chat:
         if self._chance.fails(0.03):
             raise SurfaceUnclear(f"{name} failed")
 
-    async def post(
-        self, address: Address, content: Notice, *, delivery_id: str, precondition: Precondition
-    ) -> str:
+    async def post(self, address: Address, content: Notice, *, delivery_id: str, precondition: Precondition) -> str:
         await self._reach("chat.post")
         await precondition()
         answer: asyncio.Future[str] = self._loop.create_future()
@@ -206,7 +204,9 @@ class _Chat:
                 answer.set_exception(SurfaceRefused("it is archived", code="is_archived"))
                 return
             ref = f"{time.time():.6f}"
-            self.posts.append(_Post(delivery_id=delivery_id, address=address, ref=ref, text=content.markdown, at=self._loop.now))
+            self.posts.append(
+                _Post(delivery_id=delivery_id, address=address, ref=ref, text=content.markdown, at=self._loop.now)
+            )
             self._disturb(process, "chat.post.after")
             if is_lost:
                 answer.set_exception(SurfaceUnclear("no answer came"))
@@ -258,6 +258,7 @@ class _History:
         self._database = _Database(memory, loop, chance, self._disturb)
         self._programs: dict[str, SimulatedProcess | None] = {}
         self._starts = 0
+        self._saved = 0
         self._quiet = self._random.choice((None, None, None, (1, 2), (23, 1)))
         self._executing: set[str] = set()
         self._stores = self._new_stores()  # of the users and of the worker
@@ -276,7 +277,9 @@ class _History:
         operations += random.choices((self._change, self._edit, self._arm), k=random.randint(0, 8))
         for operation in operations:
             is_first = operation == self._arm
-            loop.later(random.uniform(0, storm_seconds / (3 if is_first else 1)), partial(self._by_user, users, operation))
+            loop.later(
+                random.uniform(0, storm_seconds / (3 if is_first else 1)), partial(self._by_user, users, operation)
+            )
         for _ in range(random.randint(0, 8)):
             act = random.choice((self._kill, self._freeze, self._set_clock, self._set_clock, self._leave, self._close))
             loop.later(random.uniform(60, storm_seconds), act)
@@ -413,7 +416,9 @@ class _History:
         params = ScheduleTaskParams(
             task="Report", when=self._random.choice(RULES), thread=self._random.choice(("new", "same")), id=schedule_id
         )
-        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None)
+        self._saved += 1
+        schedule_id = schedule_id or f"s{self._saved}"  # those of the program are drawn anew each time
+        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None, schedule_id=schedule_id)
         await self._stores.schedules.save(schedule, DEFAULT_LIMITS, by=owner, change=change)
         return f"{change} {schedule.schedule_id}: {schedule.headline}"
 
@@ -515,10 +520,10 @@ def _wrong_moves(changes: list[_Change], thawed_at: Mapping[str, float], offset:
         assert change.next_local is not None
         assert change.time_zone is not None
         name = f"{change.schedule_id} due {change.due_at}"
+        start = datetime.fromisoformat(change.next_local)
         if following.what != "begun" or following.due_at != change.due_at:
             yield f"{name} is passed over without a firing"
             continue
-        start = datetime.fromisoformat(change.next_local)
         end = datetime.max.replace(tzinfo=UTC).timestamp()
         if change.state != "ended":
             assert change.next_due_at is not None
@@ -555,7 +560,9 @@ def times_of(rule: str, start: datetime, time_zone: str, until: float) -> list[f
     """The times of a rule, minute by minute, each later than the one before."""
     parts = dict(part.split("=") for part in rule.split(";")) if rule else {}
     last = datetime.strptime(parts["UNTIL"], "%Y%m%dT%H%M%S") if "UNTIL" in parts else datetime.max  # noqa: DTZ007
-    hours, minutes = ({int(one) for one in parts[name].split(",")} if name in parts else None for name in ("BYHOUR", "BYMINUTE"))
+    hours, minutes = (
+        {int(one) for one in parts[name].split(",")} if name in parts else None for name in ("BYHOUR", "BYMINUTE")
+    )
     interval = int(parts.get("INTERVAL", "1"))
     times, local = [_instant(start, time_zone)], start
     while rule and local < last:
@@ -630,7 +637,11 @@ def _wrong_announcements(history: _History, changes: list[_Change], offset: floa
             yield f"{firing.firing_id} of {firing.schedule_id} begins {inputs[post.ref]} runs"
         if not inputs[post.ref] and gone_at is None and (closed is None or closed.state != "skipped"):
             yield f"{firing.firing_id} of {firing.schedule_id} is announced without a run"
-        if firing.due_at and post.at + offset < _seconds(firing.due_at) - LATENCY_SECONDS_MAX and "users" not in firing.acting:
+        if (
+            firing.due_at
+            and post.at + offset < _seconds(firing.due_at) - LATENCY_SECONDS_MAX
+            and "users" not in firing.acting
+        ):
             yield f"{firing.firing_id} is announced before it is due"
 
 

@@ -43,7 +43,7 @@ NOT_OF_THE_RUN = {
     "SqlRunClaims.held",  # with the next
     "SqlRunClaims.claimable_runs",  # the worker's sweep, every second
     "SqlDeliveries.open_runs",  # the delivery's sweep, every second
-    "SqlSchedules.has_work",  # every five seconds
+    "SqlSchedules.time_of_work",  # every five seconds
     "SqlAgentVersions.record",  # once for each version of an agent: the roster remembers it
 }
 """Statements of jobs that run on a timer or once. They belong to the process, not to the run."""

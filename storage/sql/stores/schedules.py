@@ -1,14 +1,15 @@
 """Schedules and their firings."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, type_coerce, update
+from sqlalchemy.types import NullType
 
 from core.domain.ids import new_id
 from core.domain.schedules import FAILURES_MAX, DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
 from core.domain.threads import Address, Person, Run
 from core.failpoints import Failpoint
-from storage.sql.columns import UtcDateTime
+from storage.sql.columns import DatabaseNow
 from storage.sql.database import Database, read_all
 from storage.sql.rows import from_row, run_from_row, schedule_from_row, schedule_to_row, timing_to_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip, lock_name
@@ -22,13 +23,11 @@ _SAVE = Failpoint("storage.save_schedule")
 _BEGIN = Failpoint("storage.begin_firing")
 _CLOSE = Failpoint("storage.close_firing")
 _THIS_PENDING = firings.c.state == "pending"
-_NOW = bindparam("now", type_=UtcDateTime())
-_HAS_WORK = CompiledStatement(
-    select(literal(1).label("one")).where(
-        or_(
-            exists().where(schedules.c.state == "active", schedules.c.due_at <= _NOW),
-            exists().where(_THIS_PENDING, firings.c.claimed_until < _NOW),
-        )
+_WORK = CompiledStatement(
+    select(
+        type_coerce(DatabaseNow(), NullType()).label("now"),  # a float from either driver
+        select(func.min(schedules.c.due_at)).where(schedules.c.state == "active").scalar_subquery().label("due_at"),
+        select(func.min(firings.c.claimed_until)).where(_THIS_PENDING).scalar_subquery().label("claimed_until"),
     )
 )
 
@@ -73,8 +72,10 @@ class SqlSchedules:
         statement = select(schedules).where(*chosen).order_by(schedules.c.due_at, schedules.c.schedule_id)
         return await read_all(self._database, statement, schedule_from_row)
 
-    async def has_work(self, now: datetime) -> bool:
-        return bool(await self._database.read_statement(_HAS_WORK, {"now": now}))
+    async def time_of_work(self) -> datetime | None:
+        (row,) = await self._database.read_statement(_WORK, {})
+        now = datetime.fromtimestamp(row["now"], UTC)
+        return now if any(at is not None and at <= now for at in (row["due_at"], row["claimed_until"])) else None
 
     async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
         has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
@@ -142,6 +143,9 @@ def _save(connection: Connection, schedule: Schedule, limits: ScheduleLimits, by
     of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
     if _count(connection, of_owner) >= limits.per_person or _count(connection, in_workspace) >= limits.per_workspace:
         return False
+    before = _find(connection, schedule.schedule_id)
+    if before is not None and before.address != place:  # what was announced there is not found here
+        _drop_pending(connection, schedule.schedule_id)
     insert_or_replace(connection, schedules, schedule_to_row(schedule))
     _record(connection, schedule, by, change)
     return True
@@ -152,12 +156,18 @@ def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
 
 
 def _pause(connection: Connection, schedule_id: str, problem: str, by: Person) -> bool:
-    is_active = and_(schedules.c.schedule_id == schedule_id, schedules.c.state == "active")
-    paused = update(schedules).where(is_active).values(state="paused", problem=problem).returning(*schedules.c)
+    """Pauses the schedule, and drops its pending firing."""
+    is_other = and_(schedules.c.schedule_id == schedule_id, schedules.c.state != "paused")
+    paused = update(schedules).where(is_other).values(state="paused", problem=problem).returning(*schedules.c)
     row = connection.execute(paused).mappings().first()
+    _drop_pending(connection, schedule_id)
     if row is not None:
         _record(connection, schedule_from_row(row), by, "paused")
     return row is not None
+
+
+def _drop_pending(connection: Connection, schedule_id: str) -> None:
+    connection.execute(delete(firings).where(firings.c.schedule_id == schedule_id, _THIS_PENDING))
 
 
 def _find(connection: Connection, schedule_id: str) -> Schedule | None:
@@ -195,12 +205,18 @@ def _begin(
     schedule = due.schedule
     if plan.expires_question:  # the thread is locked first, as by those who forget it
         _expire_question(connection, due.runs[0])
-    this = [schedules.c.schedule_id == schedule.schedule_id, schedules.c.due_at == schedule.timing.due_at]
+    # the local time as it was stored: its instant changes with the time zone's rules
+    next_local = timing_to_row(schedule.timing)["next_local"]
+    this = [schedules.c.schedule_id == schedule.schedule_id, schedules.c.next_local == next_local]
     if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
         this.append(schedules.c.state == "active")
-    values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
-    if connection.execute(update(schedules).where(*this).values(values)).rowcount != 1:
+    pending = and_(firings.c.schedule_id == schedule.schedule_id, _THIS_PENDING)
+    if connection.execute(select(schedules.c.schedule_id).where(*this).with_for_update()).first() is None:
         return None
+    if connection.execute(select(firings.c.firing_id).where(pending)).first() is not None:
+        return None
+    values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
+    connection.execute(update(schedules).where(schedules.c.schedule_id == schedule.schedule_id).values(values))
     before = due.runs[0].run_id if plan.note else None
     firing = Firing(
         firing_id=new_id(), schedule=schedule, due_at=due_at, missed=plan.missed, note=plan.note, run_id=before
