@@ -575,9 +575,9 @@ class Schedules(Protocol):
         """Returns the time by the database's clock if `due` or `take_pending` may return something then, else None."""
         ...
 
-    async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
-        """Returns schedules whose time has come and that have no pending firing, the longest overdue first. The number
-        of results is limited."""
+    async def due(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
+        """Returns schedules whose time has come, that may fire and have no pending firing, the longest overdue first.
+        The number of results is limited."""
         ...
 
     async def begin(

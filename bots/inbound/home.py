@@ -7,6 +7,7 @@ from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.budget import format_limits
 from bots.inbound.commands.conversation import CommandDeps
 from core.domain.actions import ActorContext
+from core.domain.outside_text import single_line
 from core.domain.threads import Address, FollowMode, Person, Run, Thread
 from core.tools.schedules import describe_schedule
 
@@ -95,7 +96,7 @@ class Greetings:
                 address.platform, address.workspace_id, person.person_id, limit=RUNS_MAX
             ),
             schedules=tuple(
-                describe_schedule(one)
+                describe_schedule(one, single_line)
                 for one in await deps.schedules.store.listed(
                     address, owner_id=person.person_id, is_whole_workspace=True
                 )

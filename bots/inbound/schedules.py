@@ -5,15 +5,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 from bots.inbound.actions import Outcome, UserAction
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.outside_text import escape_markdown, shown_name, single_line
-from core.domain.schedules import LATE_SECONDS, DueSchedule, Firing, format_time, is_quiet, plan_firing
+from core.domain.schedules import LATE_SECONDS, DueSchedule, Firing, Schedule, format_time, is_quiet, plan_firing
 from core.domain.threads import Address, Person
 from core.ports import Precondition
+from core.prompt.system_prompt import find_time_zone
 from core.stores import Conversations, Schedules
 
 log = logging.getLogger(__name__)
@@ -71,20 +73,25 @@ class ScheduleRunner:
         if (now := await self.schedules.time_of_work()) is None:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
-        fired = [begun for due in await self.schedules.due(now) if (begun := await self._begin(due, now, until))]
+        found = await self.schedules.due(now, partial(self._may_fire, now))
+        fired = [begun for due in found if (begun := await self._begin(due, now, until))]
         left = await self.schedules.take_pending(now, until)
         await asyncio.gather(
             *(self._fire(one, looked_at, may_be_posted=False, problem=problem) for one, problem in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
+    def _may_fire(self, now: datetime, schedule: Schedule) -> bool:
+        time_zone = schedule.timing.time_zone
+        if find_time_zone(time_zone) is None:
+            log.error("schedule %s: the time zone %s is unknown", schedule.schedule_id, time_zone)
+            return False
+        return self.serves(schedule.address.platform) and not is_quiet(now, time_zone, self.quiet_hours)
+
     async def _begin(self, due: DueSchedule, now: datetime, until: datetime) -> tuple[Firing, str] | None:
         """Returns the firing, and why the schedule is paused instead, if it is."""
-        schedule = due.schedule
-        if not self.serves(schedule.address.platform) or is_quiet(now, schedule.timing.time_zone, self.quiet_hours):
-            return None
         plan = plan_firing(due, now)
-        firing = await self.schedules.begin(due, plan, due_at=schedule.timing.due_at, claimed_until=until)
+        firing = await self.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=until)
         return (firing, plan.pause) if firing else None
 
     async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool, problem: str = "") -> None:

@@ -1,6 +1,6 @@
 """The tools that do a task later, or again and again. Nothing begins by itself that a user has not approved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -144,11 +144,12 @@ def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:
     return there.channel_id == place.channel_id or schedule.owner.person_id == person.person_id
 
 
-def describe_schedule(schedule: Schedule) -> str:
-    """Returns one line about a schedule for users and models."""
-    state = f" · paused{f': {schedule.problem}' if schedule.problem else ''}" if schedule.state == "paused" else ""
+def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> str:
+    """Returns one line about a schedule. `shown` makes people's words fit to be shown; a model needs the whole task."""
+    problem = f": {shown(schedule.problem)}" if schedule.problem else ""
+    state = f" · paused{problem}" if schedule.state == "paused" else ""
     when = f"{schedule.rule_in_words}, next {format_time(schedule.timing.next_local)} {schedule.timing.time_zone}"
-    return f"`{schedule.schedule_id}` {schedule.task} · {when} · by {schedule.owner.name}{state}"
+    return f"`{schedule.schedule_id}` {shown(schedule.task)} · {when} · by {shown(schedule.owner.name)}{state}"
 
 
 def next_times(schedule: Schedule) -> str:

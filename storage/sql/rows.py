@@ -1,6 +1,6 @@
 """Conversions between table rows and the types of core, one function for each direction."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from datetime import datetime
 from functools import cache, partial
 from typing import Any, Protocol, TypeVar
@@ -145,8 +145,12 @@ def ask_from_row(row: Row) -> Ask:
     )
 
 
+_SECOND_TIME = "*"
+
+
 def timing_to_row(timing: Timing) -> RowValues:
-    return {**asdict(timing), "next_local": timing.next_local.isoformat(), "due_at": timing.due_at}
+    next_local = timing.next_local.isoformat() + _SECOND_TIME * timing.next_local.fold
+    return {**asdict(timing), "next_local": next_local, "due_at": timing.due_at}
 
 
 def schedule_to_row(schedule: Schedule) -> RowValues:
@@ -160,9 +164,9 @@ def schedule_to_row(schedule: Schedule) -> RowValues:
 
 
 def schedule_from_row(row: Row) -> Schedule:
-    timing = from_row(Timing, row, next_local=datetime.fromisoformat(row["next_local"]))
-    if timing.due_at != row["due_at"]:  # "in an hour" may be the second time that the clocks show
-        timing = replace(timing, next_local=timing.next_local.replace(fold=1))
+    next_local = datetime.fromisoformat(row["next_local"].rstrip(_SECOND_TIME))
+    next_local = next_local.replace(fold=row["next_local"].endswith(_SECOND_TIME))
+    timing = from_row(Timing, row, next_local=next_local)
     owner = Person(person_id=row["owner_id"], name=row["owner_name"], time_zone=row["time_zone"])
     return from_row(Schedule, row, address=from_row(Address, row), owner=owner, timing=timing)
 

@@ -29,13 +29,17 @@ async def save(stores: Stores, *schedules: Schedule, limits: ScheduleLimits = DE
     return [await stores.schedules.save(one, limits, by=one.owner, change="created") for one in schedules]
 
 
+async def due_at(stores: Stores, now: datetime) -> tuple[DueSchedule, ...]:
+    return await stores.schedules.due(now, lambda _schedule: True)
+
+
 async def begin(stores: Stores, now: datetime = START) -> list[Firing]:
     """What one process begins when it looks."""
     fired = [
         await stores.schedules.begin(
             due, plan_firing(due, now), due_at=due.schedule.timing.due_at, claimed_until=now + timedelta(minutes=1)
         )
-        for due in await stores.schedules.due(now)
+        for due in await due_at(stores, now)
     ]
     return [one for one in fired if one]
 
@@ -68,7 +72,7 @@ async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores
     found = await stores.schedules.time_of_work()
     assert found is not None
     assert abs(found - datetime.now(UTC)) < timedelta(minutes=1)
-    (due,) = await stores.schedules.due(found)
+    (due,) = await due_at(stores, found)
     plan = plan_firing(due, found)
     assert await stores.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
     assert await stores.schedules.time_of_work() is not None  # its process is gone
@@ -135,7 +139,7 @@ async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
 @pytest.mark.parametrize("change", ["paused", "deleted", "moved"])
 async def test_a_change_in_the_last_moment_wins(stores: Stores, change: str) -> None:
     await save(stores, DAILY)
-    (due,) = await stores.schedules.due(START)
+    (due,) = await due_at(stores, START)
     if change == "paused":
         assert await stores.schedules.pause("daily", by=BOB)
         assert not await stores.schedules.pause("daily", by=BOB)
@@ -183,6 +187,24 @@ async def test_people_and_workspaces_may_have_so_many(stores: Stores) -> None:
     assert await save(stores, elsewhere, limits=limits) == [True]
 
 
+async def test_strangers_in_direct_messages_of_discord_use_up_nobody_elses_schedules(stores: Stores) -> None:
+    direct = Address(platform="discord", workspace_id="@me", channel_id="D1", thread_key="dm")
+    limits = ScheduleLimits(per_person=1, per_workspace=1)
+    of_alice = replace(DAILY, address=direct)
+    of_bob = replace(of_alice, schedule_id="b", owner=BOB, address=replace(direct, channel_id="D2"))
+    assert await save(stores, of_alice, of_bob, replace(of_bob, schedule_id="c"), limits=limits) == [True, True, False]
+
+
+async def test_schedules_that_may_not_fire_hold_up_no_others(stores: Stores) -> None:
+    limits = ScheduleLimits(per_person=100, per_workspace=100)
+    quiet = [replace(DAILY, schedule_id=f"q{number}") for number in range(60)]
+    later = replace(DAILY.timing, next_local=DAILY.timing.next_local + timedelta(minutes=1))
+    await save(stores, *quiet, replace(DAILY, timing=later), limits=limits)
+    found = await stores.schedules.due(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
+    assert [one.schedule.schedule_id for one in found] == ["daily"]
+    assert 0 < len(await due_at(stores, START + timedelta(hours=1))) < 61
+
+
 async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stores) -> None:
     second = replace(DAILY, schedule_id="second", owner=BOB)
     third = replace(second, schedule_id="third", address=replace(CHANNEL, channel_id="C2"))
@@ -214,11 +236,11 @@ async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: 
         assert lease is not None
         assert await stores.finish(lease, FAILED)
     receipt = await fire(stores, "news", START + timedelta(days=2))
-    (due,) = await stores.schedules.due(START + timedelta(days=3))
+    (due,) = await due_at(stores, START + timedelta(days=3))
     assert [run.status for run in due.runs] == ["queued", "failed", "failed"]
     assert not due.is_waiting
     await save(stores, replace(due.schedule, armed_at=START + timedelta(days=2)))
-    (due,) = await stores.schedules.due(START + timedelta(days=3))
+    (due,) = await due_at(stores, START + timedelta(days=3))
     assert [run.run_id for run in due.runs] == [receipt.run_id]
 
 
@@ -237,7 +259,7 @@ async def test_the_next_firing_expires_the_question_of_the_one_before(stores: St
     assert snapshot is not None
     assert (snapshot.open_ask, snapshot.thread.state) == (None, "idle")
     await stores.schedules.close(skipped.firing_id, "skipped", run_id=skipped.run_id)
-    (due,) = await stores.schedules.due(START + timedelta(days=2))
+    (due,) = await due_at(stores, START + timedelta(days=2))
     assert not due.is_waiting
 
 

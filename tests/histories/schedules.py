@@ -4,6 +4,7 @@ runs die, freeze, and have clocks that are wrong."""
 import argparse
 import asyncio
 import gc
+import logging
 import sys
 import time
 from collections import Counter, defaultdict
@@ -12,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from pathlib import Path
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
@@ -25,24 +26,15 @@ from bots.bootstrap.messaging import Messaging
 from bots.bootstrap.platforms import Platforms
 from bots.bootstrap.stores import Stores
 from bots.delivery.content import Notice
-from bots.inbound.actions import CommandCalled, Outcome, UserAction
-from bots.inbound.schedules import NO_ACCESS, ScheduleRunner
+from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.schedules import ScheduleRunner
 from bots.settings import Settings
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.domain.actions import MEMBER, ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear, ToolError
-from core.domain.schedules import (
-    DEFAULT_LIMITS,
-    DueSchedule,
-    Firing,
-    FiringPlan,
-    Schedule,
-    ScheduleAction,
-    Timing,
-    format_time,
-)
+from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, FiringPlan, Schedule, ScheduleAction, Timing
 from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
 from core.ports import Precondition
@@ -52,7 +44,6 @@ from core.tools.schedules import RunSchedules, ScheduleTaskParams, change_schedu
 from storage.sql.database import ResultT, Work
 from storage.sql.stores import schedules as schedule_store
 from storage.sql.tables import schedules
-import logging
 from tests.contracts.stores import COMPLETED, FAILED, asking
 from tests.histories.__main__ import _prepare as prepare
 from tests.histories.servers import Chance, SimulatedDatabase, SqliteMemory
@@ -99,7 +90,7 @@ CHANGES = (
 )
 _NEW_CHANGE = "INSERT INTO change SELECT NULL, (julianday('now') - 2440587.5) * 86400.0, acting(),"
 TRIGGERS = (
-    f"CREATE TRIGGER saved AFTER INSERT ON schedule BEGIN {_NEW_CHANGE} 'armed', NEW.schedule_id, NULL, NULL,"
+    f"CREATE TRIGGER saved AFTER INSERT ON schedule BEGIN {_NEW_CHANGE} 'armed', NEW.schedule_id, NULL, NULL,"  # noqa: S608 - constants
     " NEW.due_at, NEW.next_local, NEW.rule, NEW.time_zone, NEW.state, NEW.armed_at, 0, NEW.problem, NULL; END;"
     f"CREATE TRIGGER changed AFTER UPDATE ON schedule BEGIN {_NEW_CHANGE}"
     " CASE WHEN NEW.armed_at != OLD.armed_at THEN 'armed' ELSE 'moved' END, NEW.schedule_id, NULL, OLD.due_at,"
@@ -502,6 +493,7 @@ def find_problems(history: _History) -> list[str]:
     offset = time.time() - history._loop.now
     problems = [*_wrong_moves(changes, history.thawed_at, offset), *_wrong_firings(changes)]
     problems += _wrong_announcements(history, changes, offset)
+    problems += _doubled_announcements(history.chat.posts, changes)
     problems += _unsettled(history, changes)
     return problems
 
@@ -520,7 +512,7 @@ def _wrong_moves(changes: list[_Change], thawed_at: Mapping[str, float], offset:
         assert change.next_local is not None
         assert change.time_zone is not None
         name = f"{change.schedule_id} due {change.due_at}"
-        start = datetime.fromisoformat(change.next_local)
+        start = datetime.fromisoformat(change.next_local.rstrip("*"))
         if following.what != "begun" or following.due_at != change.due_at:
             yield f"{name} is passed over without a firing"
             continue
@@ -559,7 +551,7 @@ def _instant(local: datetime, time_zone: str) -> float:
 def times_of(rule: str, start: datetime, time_zone: str, until: float) -> list[float]:
     """The times of a rule, minute by minute, each later than the one before."""
     parts = dict(part.split("=") for part in rule.split(";")) if rule else {}
-    last = datetime.strptime(parts["UNTIL"], "%Y%m%dT%H%M%S") if "UNTIL" in parts else datetime.max  # noqa: DTZ007
+    last = datetime.strptime(parts["UNTIL"], "%Y%m%dT%H%M%S") if "UNTIL" in parts else datetime(9999, 1, 1)  # noqa: DTZ001, DTZ007 - local
     hours, minutes = (
         {int(one) for one in parts[name].split(",")} if name in parts else None for name in ("BYHOUR", "BYMINUTE")
     )
@@ -595,7 +587,7 @@ def _wrong_firings(changes: list[_Change]) -> Generator[str, None, None]:
                 yield f"{change.schedule_id} fires twice at once"
             if (change.schedule_id, change.due_at) in seen:
                 yield f"{change.schedule_id} fires twice for {change.due_at}"
-            if change.state == "paused" and not change.acting.startswith("users"):
+            if change.state == "paused" and change.acting != "users":
                 yield f"{change.schedule_id} fires while it is paused"
             seen.add((change.schedule_id, change.due_at))
             open_firings.add(firing)
@@ -603,18 +595,15 @@ def _wrong_firings(changes: list[_Change]) -> Generator[str, None, None]:
             if change.what == "closed" and change.state == "fired" and not change.run_id:
                 yield f"{firing} fired without a run"
             open_firings.discard(firing)
-    yield from (f"{firing} of {one} does not end" for one, left in pending.items() for firing in left)
+    begun = {one.firing_id: one.at for one in changes if one.what == "begun"}
+    late = time.time() - 4 * LOOK_SECONDS
+    for schedule_id, left in pending.items():
+        yield from (f"{firing} of {schedule_id} does not end" for firing in left if begun[firing] < late)
 
 
 def _wrong_announcements(history: _History, changes: list[_Change], offset: float) -> Generator[str, None, None]:
     """Every firing is announced once and begins one run; the note of one that is skipped is posted."""
     begun = {one.firing_id: one for one in changes if one.what == "begun"}
-    withdrawn = dict[str, float]()
-    for change in changes:
-        if change.what == "deleted" or (change.what in ("moved", "armed") and change.state == "paused"):
-            withdrawn.setdefault(change.schedule_id, change.at)
-        elif change.what == "armed" or (change.what == "begun" and change.acting == "users"):
-            withdrawn.pop(change.schedule_id, None)
     dropped = {one.firing_id: one.at for one in changes if one.what == "dropped" and one.state == "pending"}
     ended = {one.firing_id: one for one in changes if one.what == "closed"}
     posts = [one for one in history.chat.posts if one.delivery_id in begun]
@@ -623,9 +612,6 @@ def _wrong_announcements(history: _History, changes: list[_Change], offset: floa
     for _key, ref, run_id in history.received:
         if run_id:
             runs_of[ref].add(run_id)
-    for firing_id, count in Counter(one.delivery_id for one in posts).items():
-        if count > 1:
-            yield f"{firing_id} of {begun[firing_id].schedule_id} is announced {count} times"
     for post in posts:
         firing = begun[post.delivery_id]
         assert firing.firing_id is not None
@@ -645,19 +631,23 @@ def _wrong_announcements(history: _History, changes: list[_Change], offset: floa
             yield f"{firing.firing_id} is announced before it is due"
 
 
+def _doubled_announcements(posts: list[_Post], changes: list[_Change]) -> Generator[str, None, None]:
+    begun = {one.firing_id for one in changes if one.what == "begun"}
+    counts = Counter(one.delivery_id for one in posts if one.delivery_id in begun)
+    yield from (f"{firing_id} is announced {count} times" for firing_id, count in counts.items() if count > 1)
+
+
 def _unsettled(history: _History, changes: list[_Change]) -> Generator[str, None, None]:
     late = time.time() - 4 * LOOK_SECONDS
     quiet, zone = history._quiet, ZoneInfo(history._zone)
-    for schedule_id, state, problem, due_at, owner_id in history.rows(
-        "SELECT schedule_id, state, problem, due_at, owner_id FROM schedule"
-    ):
+    for schedule_id, state, due_at in history.rows("SELECT schedule_id, state, due_at FROM schedule"):
         if state == "active" and _seconds(due_at) < late and not _was_quiet(quiet, zone):
             yield f"{schedule_id} is due since {due_at}"
     told = [(one.address.channel_id, one.text) for one in history.chat.posts]
     for change in changes:
-        if change.what == "moved" and change.state == "paused" and change.note:
-            if not any(channel.startswith("D") and change.schedule_id in text for channel, text in told):
-                yield f"{change.schedule_id} is paused ({change.note}), and its owner is not told"
+        is_given_up = change.what == "moved" and change.state == "paused" and change.note
+        if is_given_up and not any(channel.startswith("D") and change.schedule_id in text for channel, text in told):
+            yield f"{change.schedule_id} is paused ({change.note}), and its owner is not told"
     notes = [one for one in changes if one.what == "closed" and one.state == "skipped" and one.note]
     for change in notes:
         if not any(change.note and change.note in text for _channel, text in told) and not history.chat.closed:
@@ -669,7 +659,7 @@ def _was_quiet(quiet: tuple[int, int] | None, zone: ZoneInfo) -> bool:
     now = datetime.now(zone)
     if quiet is None:
         return False
-    hours = {(now - timedelta(minutes=minutes)).hour for minutes in range(0, 10)}
+    hours = {(now - timedelta(minutes=minutes)).hour for minutes in range(10)}
     first, last = quiet
     return any(first <= hour < last if first <= last else hour >= first or hour < last for hour in hours)
 
@@ -744,15 +734,6 @@ def _burst() -> Injection:
     return Timing, "after", after
 
 
-def _early() -> Injection:
-    """A pause does not count."""
-
-    async def pause(*_arguments: Any, **_named: Any) -> bool:
-        return True
-
-    return schedule_store.SqlSchedules, "pause", pause
-
-
 def _silent_pause() -> Injection:
     """The owner is not told of a pause."""
 
@@ -769,6 +750,16 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
     "burst": _burst,
     "silent-pause": _silent_pause,
 }
+
+
+SEEDS: Mapping[str, int] = {
+    "no-compare-and-set": 1,
+    "blind-second-announcement": 3,
+    "new-key-each-time": 5,
+    "burst": 11,
+    "silent-pause": 5,
+}
+"""A seed that finds each bug. `--bugs` plays them, and looks for others where one does not."""
 
 
 @contextmanager
@@ -821,12 +812,31 @@ async def _no_upload(*_arguments: object) -> object:
     raise SurfaceRefused("files are not posted here", code="no_chat")
 
 
+def _replay_bugs(seeds: range, memory: ScheduleMemory) -> int:
+    lines = list[str]()
+    for bug, seed in SEEDS.items():
+        if not _finds(seed, bug, memory):
+            found = next((one for one in seeds if _finds(one, bug, memory)), None)
+            lines.append(f'    "{bug}": {found},\n')
+    sys.stdout.write("".join(lines))
+    return 1 if lines else 0
+
+
+def _finds(seed: int, bug: str, memory: ScheduleMemory) -> bool:
+    """Whether the seed breaks an invariant with the bug only."""
+    gc.collect()
+    with inject(bug):
+        is_found = bool(play(seed, memory)[0])
+    return is_found and not play(seed, memory)[0]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.histories.schedules", description=__doc__)
     parser.add_argument("--histories", type=int, default=1000, help="how many seeds to play")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seed", type=int, help="play this one and print its trace")
     parser.add_argument("--bug", choices=sorted(BUGS), help="play with this bug in the program")
+    parser.add_argument("--bugs", action="store_true", help="play the recorded seed of each bug")
     parser.add_argument("--failures", type=int, default=5, help="end after so many failures")
     wanted = parser.parse_args()
     memory = ScheduleMemory()
@@ -837,6 +847,8 @@ def main() -> int:
         sys.stdout.write("\n".join([*trace, *problems, ""]))
         return 1 if problems else 0
     prepare()
+    if wanted.bugs:
+        return _replay_bugs(range(1, wanted.histories + 1), memory)
     began, failures = time.monotonic(), 0
     played = 0
     with inject(wanted.bug):

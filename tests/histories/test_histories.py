@@ -9,12 +9,13 @@ import pytest
 from tests.paths import REPOSITORY
 
 PLAYED = 150
+SCHEDULES_PLAYED = 20
 SEED = "7"
 
 
-def histories(*arguments: str) -> subprocess.CompletedProcess[str]:
+def histories(*arguments: str, module: str = "tests.histories") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.histories", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=REPOSITORY,
         env={"PYTHONHASHSEED": "0"},
         capture_output=True,
@@ -46,3 +47,11 @@ def test_the_recorded_seed_of_each_injected_bug_finds_it() -> None:
     replayed = histories("--bugs", "--histories", "0")  # searches for no other seeds
 
     assert replayed.returncode == 0, f"record these seeds: {replayed.stdout}{replayed.stderr}"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("arguments", [("--histories", str(SCHEDULES_PLAYED)), ("--bugs", "--histories", "0")])
+def test_schedules_fire_once_and_the_recorded_seed_of_each_bug_finds_it(arguments: tuple[str, ...]) -> None:
+    played = histories(*arguments, module="tests.histories.schedules")
+
+    assert played.returncode == 0, played.stdout + played.stderr

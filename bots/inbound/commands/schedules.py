@@ -13,6 +13,7 @@ from core.tools.schedules import change_schedule_by, describe_schedule, is_visib
 
 HOW = "`schedules run ID`, `pause ID`, `resume ID` and `delete ID` change one; tell me in your own words to edit one."
 NONE = "Nothing is scheduled here. Ask me, for example: “every Monday at 9, post last week's incidents here”."
+TASK_CHARACTERS_SHOWN = 200
 NO_SUCH = "There is no schedule `{}` here. `schedules` lists them."
 
 
@@ -30,13 +31,15 @@ async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Sc
     return await deps.store.listed(place)
 
 
+def _shown(words: str) -> str:
+    return escape_markdown(single_line(words, TASK_CHARACTERS_SHOWN))
+
+
 async def answer_schedules(called: CommandCalled, deps: ScheduleDeps) -> Outcome:
     """Answers `schedules`. What a person types is carried out at once: nobody else has to agree to it."""
     action, _, schedule_id = called.argument.partition(" ")
     if action in ("", "list"):
-        lines = [
-            f"- {escape_markdown(single_line(describe_schedule(one)))}" for one in await list_visible(called, deps)
-        ]
+        lines = [f"- {describe_schedule(one, _shown)}" for one in await list_visible(called, deps)]
         return Outcome(notice="\n".join([*lines, HOW]) if lines else NONE)
     found = await deps.store.find(schedule_id.lower())
     if found is None or not is_visible(found, called.address, called.person):

@@ -55,7 +55,7 @@ async def find_agents(called: CommandCalled, deps: CommandDeps) -> Sequence[Sugg
 async def find_schedules(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the schedules that the person sees there."""
     found = await list_visible(called, deps.schedules)
-    return [(one.schedule_id, f"{one.task} ({one.rule_in_words})") for one in found]
+    return [(one.schedule_id, f"{one.rule_in_words}: {one.task}") for one in found]
 
 
 async def find_knowledge(called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:

@@ -1,6 +1,8 @@
 """Schedules and their firings."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import islice
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, type_coerce, update
 from sqlalchemy.types import NullType
@@ -77,19 +79,17 @@ class SqlSchedules:
         now = datetime.fromtimestamp(row["now"], UTC)
         return now if any(at is not None and at <= now for at in (row["due_at"], row["claimed_until"])) else None
 
-    async def due(self, now: datetime) -> tuple[DueSchedule, ...]:
+    async def due(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
         has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
         statement = (
             select(schedules)
             .where(schedules.c.state == "active", schedules.c.due_at <= now, ~has_pending)
             .order_by(schedules.c.due_at)
-            .limit(DUE_AT_ONCE_MAX)
         )
 
         def work(connection: Connection) -> tuple[DueSchedule, ...]:
-            return tuple(
-                _with_runs(connection, schedule_from_row(row)) for row in connection.execute(statement).mappings().all()
-            )
+            found = map(schedule_from_row, connection.execute(statement).mappings().all())
+            return tuple(_with_runs(connection, one) for one in islice(filter(may_fire, found), DUE_AT_ONCE_MAX))
 
         return await self._database.read(work)
 
@@ -141,7 +141,10 @@ def _save(connection: Connection, schedule: Schedule, limits: ScheduleLimits, by
         schedules.c.schedule_id != schedule.schedule_id,
     )
     of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
-    if _count(connection, of_owner) >= limits.per_person or _count(connection, in_workspace) >= limits.per_workspace:
+    if _count(connection, of_owner) >= limits.per_person:
+        return False
+    # all direct messages on Discord are one workspace, where strangers would use up each other's
+    if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
         return False
     before = _find(connection, schedule.schedule_id)
     if before is not None and before.address != place:  # what was announced there is not found here

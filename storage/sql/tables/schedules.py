@@ -23,7 +23,8 @@ SQLModel.model_config["defer_build"] = True  # rows are never validated
 
 
 class ScheduleRow(SQLModel, table=True, defer_build=True):
-    """`next_local` is the local time, in ISO 8601, that is due at `due_at`."""
+    """`next_local` is the local time, in ISO 8601, that is due at `due_at`, with a `*` if it is the second time that
+    the clocks show it."""
 
     __tablename__ = "schedule"
     __table_args__ = (

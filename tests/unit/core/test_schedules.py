@@ -1,5 +1,6 @@
 """When schedules are due, how that is said, and what happens when one is."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -7,6 +8,8 @@ from typing import Literal
 
 import pytest
 
+from bots.inbound.commands.schedules import _shown
+from core.domain.outside_text import single_line
 from core.domain.schedules import (
     DueSchedule,
     FiringPlan,
@@ -19,6 +22,7 @@ from core.domain.schedules import (
     plan_firing,
 )
 from core.domain.threads import Address, Person, Run, RunStatus
+from core.tools.schedules import describe_schedule
 
 NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
 NEW_YORK = "America/New_York"
@@ -189,6 +193,18 @@ def test_what_a_firing_does_depends_on_the_runs_before(
     expected = {"fires": (False, False), "pauses": (False, True), "skips": (True, False), "expires": (True, False)}
     assert (is_skipped, is_paused) == expected[outcome]
     assert plan.expires_question == (outcome == "expires")
+
+
+@pytest.mark.parametrize("shown", [single_line, _shown])
+def test_a_long_task_hides_neither_the_time_nor_the_owner_nor_why_it_is_paused(shown: Callable[[str], str]) -> None:
+    task = "[Click](https://evil.example) **now**\n- " + "x" * 2000
+    paused = replace(SCHEDULE, task=task, state="paused", problem="its channel is gone")
+    line = describe_schedule(paused, shown)
+    assert "every day at 09:00, next Mon 30 Nov 2026, 09:00 UTC · by alice · paused: its channel is gone" in line
+    assert "\n" not in line
+    assert len(line) < 500
+    assert r"\[Click\](https" in describe_schedule(paused, _shown)
+    assert task in describe_schedule(paused)
 
 
 def test_times_that_nobody_was_there_for_run_once() -> None:
