@@ -121,13 +121,17 @@ class Platforms:
     async def tell_person(self, address: Address, person_id: str, text: str) -> None:
         """Posts Markdown to the user's direct messages, or to the address if there is no other way. Raises
         SurfaceError."""
+        if address.platform == "api":
+            return
         place = address
         async for fallback in self._surface_at(address).fallback_addresses(address, person_id):
             place = fallback
         await self.tell(place, text)
 
     async def tell(self, address: Address, text: str) -> object:
-        """Posts Markdown into a thread, outside any run. Raises SurfaceError."""
+        """Posts Markdown into a thread, outside any run; nothing is posted over HTTP. Raises SurfaceError."""
+        if address.platform == "api":
+            return None
         notice = Notice(markdown=text)
         return await self._surface_at(address).post(
             address, notice, delivery_id=new_id(), precondition=_no_precondition

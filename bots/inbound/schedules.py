@@ -41,11 +41,11 @@ class ScheduleChats(Protocol):
         ...
 
     async def tell(self, address: Address, text: str) -> object:
-        """Posts Markdown into a thread."""
+        """Posts Markdown into a thread of a chat, and nothing into one of the HTTP API."""
         ...
 
     async def tell_person(self, address: Address, person_id: str, text: str) -> None:
-        """Posts Markdown to the user's direct messages."""
+        """Posts Markdown to the direct messages of a user of a chat."""
         ...
 
 
@@ -157,7 +157,7 @@ class ScheduleRunner:
     async def _say_skipped(self, firing: Firing) -> None:
         """Says in the thread of the time before that this one is skipped."""
         found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
-        if found is not None and found[1].address.platform != "api":
+        if found is not None:
             try:
                 await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
             except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
@@ -171,8 +171,7 @@ class ScheduleRunner:
         task = escape_markdown(single_line(schedule.task, 200))
         text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
         try:
-            if schedule.address.platform != "api":
-                await self.chats.tell_person(schedule.address, schedule.owner.person_id, text)
+            await self.chats.tell_person(schedule.address, schedule.owner.person_id, text)
         except SurfaceRefused as refused:
             log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, refused)
         await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM)

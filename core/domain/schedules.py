@@ -332,6 +332,8 @@ def _check_parts(parts: Mapping[str, str], interval: int) -> None:
     if not all(map(_DAY_OF_RULE.fullmatch, days)):
         raise WrongTime("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
     is_counted, place = any(len(day) > 2 for day in days), parts.get("BYSETPOS")
+    if is_counted and frequency not in ("MONTHLY", "YEARLY"):
+        raise WrongTime("BYDAY with numbers goes with FREQ=MONTHLY or YEARLY.")  # RFC 5545; the library ignores them
     if is_counted + ("BYMONTHDAY" in parts) + (place is not None) > 1:
         raise WrongTime("Say the day of the month in one way: BYMONTHDAY, BYDAY with numbers, or BYDAY with BYSETPOS.")
     if place is not None and ("BYDAY" not in parts or place.lstrip("+-") not in {"1", "2", "3", "4"}):

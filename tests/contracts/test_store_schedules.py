@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bots.bootstrap.platforms import Platforms
+from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.schedules import ScheduleRunner
 from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, Schedule, ScheduleLimits, Timing, plan_firing
 from core.domain.threads import Address, Person, Receipt
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
@@ -203,6 +206,29 @@ async def test_schedules_that_may_not_fire_hold_up_no_others(stores: Stores) -> 
     found = await stores.schedules.due(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
     assert [one.schedule.schedule_id for one in found] == ["daily"]
     assert 0 < len(await due_at(stores, START + timedelta(hours=1))) < 61
+
+
+async def test_a_firing_over_http_posts_nothing_not_even_that_its_agent_is_gone(stores: Stores) -> None:
+    async def receive(_action: UserAction) -> Outcome:
+        return Outcome(notice="There is no agent `research`.")
+
+    async def admits(_action: UserAction) -> bool:
+        return True
+
+    runner = ScheduleRunner(
+        schedules=stores.schedules,
+        conversations=stores.conversations,
+        chats=Platforms(file_sources={}),
+        admits=admits,
+        receive=receive,
+        serves=lambda _platform: True,
+        closed_reasons=lambda platform: {"slack": {"": ""}}[platform],
+    )
+    passed = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=1)
+    over_http = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
+    await save(stores, replace(ONCE, address=over_http, timing=replace(ONCE.timing, next_local=passed)))
+    await runner.look()
+    assert await stores.schedules.find("once") is None
 
 
 async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stores) -> None:

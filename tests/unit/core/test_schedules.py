@@ -104,6 +104,8 @@ def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], w
         ("FREQ=DAILY;BYHOUR=99", "cannot be read"),
         ("FREQ=DAILY;BYHOUR=9;BYEASTER=0", "BYEASTER"),
         ("FREQ=WEEKLY;BYDAY=XX;BYHOUR=9", "BYDAY"),
+        ("FREQ=WEEKLY;BYDAY=1MO;BYHOUR=9", "MONTHLY"),  # it would run every Monday
+        ("FREQ=DAILY;BYDAY=-1FR;BYHOUR=9", "MONTHLY"),
         ("FREQ=WEEKLY;INTERVAL=0;BYHOUR=9", "INTERVAL"),
         ("FREQ=WEEKLY;INTERVAL=1e9;BYHOUR=9", "INTERVAL"),
         ("FREQ=DAILY;BYHOUR=9;UNTIL=20200101T000000", "no time in the years to come"),
