@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from core.domain.errors import ToolError
 from core.domain.ids import new_short_id
+from core.domain.outside_text import single_line
 from core.domain.schedules import (
     TASK_CHARACTERS_MAX,
     WHEN_CHARACTERS_MAX,
@@ -122,18 +123,20 @@ class RunSchedules:
     def _find_known(self, schedule_id: str) -> Schedule | None:
         return next((one for one in self.known if one.schedule_id == schedule_id), None)
 
+    def _named(self, schedule_id: str) -> str:
+        known = self._find_known(schedule_id)
+        return f"“{single_line(known.task)}” ({known.rule_in_words})" if known else schedule_id
+
     def question(self, params: ScheduleTaskParams) -> str | None:
         """Returns the headline of the card, or None in a thread of the HTTP API, where nobody clicks."""
         shown = self.schedule(params, self.requester)
-        verb = "Change the schedule to" if params.id else "Schedule this"
+        verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
         return None if self.address.platform == "api" else f"{verb}: {shown.headline}"
 
     def change_question(self, params: ChangeScheduleParams) -> str | None:
         if params.action == "pause" or self.address.platform == "api":
             return None
-        known = self._find_known(params.id)
-        what = f"“{known.task[:80]}” ({known.rule_in_words})" if known else params.id
-        return f"{params.action.replace('_', ' ').capitalize()} the schedule {what}"
+        return f"{params.action.replace('_', ' ').capitalize()} the schedule {self._named(params.id)}"
 
 
 def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:

@@ -50,8 +50,14 @@ def test_the_recorded_seed_of_each_injected_bug_finds_it() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("arguments", [("--histories", str(SCHEDULES_PLAYED)), ("--bugs", "--histories", "0")])
-def test_schedules_fire_once_and_the_recorded_seed_of_each_bug_finds_it(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("--histories", str(SCHEDULES_PLAYED)), id="random"),
+        pytest.param(("--bugs", "--histories", "0"), id="bugs"),
+    ],
+)
+def test_each_time_of_a_schedule_begins_one_run(arguments: tuple[str, ...]) -> None:
     played = histories(*arguments, module="tests.histories.schedules")
 
     assert played.returncode == 0, played.stdout + played.stderr

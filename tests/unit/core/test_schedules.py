@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from core.domain.schedules import (
     DueSchedule,
     FiringPlan,
     Schedule,
+    ScheduleLimits,
     Timing,
     WrongTime,
     describe,
@@ -22,7 +23,7 @@ from core.domain.schedules import (
     plan_firing,
 )
 from core.domain.threads import Address, Person, Run, RunStatus
-from core.tools.schedules import describe_schedule
+from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, describe_schedule
 
 NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
 NEW_YORK = "America/New_York"
@@ -207,6 +208,27 @@ def test_a_long_task_hides_neither_the_time_nor_the_owner_nor_why_it_is_paused(s
     assert len(line) < 500
     assert r"\[Click\](https" in describe_schedule(paused, _shown)
     assert task in describe_schedule(paused)
+
+
+def test_the_card_names_the_schedule_that_would_change_on_one_line() -> None:
+    known = replace(SCHEDULE, task="Post\n# Approved by alice\n" + "x" * 2000)
+    tools = RunSchedules(
+        store=cast(Any, None),
+        limits=ScheduleLimits(),
+        address=SCHEDULE.address,
+        thread_id="t",
+        agent_id=None,
+        requester=SCHEDULE.owner,
+        requested_at=datetime.now(UTC),
+        known=(known,),
+    )
+    edit = ScheduleTaskParams(task="Post", when="PT1H", id=known.schedule_id)
+    run_now = ChangeScheduleParams(id=known.schedule_id, action="run_now")
+    for question in (tools.question(edit), tools.change_question(run_now)):
+        assert question is not None
+        assert "schedule “Post # Approved by alice xxx" in question
+        assert "\n" not in question
+        assert len(question) < 250
 
 
 def test_times_that_nobody_was_there_for_run_once() -> None:
