@@ -25,10 +25,13 @@ from core.domain.threads import (
     FollowMode,
     JoinedThread,
     Lease,
+    ListedThread,
     Person,
+    Position,
     Receipt,
     Reply,
     Run,
+    Selection,
     Thread,
     ThreadInput,
     ThreadSnapshot,
@@ -193,6 +196,17 @@ class Conversations(Protocol):
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         """Returns the thread's runs, oldest first."""
+        ...
+
+    async def newest_runs(self, thread_id: str, *, before: str | None = None, limit: int) -> tuple[Run, ...]:
+        """Returns the thread's newest runs that are older than the run `before`, newest first."""
+        ...
+
+    async def newest_threads(
+        self, selection: Selection, *, before: Position | None = None, limit: int
+    ) -> tuple[ListedThread, ...]:
+        """Returns the threads that come after the position, most recently active first, also those whose address has a
+        newer one. A person's threads are those in which they have requested a run."""
         ...
 
     async def runs_of_person(
@@ -565,10 +579,10 @@ class Schedules(Protocol):
     async def find(self, schedule_id: str) -> Schedule | None: ...
 
     async def listed(
-        self, place: Address, *, owner_id: str | None = None, is_whole_workspace: bool = False
+        self, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
-        """Returns the schedules of the address's channel, or of its workspace, that have not ended, by their next
-        time. With `owner_id`, only that person's."""
+        """Returns the schedules that have not ended and come after the position, by their next time. A person's
+        schedules are those that they armed."""
         ...
 
     async def time_of_work(self) -> datetime | None:

@@ -8,7 +8,7 @@ from bots.inbound.commands.budget import format_limits
 from bots.inbound.commands.conversation import CommandDeps
 from core.domain.actions import ActorContext
 from core.domain.outside_text import single_line
-from core.domain.threads import Address, FollowMode, Person, Run, Thread
+from core.domain.threads import Address, FollowMode, Person, Run, Selection, Thread
 from core.tools.schedules import describe_schedule
 
 RUNS_MAX = 10
@@ -97,9 +97,7 @@ class Greetings:
             ),
             schedules=tuple(
                 describe_schedule(one, single_line)
-                for one in await deps.schedules.store.listed(
-                    address, owner_id=person.person_id, is_whole_workspace=True
-                )
+                for one in await deps.schedules.store.listed(Selection.of_person(person.person_id, address))
             ),
             limits=await format_limits(person, address, deps.budget),
             agent=f"`{agent.agent_id}`: {agent.description}",

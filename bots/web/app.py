@@ -48,7 +48,9 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
     app.add_routes(
         [
             web.post("/api/thread", threads.create_thread),
+            web.get("/api/threads", threads.list_threads),
             web.get("/api/thread/{thread_id}", threads.show_thread),
+            web.get("/api/thread/{thread_id}/runs", runs.list_runs),
             web.post("/api/thread/{thread_id}/messages", threads.add_message),
             web.get("/api/thread/{thread_id}/messages", threads.list_messages),
             web.get("/api/thread/{thread_id}/messages/{message_id}/image", threads.send_image),

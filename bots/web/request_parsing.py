@@ -4,9 +4,10 @@ import json
 import logging
 import re
 import unicodedata
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar, cast
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -15,7 +16,7 @@ from bots.web import upload_spool
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.domain.messages import JsonObject
-from core.domain.threads import IncomingFile, Usage
+from core.domain.threads import IncomingFile, Position, Selection, Usage
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,12 @@ TEXT_CHARACTERS_MAX = 200_000
 AGENT_CHARACTERS_MAX = 100
 FILES_MAX = 20
 NAME_CHARACTERS_MAX = 200
+PAGE_DEFAULT = 50
+PAGE_MAX = 200
+ADDRESS_CHARACTERS_MAX = 200
+T = TypeVar("T")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_POSITION = re.compile(r"([0-9]{1,16})-([0-9a-z-]{1,40})")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 AUTHOR_CHARACTERS_MAX = 100
@@ -60,17 +67,58 @@ def path_id(request: web.Request, name: str) -> str:
     return value
 
 
-def parse_query_integer(request: web.Request, name: str, *, default: int, largest: int) -> int:
+def parse_query_integer(request: web.Request, name: str, *, default: int, smallest: int = 0, largest: int) -> int:
     """Returns an integer query parameter, or `default` if it is missing.
 
-    Raises ApiError 400 if the value is not a whole number from 0 to `largest`.
+    Raises ApiError 400 if the value is not a whole number from `smallest` to `largest`.
     """
     text = request.query.get(name)
     if text is None:
         return default
-    if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) > largest:
-        raise ApiError(400, "bad_request", f"{name} must be a whole number from 0 to {largest}.")
+    if not re.fullmatch(r"[0-9]{1,12}", text) or not smallest <= int(text) <= largest:
+        raise ApiError(400, "bad_request", f"{name} must be a whole number from {smallest} to {largest}.")
     return int(text)
+
+
+def parse_selection(request: web.Request) -> Selection:
+    """Returns what the query parameters `platform`, `workspace_id`, `channel_id` and `person_id` select."""
+    names = [field.name for field in fields(Selection) if field.name in request.query]
+    return Selection(**{name: _checked_text(request.query[name], name, ADDRESS_CHARACTERS_MAX) for name in names})
+
+
+def parse_page_size(request: web.Request) -> int:
+    return parse_query_integer(request, "limit", default=PAGE_DEFAULT, smallest=1, largest=PAGE_MAX)
+
+
+def parse_cursor(request: web.Request) -> str | None:
+    """Returns the query parameter `cursor`, or None if it is missing. Raises ApiError 400 if it is not an ID."""
+    cursor = request.query.get("cursor")
+    if cursor is not None and not _ID.fullmatch(cursor):
+        raise ApiError(400, "bad_cursor", "The cursor is not one of this list.")
+    return cursor
+
+
+def parse_position(request: web.Request) -> Position | None:
+    """Returns the position that the query parameter `cursor` stands for, or None if it is missing."""
+    cursor = request.query.get("cursor")
+    if cursor is None:
+        return None
+    if (parts := _POSITION.fullmatch(cursor)) is None:
+        raise ApiError(400, "bad_cursor", "The cursor is not one of this list.")
+    return _EPOCH + timedelta(microseconds=int(parts[1])), parts[2]
+
+
+def format_position(position: Position) -> str:
+    at, row_id = position
+    return f"{(at - _EPOCH) // timedelta(microseconds=1)}-{row_id}"
+
+
+def page_object(
+    name: str, found: Sequence[T], size: int, shown: Callable[[T], JsonObject], cursor: Callable[[T], str]
+) -> JsonObject:
+    """Returns a page of a list as responses show it. `found` has one more entry if another page follows."""
+    page = found[:size]
+    return {name: [shown(one) for one in page], "next_cursor": cursor(page[-1]) if len(found) > size else None}
 
 
 def idempotency_key(request: web.Request) -> str | None:

@@ -12,6 +12,7 @@ from aiohttp import web
 from bots.web import request_parsing
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import ApiError
+from bots.web.threads import find_thread
 from core.domain.events import Cursor, is_terminal
 from core.domain.messages import JsonObject
 from core.domain.threads import Run
@@ -30,24 +31,15 @@ async def show_run(request: web.Request) -> web.Response:
     """`GET /api/agent-run/{run_id}`: returns the state and usage of a run."""
     run = await _find_run(request)
     usage = await request.app[DEPS].conversations.usage(run_id=run.run_id)
-    return web.json_response(
-        {
-            "agent_run_id": run.run_id,
-            "thread_id": run.thread_id,
-            "status": run.status,
-            "attempt": run.attempt,
-            "model": run.model,
-            "agent_id": run.agent_id,
-            "agent_version_id": run.agent_version_id,
-            "stop_requested": run.stop_requested,
-            "finish_reason": run.finish_reason,
-            "error": run.error,
-            "usage": request_parsing.usage_object(usage),
-            "created_at": run.created_at.isoformat(),
-            "started_at": _isoformat(run.started_at),
-            "finished_at": _isoformat(run.finished_at),
-        }
-    )
+    return web.json_response({**_run_object(run), "usage": request_parsing.usage_object(usage)})
+
+
+async def list_runs(request: web.Request) -> web.Response:
+    """`GET /api/thread/{thread_id}/runs?cursor=&limit=`: returns the runs of a thread, newest first."""
+    thread_id, conversations = (await find_thread(request)).thread.thread_id, request.app[DEPS].conversations
+    size, before = request_parsing.parse_page_size(request), request_parsing.parse_cursor(request)
+    found = await conversations.newest_runs(thread_id, before=before, limit=size + 1)
+    return web.json_response(request_parsing.page_object("runs", found, size, _run_object, lambda run: run.run_id))
 
 
 async def stop_run(request: web.Request) -> web.Response:
@@ -163,6 +155,24 @@ async def _find_run(request: web.Request) -> Run:
     if run is None:
         raise ApiError(404, "run_not_found", "There is no such run.")
     return run
+
+
+def _run_object(run: Run) -> JsonObject:
+    return {
+        "agent_run_id": run.run_id,
+        "thread_id": run.thread_id,
+        "status": run.status,
+        "attempt": run.attempt,
+        "model": run.model,
+        "agent_id": run.agent_id,
+        "agent_version_id": run.agent_version_id,
+        "stop_requested": run.stop_requested,
+        "finish_reason": run.finish_reason,
+        "error": run.error,
+        "created_at": run.created_at.isoformat(),
+        "started_at": _isoformat(run.started_at),
+        "finished_at": _isoformat(run.finished_at),
+    }
 
 
 def _cursor(request: web.Request) -> Cursor | None:

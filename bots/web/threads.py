@@ -1,6 +1,7 @@
 """HTTP routes of threads and their messages."""
 
 import base64
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from core.context.untrusted_text import clean_line
 from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Person, ThreadSnapshot
+from core.domain.threads import Address, ListedThread, Person, Thread, ThreadSnapshot
 from core.domain.wire_format import IMAGE_FIELDS, message_object
 from core.failpoints import Failpoint
 
@@ -33,29 +34,45 @@ async def create_thread(request: web.Request) -> web.Response:
     return web.json_response({"thread_id": thread.thread_id}, status=201)
 
 
-async def show_thread(request: web.Request) -> web.Response:
-    """`GET /api/thread/{thread_id}`: returns the state of a thread.
+async def list_threads(request: web.Request) -> web.Response:
+    """`GET /api/threads?cursor=&limit=`: returns the threads of a place or a person, most recently active first."""
+    size, before = request_parsing.parse_page_size(request), request_parsing.parse_position(request)
+    found = await request.app[DEPS].conversations.newest_threads(
+        request_parsing.parse_selection(request), before=before, limit=size + 1
+    )
 
-    `sandbox_id` is the thread ID, or null before the thread's first use of a sandbox.
-    """
+    def shown(one: ListedThread) -> JsonObject:
+        return {**thread_object(one.thread), "newest_run_id": one.run_id, "newest_run_status": one.run_status}
+
+    cursor = request_parsing.format_position
+    return web.json_response(
+        request_parsing.page_object("threads", found, size, shown, lambda one: cursor(one.position))
+    )
+
+
+def thread_object(thread: Thread) -> JsonObject:
+    """Returns a thread as responses show it. `sandbox_id` is the thread ID, or null before its first use of one."""
+    return {
+        "thread_id": thread.thread_id,
+        **asdict(thread.address),
+        "title": thread.title,
+        "state": thread.state,
+        "agent_id": thread.agent_id,
+        "sandbox_id": thread.thread_id if thread.sandbox_id else None,
+        "created_at": thread.created_at.isoformat(),
+        "last_activity_at": thread.last_activity_at.isoformat(),
+    }
+
+
+async def show_thread(request: web.Request) -> web.Response:
+    """`GET /api/thread/{thread_id}`: returns the state of a thread."""
     snapshot = await find_thread(request)
-    thread, active, ask = snapshot.thread, snapshot.active_run, snapshot.open_ask
+    active, ask = snapshot.active_run, snapshot.open_ask
     question: JsonObject | None = None
     if ask is not None:
         question = {"ask_id": ask.ask_id, "text": ask.text, "options": list(ask.options)}
     return web.json_response(
-        {
-            "thread_id": thread.thread_id,
-            "platform": thread.address.platform,
-            "title": thread.title,
-            "state": thread.state,
-            "agent_id": thread.agent_id,
-            "sandbox_id": thread.thread_id if thread.sandbox_id else None,
-            "active_run_id": active.run_id if active else None,
-            "ask": question,
-            "created_at": thread.created_at.isoformat(),
-            "last_activity_at": thread.last_activity_at.isoformat(),
-        }
+        {**thread_object(snapshot.thread), "active_run_id": active.run_id if active else None, "ask": question}
     )
 
 

@@ -52,6 +52,27 @@ class Address:
         return self.thread_key == "dm"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which threads or schedules are meant: those of a place and a person. What is None does not matter."""
+
+    platform: str | None = None
+    workspace_id: str | None = None
+    channel_id: str | None = None
+    person_id: str | None = None
+
+    @classmethod
+    def of_channel(cls, address: Address) -> "Selection":
+        return cls(platform=address.platform, workspace_id=address.workspace_id, channel_id=address.channel_id)
+
+    @classmethod
+    def of_person(cls, person_id: str, address: Address) -> "Selection":
+        """Returns what is a person's in the address's workspace."""
+        return cls(platform=address.platform, workspace_id=address.workspace_id, person_id=person_id)
+
+
+Position = tuple[datetime, str]
+"""A place in a list that is sorted by a time, and by id where the times are equal."""
 APP_PREFIX = "app:"
 APP_REQUESTS_MAX = 2
 APP_REQUESTS_SECONDS = 600.0
@@ -226,6 +247,19 @@ class Thread:
     earlier_authors: Mapping[str, str] | None = None
     created_at: datetime
     last_activity_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedThread:
+    """A thread with the id and the status of its newest run, which are None before its first."""
+
+    thread: Thread
+    run_id: str | None
+    run_status: RunStatus | None
+
+    @property
+    def position(self) -> Position:
+        return self.thread.last_activity_at, self.thread.thread_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from core.domain.schedules import (
     format_time,
     parse_when,
 )
-from core.domain.threads import Address, Person
+from core.domain.threads import Address, Person, Selection
 from core.prompt.system_prompt import find_time_zone
 from core.stores import Schedules
 from core.tools.tool import Tool, ToolContext
@@ -218,7 +218,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
     async def run_list_schedules(params: ListSchedulesParams, context: ToolContext) -> str:
         del params, context
         here = known()
-        found = await here.store.listed(here.address)
+        found = await here.store.listed(Selection.of_channel(here.address))
         return "\n".join(f"- {describe_schedule(one)}" for one in found) or "Nothing is scheduled here."
 
     async def run_change_schedule(params: ChangeScheduleParams, context: ToolContext) -> str:

@@ -11,7 +11,17 @@ from core.domain.actions import StoredAction
 from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
 from core.domain.schedules import Schedule, Timing
-from core.domain.threads import Address, Ask, IncomingFile, Person, Run, Thread, ThreadInput, ToolCallRecord
+from core.domain.threads import (
+    Address,
+    Ask,
+    IncomingFile,
+    ListedThread,
+    Person,
+    Run,
+    Thread,
+    ThreadInput,
+    ToolCallRecord,
+)
 from core.stores import Delivery, UsageEntry
 from storage.sql.columns import dump_json
 
@@ -60,6 +70,10 @@ def address_parameters(address: Address) -> RowValues:
 
 def thread_from_row(row: Row) -> Thread:
     return from_row(Thread, row, address=from_row(Address, row))
+
+
+def listed_thread_from_row(row: Row) -> ListedThread:
+    return ListedThread(thread=thread_from_row(row), run_id=row["run_id"], run_status=row["status"])
 
 
 def thread_to_row(thread: Thread) -> RowValues:

@@ -10,10 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Dialect, Insert, Select, Table, Update, func, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Dialect,
+    Insert,
+    Select,
+    Table,
+    Tuple,
+    Update,
+    func,
+    literal,
+    select,
+    tuple_,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from core.domain.threads import Position, Selection
+from storage.sql.columns import SanitizedText, UtcDateTime
 from storage.sql.drivers import affected_row_count, asyncpg_connection, await_in_greenlet
 
 Statement = Insert | Update | Select[*tuple[Any, ...]]
@@ -204,3 +219,15 @@ def insert_or_replace(
     others = tuple(name for name in values if name not in keys)
     statement = upsert(table, keys, others, where=where)(connection.dialect.name)
     return connection.execute(statement, dict(values)).rowcount
+
+
+def is_at(table: Table, selection: Selection) -> list[ColumnElement[bool]]:
+    """Returns the conditions of the selection's place on a table with the columns of an address."""
+    place = {name: getattr(selection, name) for name in ("platform", "workspace_id", "channel_id")}
+    return [table.c[name] == value for name, value in place.items() if value is not None]
+
+
+def position_tuple(position: Position) -> Tuple:
+    """Returns the position, to compare a tuple of columns with."""
+    at, row_id = position
+    return tuple_(literal(at, UtcDateTime()), literal(row_id, SanitizedText()))

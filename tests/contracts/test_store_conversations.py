@@ -8,7 +8,7 @@ import pytest
 
 from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
-from core.domain.threads import Address, Overhear, Usage
+from core.domain.threads import Address, Overhear, Position, Selection, Usage
 from core.stores import ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, asking, deciding, message, told
@@ -189,3 +189,27 @@ async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(st
     assert [(thread.address, request) for _, thread, request in found] == [(elsewhere, "two"), (ADDRESS, "one")]
     newest = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=1)
     assert newest == found[:1]
+
+
+async def test_threads_come_with_their_newest_run_and_the_most_recently_active_first(stores: Stores) -> None:
+    first = await stores.started()
+    await stores.finish(first)
+    second = await stores.say("hello", address=replace(ADDRESS, channel_id="C2"), person=BOB)
+    await stores.conversations.create(replace(ADDRESS, workspace_id="T2"))
+    again = await stores.say("again")
+
+    async def listed(limit: int = 9, before: Position | None = None, **selected: str) -> list[str | None]:
+        found = await stores.conversations.newest_threads(Selection(**selected), before=before, limit=limit)
+        return [one.run_id for one in found]
+
+    assert await listed() == [again.run_id, None, second.run_id]
+    assert await listed(workspace_id="T1") == [again.run_id, second.run_id]
+    assert await listed(person_id=BOB.person_id) == [second.run_id]
+    assert await listed(person_id=BOB.person_id, channel_id="C1") == []
+    (newest,) = await stores.conversations.newest_threads(Selection(), limit=1)
+    assert (newest.thread.thread_id, newest.run_status) == (first.thread_id, "queued")
+    assert await listed(before=newest.position) == [None, second.run_id]
+    runs = await stores.conversations.newest_runs(first.thread_id, limit=9)
+    assert [run.run_id for run in runs] == [again.run_id, first.run_id]
+    assert await stores.conversations.newest_runs(first.thread_id, before=again.run_id, limit=9) == runs[1:]
+    assert await stores.conversations.newest_runs(second.thread_id or "", before=again.run_id, limit=9) == ()

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from bots.bootstrap.platforms import Platforms
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.schedules import ScheduleRunner
 from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, Schedule, ScheduleLimits, Timing, plan_firing
-from core.domain.threads import Address, Person, Receipt
+from core.domain.threads import Person, Receipt, Selection
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
 
 START = datetime(2026, 11, 30, 9, tzinfo=UTC)
@@ -134,7 +135,7 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
 async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
     await save(stores, ONCE)
     (fired,) = await begin(stores)
-    assert await stores.schedules.listed(CHANNEL) == ()
+    assert await stores.schedules.listed(Selection.of_channel(CHANNEL)) == ()
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     assert await stores.schedules.find("once") is None
 
@@ -236,14 +237,16 @@ async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stor
     third = replace(second, schedule_id="third", address=replace(CHANNEL, channel_id="C2"))
     await save(stores, DAILY, second, third)
 
-    async def listed(place: Address, owner: str | None = None, *, is_whole: bool = False) -> set[str]:
-        found = await stores.schedules.listed(place, owner_id=owner, is_whole_workspace=is_whole)
-        return {one.schedule_id for one in found}
+    async def listed(selection: Selection, **page: Any) -> list[str]:
+        return [one.schedule_id for one in await stores.schedules.listed(selection, **page)]
 
-    assert await listed(CHANNEL) == {"daily", "second"}
-    assert await listed(CHANNEL, "U2") == {"second"}
-    assert await listed(CHANNEL, "U2", is_whole=True) == {"second", "third"}
-    assert await listed(replace(CHANNEL, workspace_id="T2"), is_whole=True) == set()
+    here = Selection.of_channel(CHANNEL)
+    assert await listed(here) == ["daily", "second"]
+    assert await listed(replace(here, person_id="U2")) == ["second"]
+    assert await listed(Selection.of_person("U2", CHANNEL)) == ["second", "third"]
+    assert await listed(Selection(workspace_id="T2")) == []
+    assert await listed(Selection(), limit=2) == ["daily", "second"]
+    assert await listed(Selection(), after=(DAILY.timing.due_at, "second")) == ["third"]
 
 
 async def fire(stores: Stores, words: str, now: datetime) -> Receipt:
@@ -295,9 +298,12 @@ async def test_forgotten_people_and_conversations_take_their_schedules_along(sto
     kept = replace(in_thread, schedule_id="kept", thread_id=None)
     await save(stores, DAILY, in_thread, kept)
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    assert {one.schedule_id for one in await stores.schedules.listed(CHANNEL)} == {"thread", "kept"}
+    assert {one.schedule_id for one in await stores.schedules.listed(Selection.of_channel(CHANNEL))} == {
+        "thread",
+        "kept",
+    }
     await stores.conversations.forget(thread.thread_id, by=BOB)
-    assert {one.schedule_id for one in await stores.schedules.listed(CHANNEL)} == {"kept"}
+    assert {one.schedule_id for one in await stores.schedules.listed(Selection.of_channel(CHANNEL))} == {"kept"}
 
 
 async def test_a_conversation_that_is_deleted_for_its_age_leaves_its_schedule(stores: Stores) -> None:

@@ -15,7 +15,7 @@ from core.domain.errors import SurfaceError
 from core.domain.messages import Message
 from core.domain.outside_text import escape_markdown, single_line
 from core.domain.schedules import Schedule
-from core.domain.threads import Address, Person, ThreadSnapshot
+from core.domain.threads import Address, Person, Selection, ThreadSnapshot
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
@@ -94,7 +94,11 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
         messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
         scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
         documents = len(await deps.knowledge_base.store.entries(scopes))
-        armed = [one for one in await deps.schedules.listed(called.address) if one.thread_id in thread_ids]
+        armed = [
+            one
+            for one in await deps.schedules.listed(Selection.of_channel(called.address))
+            if one.thread_id in thread_ids
+        ]
         listed = (
             f"{messages:,} messages, {documents:,} documents of knowledge, {len(armed):,} schedules, and its sandbox"
             " with all files"
@@ -185,7 +189,9 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
     """Answers `export`: posts the conversation and its schedules as a JSON file."""
     thread_id = snapshot.thread.thread_id
     history = await deps.conversations.history(thread_id)
-    armed = [one for one in await deps.schedules.listed(called.address) if one.thread_id == thread_id]
+    armed = [
+        one for one in await deps.schedules.listed(Selection.of_channel(called.address)) if one.thread_id == thread_id
+    ]
     entries = [*(_exported(one) for one in history if one.is_dialogue), *map(_exported_schedule, armed)]
     content = json.dumps(entries, ensure_ascii=False, indent=1).encode()
 

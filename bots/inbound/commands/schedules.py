@@ -8,6 +8,7 @@ from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.errors import ToolError
 from core.domain.outside_text import escape_markdown, single_line
 from core.domain.schedules import Schedule, ScheduleAction, ScheduleLimits
+from core.domain.threads import Selection
 from core.stores import Schedules
 from core.tools.schedules import change_schedule_by, describe_schedule, is_visible
 
@@ -26,9 +27,8 @@ class ScheduleDeps:
 async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Schedule]:
     """Returns the schedules of the channel; in a direct message, all that are the person's own."""
     place = called.address
-    if place.is_direct:
-        return await deps.store.listed(place, owner_id=called.person.person_id, is_whole_workspace=True)
-    return await deps.store.listed(place)
+    theirs = Selection.of_person(called.person.person_id, place)
+    return await deps.store.listed(theirs if place.is_direct else Selection.of_channel(place))
 
 
 def _shown(words: str) -> str:

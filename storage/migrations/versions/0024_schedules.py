@@ -1,4 +1,4 @@
-"""Schedules and their firings, and the time zone of a run's requester."""
+"""Schedules and their firings, the time zone of a run's requester, and indexes that list threads."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -48,9 +48,13 @@ def upgrade() -> None:
         ),
     )
     op.create_index("uq_firing_time", "firing", ["schedule_id", "due_at"], unique=True)
+    op.create_index("ix_thread_activity", "thread", ["last_activity_at", "thread_id"])
+    op.create_index("ix_thread_place", "thread", ["platform", "workspace_id", "channel_id"])
 
 
 def downgrade() -> None:
+    op.drop_index("ix_thread_place", "thread")
+    op.drop_index("ix_thread_activity", "thread")
     op.drop_table("firing")
     op.drop_table("schedule")
     op.drop_column("run", "requester_time_zone")

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
+    FromClause,
     Integer,
     Select,
     and_,
     bindparam,
     delete,
+    desc,
     func,
     literal_column,
     or_,
@@ -26,7 +30,20 @@ from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.domain.schedules import Schedule
-from core.domain.threads import Address, Ask, ChatMessage, Person, Run, Thread, ThreadInput, ThreadSnapshot, Usage
+from core.domain.threads import (
+    Address,
+    Ask,
+    ChatMessage,
+    ListedThread,
+    Person,
+    Position,
+    Run,
+    Selection,
+    Thread,
+    ThreadInput,
+    ThreadSnapshot,
+    Usage,
+)
 from core.failpoints import Failpoint
 from core.stores import ErasedCounts, LoadedRun
 from storage.sql.database import Database, read_all
@@ -37,13 +54,14 @@ from storage.sql.rows import (
     event_from_row,
     from_row,
     input_from_row,
+    listed_thread_from_row,
     message_from_row,
     run_from_row,
     schedule_from_row,
     thread_from_row,
     thread_to_row,
 )
-from storage.sql.statements import CompiledStatement
+from storage.sql.statements import CompiledStatement, is_at, position_tuple
 from storage.sql.stores.audit import record_in_thread
 from storage.sql.stores.erasure import erase_messages, erase_rows, erase_thread, erasure_place, unbind_inactive
 from storage.sql.stores.talk import read_request, read_unread_talk
@@ -477,6 +495,37 @@ class SqlConversations:
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number)
         return await read_all(self._database, statement, run_from_row)
+
+    async def newest_runs(self, thread_id: str, *, before: str | None = None, limit: int) -> tuple[Run, ...]:
+        statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number.desc()).limit(limit)
+        if before is not None:
+            number = select(runs.c.number).where(runs.c.run_id == before, runs.c.thread_id == thread_id)
+            statement = statement.where(runs.c.number < number.scalar_subquery())
+        return await read_all(self._database, statement, run_from_row)
+
+    async def newest_threads(
+        self, selection: Selection, *, before: Position | None = None, limit: int
+    ) -> tuple[ListedThread, ...]:
+        def by_activity(rows: FromClause) -> tuple[ColumnElement[Any], ...]:
+            return rows.c.last_activity_at, rows.c.thread_id
+
+        chosen = is_at(threads, selection)
+        if selection.person_id is not None:
+            theirs = select(runs.c.thread_id).where(runs.c.requester_id == selection.person_id)
+            chosen.append(threads.c.thread_id.in_(theirs))
+        if before is not None:
+            chosen.append(tuple_(*by_activity(threads)) < position_tuple(before))
+        newest_first = map(desc, by_activity(threads))
+        page = select(threads).where(*chosen).order_by(*newest_first).limit(limit).subquery()
+        others = runs.alias()
+        newest = select(func.max(others.c.number)).where(others.c.thread_id == page.c.thread_id).scalar_subquery()
+        statement = (
+            select(page, runs.c.run_id, runs.c.status)
+            .select_from(page)
+            .outerjoin(runs, and_(runs.c.thread_id == page.c.thread_id, runs.c.number == newest))
+            .order_by(*map(desc, by_activity(page)))
+        )
+        return await read_all(self._database, statement, listed_thread_from_row)
 
     async def runs_of_person(
         self, platform: str, workspace_id: str, person_id: str, *, limit: int, channel_id: str | None = None

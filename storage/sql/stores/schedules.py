@@ -4,17 +4,24 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import islice
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, tuple_, type_coerce, update
 from sqlalchemy.types import NullType
 
 from core.domain.ids import new_id
 from core.domain.schedules import FAILURES_MAX, DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
-from core.domain.threads import Address, Person, Run
+from core.domain.threads import Person, Position, Run, Selection
 from core.failpoints import Failpoint
 from storage.sql.columns import DatabaseNow
 from storage.sql.database import Database, read_all
 from storage.sql.rows import from_row, run_from_row, schedule_from_row, schedule_to_row, timing_to_row, to_row
-from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip, lock_name
+from storage.sql.statements import (
+    CompiledStatement,
+    insert_or_replace,
+    insert_or_skip,
+    is_at,
+    lock_name,
+    position_tuple,
+)
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread, read_open_ask
 from storage.sql.stores.run_transitions import close_ask, resume_run, touch_thread
@@ -60,18 +67,15 @@ class SqlSchedules:
         return await self._database.read(lambda c: _find(c, schedule_id))
 
     async def listed(
-        self, place: Address, *, owner_id: str | None = None, is_whole_workspace: bool = False
+        self, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
-        chosen = [
-            schedules.c.platform == place.platform,
-            schedules.c.workspace_id == place.workspace_id,
-            schedules.c.state != "ended",
-        ]
-        if not is_whole_workspace:
-            chosen.append(schedules.c.channel_id == place.channel_id)
-        if owner_id is not None:
-            chosen.append(schedules.c.owner_id == owner_id)
-        statement = select(schedules).where(*chosen).order_by(schedules.c.due_at, schedules.c.schedule_id)
+        position = schedules.c.due_at, schedules.c.schedule_id
+        chosen = [*is_at(schedules, selection), schedules.c.state != "ended"]
+        if selection.person_id is not None:
+            chosen.append(schedules.c.owner_id == selection.person_id)
+        if after is not None:
+            chosen.append(tuple_(*position) > position_tuple(after))
+        statement = select(schedules).where(*chosen).order_by(*position).limit(limit)
         return await read_all(self._database, statement, schedule_from_row)
 
     async def time_of_work(self) -> datetime | None:

@@ -40,7 +40,11 @@ class ThreadRow(SQLModel, table=True, defer_build=True):
     """An address is bound to at most one thread at a time."""
 
     __tablename__ = "thread"
-    __table_args__ = (partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),)
+    __table_args__ = (
+        partial_unique_index("uq_thread_bound_address", *_ADDRESS, condition="unbound_at IS NULL"),
+        Index("ix_thread_activity", "last_activity_at", "thread_id"),
+        Index("ix_thread_place", "platform", "workspace_id", "channel_id"),
+    )
 
     thread_id: str = text_primary_key()
     platform: str = text_column()

@@ -59,7 +59,23 @@ FIELDS = (
     "instructions",
     "tools",
 )
-QUERIES = ("thread_id", "agent_id", "after", "limit", "from", "to", "path", "code", "state", "error", "x")
+QUERIES = (
+    "cursor",
+    "platform",
+    "workspace_id",
+    "person_id",
+    "thread_id",
+    "agent_id",
+    "after",
+    "limit",
+    "from",
+    "to",
+    "path",
+    "code",
+    "state",
+    "error",
+    "x",
+)
 BODIES = (
     *(
         b"",
@@ -188,6 +204,8 @@ async def running(folder: Path) -> AsyncIterator[Target]:
             "run_id": [run_id],
             "agent_id": list(await program.parts.roster.agents()),
             "token": [link.split("/")[2] for link in links],
+            "cursor": [run_id, f"1-{run_id}"],
+            "platform": ["api"],
             "path": ["index.html", "a/../index.html"],
             "name": ["page.js"],
         }

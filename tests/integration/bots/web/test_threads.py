@@ -309,3 +309,77 @@ async def test_a_bug_is_told_without_its_details(tmp_path: Path) -> None:
         answer = await stage.json("POST", path, data=body, status=500)
         assert answer == {"error": "internal", "message": "Something broke on our side."}
         assert spooled(tmp_path) == []
+
+
+async def listed(stage: Stage, path: str, key: str, **query: Any) -> list[list[dict[str, Any]]]:
+    """The pages of a list."""
+    pages = list[list[dict[str, Any]]]()
+    while True:
+        page = await stage.json("GET", path, params=query)
+        pages.append(page[key])
+        if page["next_cursor"] is None:
+            return pages
+        query["cursor"] = page["next_cursor"]
+
+
+async def test_threads_are_listed_with_the_most_recently_active_first(stage: Stage) -> None:
+    first, chat, third = await stage.thread(), await stage.foreign_thread(), await stage.thread()
+    run_id = await stage.send(first)
+    ((one, two, three),) = await listed(stage, "/api/threads", "threads")
+    assert [each["thread_id"] for each in (one, two, three)] == [first, third, chat]
+    assert (one["newest_run_id"], one["newest_run_status"], one["state"]) == (run_id, "queued", "running")
+    place = {"platform": "slack", "workspace_id": "T", "channel_id": "C", "thread_key": "1.2"}
+    assert place.items() <= three.items()
+    assert (three["newest_run_id"], three["title"], three["agent_id"]) == (None, "", None)
+    shown = await stage.json("GET", f"/api/thread/{first}")
+    assert {key: shown[key] for key in one if key in shown} == {key: one[key] for key in one if key in shown}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"platform": "api"}, {"asked", "empty"}),
+        ({"platform": "slack", "workspace_id": "T", "channel_id": "C"}, {"chat"}),
+        ({"channel_id": "C2"}, set[str]()),
+        ({"person_id": "api"}, {"asked"}),
+        ({"person_id": "api", "platform": "slack"}, set[str]()),
+        ({"person_id": "nobody\x00"}, set[str]()),
+    ],
+)
+async def test_threads_are_listed_by_place_and_person(stage: Stage, query: Any, expected: set[str]) -> None:
+    names = {await stage.thread(): "asked", await stage.thread(): "empty", await stage.foreign_thread(): "chat"}
+    await stage.send(next(iter(names)))
+    (page,) = await listed(stage, "/api/threads", "threads", **query)
+    assert {names[one["thread_id"]] for one in page} == expected
+
+
+async def test_pages_of_threads_hold_while_others_become_active(stage: Stage) -> None:
+    ids = [await stage.thread() for _ in range(5)][::-1]
+    page = await stage.json("GET", "/api/threads", params={"limit": 2})
+    assert [one["thread_id"] for one in page["threads"]] == ids[:2]
+    await stage.send(ids[0])
+    await stage.send(ids[4])
+    rest = await listed(stage, "/api/threads", "threads", limit=2, cursor=page["next_cursor"])
+    assert [one["thread_id"] for one in rest[0]] == ids[2:4]
+    pages = await listed(stage, "/api/threads", "threads", limit=2)
+    assert [[one["thread_id"] for one in each] for each in pages] == [[ids[4], ids[0]], ids[1:3], ids[3:4]]
+
+
+async def test_the_runs_of_a_thread_are_listed_newest_first(stage: Stage) -> None:
+    thread_id, ids = await stage.thread(), list[str]()
+    for _ in range(3):
+        ids.append(await stage.send(thread_id))
+        await stage.end(await stage.claimed(ids[-1]), RunFinished(status="completed", finish_reason="stop"))
+    await stage.send(await stage.thread())
+    pages = await listed(stage, f"/api/thread/{thread_id}/runs", "runs", limit=2)
+    assert [[one["agent_run_id"] for one in page] for page in pages] == [[ids[2], ids[1]], [ids[0]]]
+    shown = await stage.json("GET", f"/api/agent-run/{ids[0]}")
+    assert pages[1][0] == {key: value for key, value in shown.items() if key != "usage"}
+    await stage.json("GET", f"/api/thread/{new_id()}/runs", status=404)
+
+
+@pytest.mark.parametrize("path", ["/api/threads", "/api/thread/{}/runs"])
+@pytest.mark.parametrize("query", ["limit=0", "limit=201", "cursor=x", "cursor=", "cursor=1-%00", "cursor=9e9-a"])
+async def test_a_page_that_is_none_is_refused(stage: Stage, path: str, query: str) -> None:
+    answer = await stage.json("GET", f"{path.format(await stage.thread())}?{query}", status=400)
+    assert answer["error"] == ("bad_request" if "limit" in query else "bad_cursor")
