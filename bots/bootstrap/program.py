@@ -63,12 +63,11 @@ from bots.inbound.commands.erasure import forget_thread
 from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
-from bots.web.deps import AgentsDeps, WebDeps
+from bots.web.deps import API_PERSON, AgentsDeps, WebDeps
 from bots.web.links import SignedLinks, load_link_secret, local_url
 from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
 from core import failpoints
-from core.domain.threads import Person
 from core.model_usage import build_usage_pricer
 from core.ports import RunQueue
 from core.run.worker import HEARTBEAT_SECONDS, Worker
@@ -90,7 +89,6 @@ Jobs = dict[str, tuple[float, Callable[[], Awaitable[object]]]]
 """What is repeated, by name, with its interval in seconds."""
 
 QUIET_SWEEP_SECONDS = 15.0
-HTTP_API_PERSON = Person(person_id="api", name="HTTP API")
 NO_LINKS = (
     "This worker creates no links to files, previews and browsers: set THREADHAND_PUBLIC_URL to the address of the"
     " bot's HTTP server."
@@ -494,6 +492,8 @@ class _ProgramBuilder:
             takeover_claims=self._stores.takeover_claims,
             links=SignedLinks(self._links.secret, settings.public_url, settings.expose_domain),
             upload_bytes_max=settings.file_bytes_max,
+            schedules=self._reception.commands.schedules,
+            time_zone=settings.time_zone or "UTC",
             api_token=settings.api_token.get_secret_value(),
             agents=AgentsDeps(
                 roster=self._parts.roster, knowledge=self._reception.commands.knowledge, audit=self._stores.audit
@@ -501,4 +501,4 @@ class _ProgramBuilder:
         )
 
     async def _stop(self, run_id: str) -> bool:
-        return not (await self._reception.stop(run_id, by=HTTP_API_PERSON)).is_ignored
+        return not (await self._reception.stop(run_id, by=API_PERSON)).is_ignored

@@ -7,18 +7,14 @@ from aiohttp import web
 
 from bots.inbound.commands.knowledge import add_knowledge
 from bots.web import request_parsing
-from bots.web.deps import DEPS, AgentsDeps
+from bots.web.deps import API_PERSON, API_PLACE, DEPS, AgentsDeps
 from bots.web.errors import ApiError
-from bots.web.threads import API_PERSON, DEFAULT_AUTHOR
 from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
 from core.domain.audit import AuditEntry
 from core.domain.errors import AgentError, ConfigurationError, ToolError
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, Person
 from core.knowledge.ports import KnowledgeEntry, Scope
 
-_AT = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
-_BY = Person(person_id=API_PERSON, name=DEFAULT_AUTHOR)
 _VERSION_MAX = 999_999
 
 
@@ -48,7 +44,7 @@ async def save_agent(request: web.Request) -> web.Response:
     agent_id = request_parsing.parse_text_field(fields, "agent_id", characters_max=100)
     values = {name: value for name, value in fields.items() if name != "agent_id"}
     try:
-        version = await roster.save(await roster.check(values, agent_id), at=_AT, by=_BY)
+        version = await roster.save(await roster.check(values, agent_id), at=API_PLACE, by=API_PERSON)
     except ConfigurationError as error:
         raise ApiError(400, "bad_agent", str(error)) from error
     return web.json_response(_version_object(version), status=201)
@@ -57,7 +53,7 @@ async def save_agent(request: web.Request) -> web.Response:
 async def reset_agent(request: web.Request) -> web.Response:
     """`DELETE /api/agents/{agent_id}`: makes the agent's file current again; an agent without a file is gone."""
     agent_id = request.match_info["agent_id"]
-    if not await _deps(request).roster.versions.reset(agent_id, at=_AT, by=_BY):
+    if not await _deps(request).roster.versions.reset(agent_id, at=API_PLACE, by=API_PERSON):
         raise ApiError(404, "agent_not_found", "No such agent was saved over HTTP or in chat.")
     return web.Response(status=204)
 
@@ -84,7 +80,7 @@ async def roll_back(request: web.Request) -> web.Response:
     _version(await _versions(request), number)
     agent_id = request.match_info["agent_id"]
     try:
-        version = await _deps(request).roster.roll_back(agent_id, int(str(number)), at=_AT, by=_BY)
+        version = await _deps(request).roster.roll_back(agent_id, int(str(number)), at=API_PLACE, by=API_PERSON)
     except ConfigurationError as error:
         raise ApiError(409, "bad_agent", str(error)) from error
     return web.json_response(version and _version_object(version))
@@ -111,7 +107,7 @@ async def upload_knowledge(request: web.Request) -> web.Response:
     try:
         for file in files:
             try:
-                entry = await add_knowledge(file, scope, _AT, _BY, deps.knowledge)
+                entry = await add_knowledge(file, scope, API_PLACE, API_PERSON, deps.knowledge)
                 added.append(_entry_object(entry))
             except (AgentError, ToolError) as error:
                 problems.append({"name": file.name, "message": str(error)})
@@ -171,7 +167,7 @@ async def _scope(request: web.Request) -> Scope:
 
 async def _record(request: web.Request, subject: str) -> None:
     entry = AuditEntry(
-        action="knowledge_changed", actor=_BY, address=_AT, subject=subject, happened_at=datetime.now(UTC)
+        action="knowledge_changed", actor=API_PERSON, address=API_PLACE, subject=subject, happened_at=datetime.now(UTC)
     )
     await _deps(request).audit.record(entry)
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from bots.web import agents, health, runs, sandbox_files, threads, upload_spool
+from bots.web import agents, health, runs, sandbox_files, schedules, threads, upload_spool
 from bots.web.auth import API_TOKEN, auth_middleware, check_exposure
 from bots.web.connection_limits import ConnectionLimits, LimitedSite, limits_of_this_process
 from bots.web.deps import DEPS, WebDeps
@@ -63,6 +63,7 @@ def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Appl
             web.get("/preview/{token}", sandbox_files.show_preview),
             web.get("/preview/{token}/{path:.*}", sandbox_files.show_preview),
             *agents.routes(),
+            *schedules.routes(),
             web.get("/api/usage", runs.show_usage),
             *routes.routes(),
             *health.routes(),

@@ -8,12 +8,18 @@ from aiohttp import web
 
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.commands.knowledge import KnowledgeDeps
+from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.links import SignedLinks
 from core.agents.roster import Roster
 from core.domain.audit import AuditLog
+from core.domain.threads import Address, Person
 from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations, TakeoverClaims
 
+API_PLACE = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
+"""Where the API's own threads are."""
+API_PERSON = Person(person_id="api", name="HTTP API")
+"""Who acts over HTTP: the clients are not told apart."""
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
 
@@ -33,7 +39,8 @@ class WebDeps:
 
     `receive` stores a message without an access check. `stop` requests that a run stop and returns whether the run was
     still active. `sandboxes` is None if the sandbox tools are disabled. `upload_bytes_max` limits the size of each
-    file. If `api_token` is empty, only programs on this machine have access.
+    file. If `api_token` is empty, only programs on this machine have access. `time_zone` is that of schedules whose
+    client names none.
     """
 
     conversations: Conversations
@@ -45,6 +52,8 @@ class WebDeps:
     spool_folder: Path
     links: SignedLinks
     upload_bytes_max: int
+    schedules: ScheduleDeps
+    time_zone: str = "UTC"
     api_token: str = ""
     heartbeat_seconds: float = 15.0
     agents: AgentsDeps | None = None

@@ -5,18 +5,20 @@ import logging
 import re
 import unicodedata
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar, cast
+from typing import Annotated, Self, TypeVar, cast
 
 from aiohttp import BodyPartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
+from pydantic import BaseModel, StringConstraints, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from bots.web import upload_spool
-from bots.web.deps import DEPS
+from bots.web.deps import API_PLACE, DEPS
 from bots.web.errors import ApiError
 from core.domain.messages import JsonObject
-from core.domain.threads import IncomingFile, Position, Selection, Usage
+from core.domain.threads import Address, IncomingFile, Platform, Position, Selection, Usage
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ PAGE_DEFAULT = 50
 PAGE_MAX = 200
 ADDRESS_CHARACTERS_MAX = 200
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=BaseModel)
+_AddressPart = Annotated[str, StringConstraints(max_length=ADDRESS_CHARACTERS_MAX)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION = re.compile(r"([0-9]{1,16})-([0-9a-z-]{1,40})")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -46,6 +50,25 @@ class MessageRequest:
     files: tuple[IncomingFile, ...] = ()
     agent_id: str | None = None
     author: str = ""
+
+
+class PlaceBody(BaseModel):
+    """A place as bodies name it: without a `thread_key` a channel; without anything, that of the API's own threads."""
+
+    platform: Platform = "api"
+    workspace_id: _AddressPart = API_PLACE.workspace_id
+    channel_id: _AddressPart = API_PLACE.channel_id
+    thread_key: _AddressPart = ""
+
+    @model_validator(mode="after")
+    def _check_api(self) -> Self:
+        if self.platform == "api" and replace(self.address, thread_key="") != API_PLACE:
+            raise PydanticCustomError("place", "the API has no such place")
+        return self
+
+    @property
+    def address(self) -> Address:
+        return Address(**self.model_dump())
 
 
 def usage_object(usage: Usage) -> JsonObject:
@@ -146,6 +169,16 @@ async def parse_json_object(request: web.Request) -> JsonObject:
     if not isinstance(content, dict):
         raise ApiError(400, "bad_json", "The body must be a JSON object.")
     return cast(JsonObject, content)
+
+
+async def parse_body(request: web.Request, kind: type[BodyT]) -> BodyT:
+    """Returns the JSON body as a model. Raises ApiError 400 with a sentence for its first problem."""
+    try:
+        return kind.model_validate(await parse_json_object(request))
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(map(str, problem["loc"])) or "The body"
+        raise ApiError(400, "bad_request", f"{name}: {problem['msg']}.") from error
 
 
 def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str:

@@ -1,27 +1,24 @@
 """HTTP routes of threads and their messages."""
 
 import base64
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from aiohttp import web
 
 from bots.web import request_parsing
-from bots.web.deps import DEPS
+from bots.web.deps import API_PERSON, API_PLACE, DEPS
 from bots.web.errors import ApiError
 from core.context.untrusted_text import clean_line
 from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.threads import Address, ListedThread, Person, Thread, ThreadSnapshot
+from core.domain.threads import ListedThread, Thread, ThreadSnapshot
 from core.domain.wire_format import IMAGE_FIELDS, message_object
 from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
-API_PERSON = "api"
-DEFAULT_AUTHOR = "HTTP API"
-"""The author of a message whose client names none."""
 _RECEIVE = Failpoint("web.receive")
 
 
@@ -29,8 +26,7 @@ async def create_thread(request: web.Request) -> web.Response:
     """`POST /api/thread`: creates a thread with an optional title."""
     body = await request_parsing.parse_json_object(request)
     title = request_parsing.parse_text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
-    address = Address(platform="api", workspace_id="api", channel_id="api", thread_key=new_id())
-    thread = await request.app[DEPS].conversations.create(address, title=title)
+    thread = await request.app[DEPS].conversations.create(replace(API_PLACE, thread_key=new_id()), title=title)
     return web.json_response({"thread_id": thread.thread_id}, status=201)
 
 
@@ -118,7 +114,7 @@ async def add_message(request: web.Request) -> web.Response:
         address=thread.address,
         dedupe_key=message_ref,
         message_ref=message_ref,
-        person=Person(person_id=API_PERSON, name=clean_line(draft.author, 100) or DEFAULT_AUTHOR),
+        person=replace(API_PERSON, name=clean_line(draft.author, 100) or API_PERSON.name),
         text=draft.text,
         sent_at=datetime.now(UTC),
         is_addressed=True,

@@ -67,7 +67,7 @@ class RunSchedules:
     store: Schedules
     limits: ScheduleLimits
     address: Address
-    thread_id: str
+    thread_id: str | None
     agent_id: str | None
     requester: Person
     requested_at: datetime
@@ -112,6 +112,15 @@ class RunSchedules:
             agent_id=self.agent_id,
             armed_at=datetime.now(UTC),
         )
+
+    async def arm(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
+        """Stores the schedule that the call describes, and returns it. Raises ToolError."""
+        if params.id:
+            await self.find(params.id)
+        schedule = self.schedule(params, owner)
+        if not await self.store.save(schedule, self.limits, by=owner, change="changed" if params.id else "created"):
+            raise ToolError(too_many(self.limits))
+        return schedule
 
     async def find(self, schedule_id: str) -> Schedule:
         """Returns a schedule of this channel, or of the requester. Raises ToolError."""
@@ -207,12 +216,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
 
     async def run_schedule_task(params: ScheduleTaskParams, context: ToolContext) -> str:
         here = known()
-        if params.id:
-            await here.find(params.id)
-        owner = context.approved_by or here.requester
-        schedule = here.schedule(params, owner)
-        if not await here.store.save(schedule, here.limits, by=owner, change="changed" if params.id else "created"):
-            raise ToolError(too_many(here.limits))
+        schedule = await here.arm(params, context.approved_by or here.requester)
         return f"Scheduled as `{schedule.schedule_id}`: {schedule.rule_in_words}. Next: {next_times(schedule)}."
 
     async def run_list_schedules(params: ListSchedulesParams, context: ToolContext) -> str:

@@ -101,6 +101,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
             spool_folder=tmp_path,
             links=SignedLinks(b"", ""),
             upload_bytes_max=1,
+            schedules=None,
         )
     )
     served = {

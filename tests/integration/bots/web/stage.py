@@ -11,6 +11,7 @@ import aiohttp
 
 from bots.bootstrap.observability import database_check
 from bots.inbound.actions import Outcome, UserAction, decide
+from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.app import serve_app, web_app
 from bots.web.deps import WebDeps
 from bots.web.health import MonitoringDeps
@@ -18,6 +19,7 @@ from bots.web.links import SignedLinks
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
+from core.domain.schedules import DEFAULT_LIMITS
 from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunResult
@@ -27,6 +29,7 @@ from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.inbox import SqlInbox
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims, SqlStopRequests
 from storage.sql.stores.run_journal import SqlRunJournal
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.takeover_claims import SqlTakeoverClaims
 from tests.databases import open_sqlite
 
@@ -178,6 +181,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         spool_folder=folder / "uploads",
         links=SignedLinks(b"s" * 32, ""),
         upload_bytes_max=100_000,
+        schedules=ScheduleDeps(store=SqlSchedules(database), limits=DEFAULT_LIMITS),
         heartbeat_seconds=30,
     )
     ports_here = replace(ports, **changes)

@@ -44,7 +44,9 @@ PARTS = (
     *("-1", "0", "9" * 400, "1e999", "NaN", "00000000-0000-0000-0000-000000000000", ".git", "a//b/", "~", "'", "x.y"),
 )
 NUMBERS = (0, -1, 1.5, 2**63, 2**70, -(2**70), 1e308)
-VALUES = (None, True, *NUMBERS, "", "x", "\x00", "\ud800", "\u202e", "a" * 300_000, [], {}, [[]], {"a": {"b": [None]}})
+SCHEDULES = ("PT2H", "FREQ=DAILY;BYHOUR=9", {"platform": "slack"}, {"thread_key": "\x00"})
+PLAIN = (None, True, *NUMBERS, "", "x", "\x00", "\ud800", "\u202e", "a" * 300_000, [], {}, [[]], {"a": {"b": [None]}})
+VALUES = (*PLAIN, *SCHEDULES)
 FIELDS = (
     "text",
     "agent_id",
@@ -58,6 +60,12 @@ FIELDS = (
     "payload",
     "instructions",
     "tools",
+    "task",
+    "when",
+    "thread",
+    "time_zone",
+    "address",
+    "id",
 )
 QUERIES = (
     "cursor",
@@ -186,6 +194,9 @@ async def running(folder: Path) -> AsyncIterator[Target]:
             thread_id = (await answer.json())["thread_id"]
         async with http.post(f"/api/thread/{thread_id}/messages", json={"text": "hello"}) as answer:
             run_id = (await answer.json())["agent_run_id"]
+        body = {"task": "x", "when": "FREQ=HOURLY;BYMINUTE=0"}
+        async with http.post("/api/schedules", json=body) as answer:
+            schedule_id = (await answer.json())["schedule_id"]
         stores, sandboxes = program.parts.stores, program.parts.sandboxes.provider
         lease = await stores.claims.claim(run_id, "w1")
         assert lease is not None
@@ -204,6 +215,8 @@ async def running(folder: Path) -> AsyncIterator[Target]:
             "run_id": [run_id],
             "agent_id": list(await program.parts.roster.agents()),
             "token": [link.split("/")[2] for link in links],
+            "schedule_id": [schedule_id],
+            "action": ["pause", "resume", "run_now"],
             "cursor": [run_id, f"1-{run_id}"],
             "platform": ["api"],
             "path": ["index.html", "a/../index.html"],

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.deps import WebDeps
 from bots.web.links import SignedLinks
 from bots.web.port_proxy import PortProxies
@@ -45,6 +46,7 @@ def port_proxies_over(sleepy: Sleepy, folder: Path) -> PortProxies:
         spool_folder=folder,
         links=SignedLinks(b"s" * 32, ""),
         upload_bytes_max=1,
+        schedules=cast(ScheduleDeps, None),
     )
     return PortProxies(ports)
 

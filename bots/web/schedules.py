@@ -1,0 +1,134 @@
+"""HTTP routes of schedules."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import cast
+
+from aiohttp import web
+from pydantic import Field
+
+from bots.web import request_parsing
+from bots.web.deps import API_PERSON, DEPS
+from bots.web.errors import ApiError
+from bots.web.request_parsing import PlaceBody
+from core.domain.errors import ToolError
+from core.domain.messages import JsonObject
+from core.domain.schedules import Schedule, ScheduleAction
+from core.domain.threads import Address
+from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
+
+_TIMES_SHOWN = 3
+
+
+class ScheduleBody(ScheduleTaskParams):
+    """What the tool takes, with the place where the answers go."""
+
+    address: PlaceBody = Field(default_factory=PlaceBody)
+
+
+def routes() -> Sequence[web.RouteDef]:
+    return (
+        web.get("/api/schedules", list_schedules),
+        web.post("/api/schedules", add_schedule),
+        web.post("/api/schedules/{schedule_id}/{action:pause|resume|delete|run_now}", change_schedule),
+    )
+
+
+async def list_schedules(request: web.Request) -> web.Response:
+    """`GET /api/schedules?cursor=&limit=`: returns the schedules of a place or a person, by their next time."""
+    size, after = request_parsing.parse_page_size(request), request_parsing.parse_position(request)
+    found = await request.app[DEPS].schedules.store.listed(
+        request_parsing.parse_selection(request), after=after, limit=size + 1
+    )
+
+    def cursor(one: Schedule) -> str:
+        return request_parsing.format_position((one.timing.due_at, one.schedule_id))
+
+    return web.json_response(request_parsing.page_object("schedules", found, size, _schedule_object, cursor))
+
+
+async def add_schedule(request: web.Request) -> web.Response:
+    """`POST /api/schedules`: arms a schedule for threads of the API, or changes the one with the `id` in the body."""
+    body = await request_parsing.parse_body(request, ScheduleBody)
+    here = await _schedules(request, body.address.address, body.id)
+    try:
+        question = here.question(body)
+    except ToolError as error:
+        raise ApiError(400, "bad_schedule", str(error)) from error
+    _refuse_question(question)
+    if here.address.thread_key:
+        snapshot = await request.app[DEPS].conversations.find(here.address)
+        if snapshot is None:
+            raise ApiError(404, "thread_not_found", "There is no such thread.")
+        here = replace(here, thread_id=snapshot.thread.thread_id, agent_id=snapshot.thread.agent_id)
+    elif body.thread == "same":
+        raise ApiError(400, "bad_request", "To continue the same thread, name it in the address.")
+    try:
+        schedule = await here.arm(body, API_PERSON)
+    except ToolError as error:
+        raise ApiError(409, "not_scheduled", str(error)) from error
+    return web.json_response(_schedule_object(schedule), status=201)
+
+
+async def change_schedule(request: web.Request) -> web.Response:
+    """`POST /api/schedules/{schedule_id}/{action}`: pauses, resumes, deletes or runs a schedule. Returns it as it is
+    then, or null once it is gone."""
+    deps, schedule_id = request.app[DEPS].schedules, request.match_info["schedule_id"]
+    found = await deps.store.find(schedule_id)
+    if found is None:
+        raise ApiError(404, "schedule_not_found", "There is no such schedule.")
+    here = await _schedules(request, found.address, schedule_id)
+    action = cast(ScheduleAction, request.match_info["action"])
+    _refuse_question(here.change_question(ChangeScheduleParams(id=found.schedule_id, action=action)))
+    try:
+        message = await change_schedule_by(API_PERSON, found, action, deps.store, deps.limits)
+    except ToolError as error:
+        raise ApiError(409, "not_changed", str(error)) from error
+    after = await deps.store.find(schedule_id)
+    return web.json_response({"message": message, "schedule": after and _schedule_object(after)})
+
+
+async def _schedules(request: web.Request, address: Address, schedule_id: str) -> RunSchedules:
+    """Returns what the tools would know of a run there that the API requests now."""
+    ports = request.app[DEPS]
+    known = await ports.schedules.store.find(schedule_id) if schedule_id else None
+    return RunSchedules(
+        store=ports.schedules.store,
+        limits=ports.schedules.limits,
+        address=address,
+        thread_id=None,
+        agent_id=None,
+        requester=API_PERSON,
+        requested_at=datetime.now(UTC),
+        time_zone=ports.time_zone,
+        known=(known,) if known else (),
+    )
+
+
+def _refuse_question(question: str | None) -> None:
+    """Raises ApiError 409 if somebody in the chat has to agree first, to what the question says."""
+    if question is not None:
+        raise ApiError(
+            409, "needs_approval", f"In a chat, a person has to agree to this: {question}. Ask for it there."
+        )
+
+
+def _schedule_object(schedule: Schedule) -> JsonObject:
+    timing = schedule.timing
+    return {
+        "schedule_id": schedule.schedule_id,
+        **asdict(schedule.address),
+        "thread_id": schedule.thread_id,
+        "agent_id": schedule.agent_id,
+        "task": schedule.task,
+        "rule": timing.rule or None,
+        "rule_in_words": schedule.rule_in_words,
+        "time_zone": timing.time_zone,
+        "next_times": [one.due_at.isoformat() for one in islice(timing.following(), _TIMES_SHOWN)],
+        "state": schedule.state,
+        "problem": schedule.problem or None,
+        "owner": {"person_id": schedule.owner.person_id, "name": schedule.owner.name},
+        "armed_at": schedule.armed_at.isoformat(),
+    }

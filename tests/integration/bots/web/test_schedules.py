@@ -1,0 +1,148 @@
+"""Schedules over HTTP."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bots.bootstrap.platforms import Platforms
+from bots.inbound.schedules import ScheduleRunner
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
+from core.domain.threads import Address, Person
+from storage.sql.stores.schedules import SqlSchedules
+from tests.integration.bots.web.stage import Stage
+from tests.integration.bots.web.test_threads import only_message
+
+DAILY = {"task": "Post the news", "when": "RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0", "time_zone": "Europe/Berlin"}
+ALICE = Person(person_id="U1", name="alice")
+CHANNEL = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
+
+
+async def armed(stage: Stage, **changes: Any) -> dict[str, Any]:
+    return await stage.json("POST", "/api/schedules", json={**DAILY, **changes}, status=201)
+
+
+def runner(stage: Stage) -> ScheduleRunner:
+    async def unwanted(_: object) -> bool:
+        raise AssertionError("the API's own threads need no access")
+
+    return ScheduleRunner(
+        schedules=SqlSchedules(stage.database),
+        conversations=stage.ports.conversations,
+        chats=Platforms(file_sources={}),
+        admits=unwanted,
+        receive=stage.ports.receive,
+        serves=lambda platform: platform == "api",
+        closed_reasons=lambda _: {},
+    )
+
+
+async def in_chat(stage: Stage, schedule_id: str = "chat") -> str:
+    now = datetime.now(UTC)
+    schedule = Schedule(
+        schedule_id=schedule_id,
+        address=CHANNEL,
+        owner=ALICE,
+        task="Say it",
+        timing=parse_when("PT2H", now=now, time_zone="UTC"),
+        armed_at=now,
+    )
+    assert await SqlSchedules(stage.database).save(schedule, DEFAULT_LIMITS, by=ALICE, change="created")
+    return schedule_id
+
+
+async def test_a_schedule_of_the_api_is_armed_at_once(stage: Stage) -> None:
+    made = await armed(stage)
+    assert (made["platform"], made["thread_key"], made["state"]) == ("api", "", "active")
+    assert (made["rule_in_words"], made["time_zone"]) == ("every day at 09:00", "Europe/Berlin")
+    assert made["owner"] == {"person_id": "api", "name": "HTTP API"}
+    first, second, _ = map(datetime.fromisoformat, made["next_times"])
+    assert timedelta(hours=22) < second - first < timedelta(hours=26)
+    assert await stage.json("GET", "/api/schedules") == {"schedules": [made], "next_cursor": None}
+
+
+async def test_a_schedule_can_continue_a_thread_and_be_changed(stage: Stage) -> None:
+    thread_id = await stage.thread()
+    thread = await stage.json("GET", f"/api/thread/{thread_id}")
+    place = {"address": {"thread_key": thread["thread_key"]}, "thread": "same"}
+    made = await armed(stage, **place)
+    assert (made["thread_id"], made["thread_key"]) == (thread_id, thread["thread_key"])
+    changed = await armed(stage, id=made["schedule_id"], task="Post no news", **place)
+    assert changed.items() >= {"schedule_id": made["schedule_id"], "task": "Post no news"}.items()
+    assert changed["next_times"] == made["next_times"]
+    assert len((await stage.json("GET", "/api/schedules"))["schedules"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"when": "tomorrow"}, 400, "bad_schedule"),
+        ({"when": "2020-01-01T09:00"}, 400, "bad_schedule"),
+        ({"when": "RRULE:FREQ=MINUTELY"}, 400, "bad_schedule"),
+        ({"time_zone": "Mars/Olympus"}, 400, "bad_schedule"),
+        ({"task": " "}, 400, "bad_request"),
+        ({"task": "x" * 2001}, 400, "bad_request"),
+        ({"task": "\ud800"}, 400, "bad_request"),
+        ({"task": None}, 400, "bad_request"),
+        ({"thread": "same"}, 400, "bad_request"),
+        ({"address": {"workspace_id": "other"}}, 400, "bad_request"),
+        ({"address": {"platform": "teams"}}, 400, "bad_request"),
+        ({"address": {"thread_key": "x" * 201}}, 400, "bad_request"),
+        ({"address": {"thread_key": "unknown"}, "thread": "same"}, 404, "thread_not_found"),
+        ({"id": "unknown"}, 409, "not_scheduled"),
+        ({"address": {"platform": "slack", "workspace_id": "T1", "channel_id": "C1"}}, 409, "needs_approval"),
+    ],
+)
+async def test_what_cannot_be_scheduled_is_refused_in_words(
+    stage: Stage, changes: dict[str, Any], status: int, code: str
+) -> None:
+    answer = await stage.json("POST", "/api/schedules", json={**DAILY, **changes}, status=status)
+    assert answer["error"] == code, answer
+    assert answer["message"].endswith(".")
+    assert (await stage.json("GET", "/api/schedules"))["schedules"] == []
+
+
+async def test_a_person_may_not_have_more_schedules_over_http_than_in_chat(stage: Stage) -> None:
+    for _ in range(DEFAULT_LIMITS.per_person):
+        await armed(stage)
+    answer = await stage.json("POST", "/api/schedules", json=DAILY, status=409)
+    assert answer["error"] == "not_scheduled"
+
+
+async def test_a_schedule_is_paused_resumed_run_and_deleted(stage: Stage) -> None:
+    made = await armed(stage)
+    path = f"/api/schedules/{made['schedule_id']}"
+    assert (await stage.json("POST", f"{path}/pause"))["schedule"]["state"] == "paused"
+    assert (await stage.json("POST", f"{path}/resume"))["schedule"]["state"] == "active"
+    assert (await stage.json("POST", f"{path}/run_now"))["schedule"]["next_times"] == made["next_times"]
+    await runner(stage).look()
+    ((thread,),) = [(await stage.json("GET", "/api/threads"))["threads"]]
+    assert (thread["platform"], thread["newest_run_status"]) == ("api", "queued")
+    assert only_message(stage).text.endswith("Do it:\nPost the news")
+    assert (await stage.json("POST", f"{path}/delete"))["schedule"] is None
+    assert (await stage.json("POST", f"{path}/pause", status=404))["error"] == "schedule_not_found"
+    await stage.json("POST", f"{path}/explode", status=404)
+
+
+async def test_a_schedule_of_a_chat_can_only_be_paused_without_a_click(stage: Stage) -> None:
+    path = f"/api/schedules/{await in_chat(stage)}"
+    for action in ("resume", "delete", "run_now"):
+        answer = await stage.json("POST", f"{path}/{action}", status=409)
+        assert answer["error"] == "needs_approval"
+        assert "“Say it” (once)" in answer["message"]
+    shown = (await stage.json("POST", f"{path}/pause"))["schedule"]
+    assert (shown["state"], shown["owner"]["name"]) == ("paused", "alice")
+
+
+async def test_schedules_are_listed_in_pages_by_place_and_person(stage: Stage) -> None:
+    ids = [await in_chat(stage), (await armed(stage, when="PT3H"))["schedule_id"], await in_chat(stage, "later")]
+
+    async def listed(**query: str) -> list[str]:
+        return [one["schedule_id"] for one in (await stage.json("GET", "/api/schedules", params=query))["schedules"]]
+
+    assert await listed() == [ids[0], ids[2], ids[1]]
+    assert await listed(platform="slack", channel_id="C1") == [ids[0], ids[2]]
+    assert await listed(person_id="api") == [ids[1]]
+    page = await stage.json("GET", "/api/schedules", params={"limit": "2"})
+    assert await listed(cursor=page["next_cursor"]) == [ids[1]]
+    await stage.json("GET", "/api/schedules", params={"cursor": "x"}, status=400)
