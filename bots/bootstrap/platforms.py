@@ -128,10 +128,11 @@ class Platforms:
             place = fallback
         await self.tell(place, text)
 
-    async def tell(self, address: Address, text: str) -> object:
-        """Posts Markdown into a thread, outside any run; nothing is posted over HTTP. Raises SurfaceError."""
+    async def tell(self, address: Address, text: str) -> str:
+        """Posts Markdown into a thread, outside any run, and returns the message's id. Posts nothing over HTTP. Raises
+        SurfaceError."""
         if address.platform == "api":
-            return None
+            return ""
         notice = Notice(markdown=text)
         return await self._surface_at(address).post(
             address, notice, delivery_id=new_id(), precondition=_no_precondition

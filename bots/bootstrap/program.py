@@ -486,6 +486,8 @@ class _ProgramBuilder:
             conversations=self._stores.conversations,
             bus=self._stores.bus,
             receive=self._reception.receive_trusted,
+            is_claimed=self._stores.inbox.is_claimed,
+            post=self._platforms.tell,
             stop=self._stop,
             sandboxes=self._sandboxes.provider,
             spool_folder=self._spool,

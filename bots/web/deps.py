@@ -12,7 +12,7 @@ from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.links import SignedLinks
 from core.agents.roster import Roster
 from core.domain.audit import AuditLog
-from core.domain.threads import Address, Person
+from core.domain.threads import APP_PREFIX, Address, Person
 from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations, TakeoverClaims
 
@@ -20,6 +20,8 @@ API_PLACE = Address(platform="api", workspace_id="api", channel_id="api", thread
 """Where the API's own threads are."""
 API_PERSON = Person(person_id="api", name="HTTP API")
 """Who acts over HTTP: the clients are not told apart."""
+CHAT_PERSON = Person(person_id=f"{APP_PREFIX}{API_PERSON.person_id}", name=API_PERSON.name)
+"""Whose words they are in a chat: an app's, which answer and approve nothing."""
 Receive = Callable[[UserAction], Awaitable[Outcome]]
 Stop = Callable[[str], Awaitable[bool]]
 
@@ -37,16 +39,19 @@ class AgentsDeps:
 class WebDeps:
     """Dependencies of the HTTP API.
 
-    `receive` stores a message without an access check. `stop` requests that a run stop and returns whether the run was
-    still active. `sandboxes` is None if the sandbox tools are disabled. `upload_bytes_max` limits the size of each
-    file. If `api_token` is empty, only programs on this machine have access. `time_zone` is that of schedules whose
-    client names none.
+    `receive` stores a message without an access check, and `is_claimed` tells whether one with this key was stored.
+    `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `stop` requests that
+    a run stop and returns whether the run was still active. `sandboxes` is None if the sandbox tools are disabled.
+    `upload_bytes_max` limits the size of each file. If `api_token` is empty, only programs on this machine have access.
+    `time_zone` is that of schedules whose client names none.
     """
 
     conversations: Conversations
     takeover_claims: TakeoverClaims
     bus: EventBus
     receive: Receive
+    is_claimed: Callable[[str], Awaitable[bool]]
+    post: Callable[[Address, str], Awaitable[str]]
     stop: Stop
     sandboxes: SandboxProvider | None
     spool_folder: Path

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from core.domain.errors import SandboxUnavailable, StorageUnavailable
+from core.domain.errors import SandboxUnavailable, StorageUnavailable, SurfaceError, SurfaceRefused
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +119,10 @@ def _to_api_error(error: Exception, request: web.Request) -> ApiError:
         case SandboxUnavailable():
             log.warning("no sandbox for %s: %s", _route(request), error.detail or error)
             return ApiError(503, "sandbox_unavailable", str(error))
+        case SurfaceRefused():
+            return ApiError(409, "chat_refused", f"The chat did not take it: {error}.")
+        case SurfaceError():
+            return ApiError(503, "chat_unavailable", "The chat cannot be reached just now.")
         case StorageUnavailable():
             log.exception("the database failed under %s", _route(request))
             sentence = "The database does not answer; nothing was stored. Try again."

@@ -32,7 +32,8 @@ PAGE_MAX = 200
 ADDRESS_CHARACTERS_MAX = 200
 T = TypeVar("T")
 BodyT = TypeVar("BodyT", bound=BaseModel)
-_AddressPart = Annotated[str, StringConstraints(max_length=ADDRESS_CHARACTERS_MAX)]
+_AddressPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{0,100}(\.[0-9]{1,20})?$")]
+"""As the ids of the platforms are, which become parts of their addresses."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION = re.compile(r"([0-9]{1,16})-([0-9a-z-]{1,40})")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

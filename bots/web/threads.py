@@ -3,31 +3,86 @@
 import base64
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Annotated
 
 from aiohttp import web
+from pydantic import AfterValidator, BaseModel, StringConstraints
+from pydantic_core import PydanticCustomError
 
+from bots.inbound.actions import Outcome
 from bots.web import request_parsing
-from bots.web.deps import API_PERSON, API_PLACE, DEPS
+from bots.web.deps import API_PERSON, API_PLACE, CHAT_PERSON, DEPS
 from bots.web.errors import ApiError
+from bots.web.request_parsing import PlaceBody
 from core.context.untrusted_text import clean_line
 from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
+from core.domain.outside_text import escape_markdown, quote_lines, shown_name, without_control_characters
 from core.domain.threads import ListedThread, Thread, ThreadSnapshot
 from core.domain.wire_format import IMAGE_FIELDS, message_object
 from core.failpoints import Failpoint
 
 TITLE_CHARACTERS_MAX = 200
 PAGE_MESSAGES_MAX = 1000
+SHOWN_CHARACTERS_MAX = 1500
+"""What fits into one message of any chat, with all that the platforms add."""
 _RECEIVE = Failpoint("web.receive")
 
 
+def _keep_visible(text: str) -> str:
+    if not (words := without_control_characters(text).strip()):
+        raise PydanticCustomError("empty", "nothing of it can be seen")
+    return words
+
+
+class ChatMessageBody(BaseModel):
+    """Words for a chat thread in which the agent has a conversation."""
+
+    address: PlaceBody
+    text: Annotated[str, StringConstraints(max_length=SHOWN_CHARACTERS_MAX), AfterValidator(_keep_visible)]
+    author: Annotated[str, StringConstraints(max_length=request_parsing.AUTHOR_CHARACTERS_MAX)] = ""
+
+    @property
+    def shown(self) -> str:
+        """The message that shows the words in the chat, as Markdown: all that the model reads."""
+        by = f", by **{shown_name(self.author)}**" if self.author else ""
+        words = quote_lines(escape_markdown(self.text))
+        return f"This came over the HTTP API{by}:\n{words}"
+
+
 async def create_thread(request: web.Request) -> web.Response:
-    """`POST /api/thread`: creates a thread with an optional title."""
+    """`POST /api/thread`: creates a thread with an optional title, or writes into the chat thread at an address."""
     body = await request_parsing.parse_json_object(request)
+    if "address" in body:
+        return await _write_in_chat(request, await request_parsing.parse_body(request, ChatMessageBody))
     title = request_parsing.parse_text_field(body, "title", characters_max=TITLE_CHARACTERS_MAX)
     thread = await request.app[DEPS].conversations.create(replace(API_PLACE, thread_key=new_id()), title=title)
     return web.json_response({"thread_id": thread.thread_id}, status=201)
+
+
+async def _write_in_chat(request: web.Request, body: ChatMessageBody) -> web.Response:
+    """Shows the words in the chat as a message of the bot, and begins or steers a run with them."""
+    deps, key, address = request.app[DEPS], request_parsing.idempotency_key(request), body.address.address
+    found = await deps.conversations.find(address)
+    if found is None:
+        raise ApiError(404, "thread_not_found", "The agent has no conversation at this address.")
+    if len(body.shown) > SHOWN_CHARACTERS_MAX:
+        raise ApiError(413, "too_large", f"Shown in a chat, it may have at most {SHOWN_CHARACTERS_MAX} characters.")
+    thread_id = found.thread.thread_id
+    dedupe_key = f"api:{thread_id}:{key or new_id()}"
+    is_repeated = key is not None and await deps.is_claimed(dedupe_key)
+    message = IncomingMessage(
+        address=address,
+        dedupe_key=dedupe_key,
+        message_ref="" if is_repeated else await deps.post(address, body.shown),
+        person=replace(CHAT_PERSON, name=f"{CHAT_PERSON.name} ({body.author})" if body.author else CHAT_PERSON.name),
+        text=body.text,
+        sent_at=datetime.now(UTC),
+        is_automatic=True,
+    )
+    outcome = await _receive(request, message)
+    return web.json_response({"thread_id": thread_id, "agent_run_id": _run_id(outcome)}, status=202)
 
 
 async def list_threads(request: web.Request) -> web.Response:
@@ -106,7 +161,7 @@ async def add_message(request: web.Request) -> web.Response:
     snapshot = await find_thread(request)
     thread = snapshot.thread
     if thread.address.platform != "api":
-        raise ApiError(409, "not_an_api_thread", "This thread lives in a chat; write to it there.")
+        raise ApiError(409, "not_an_api_thread", "This thread lives in a chat: POST /api/thread takes its address.")
     key = request_parsing.idempotency_key(request)
     draft = await request_parsing.parse_message(request)
     message_ref = f"api:{thread.thread_id}:{key or new_id()}"
@@ -122,16 +177,24 @@ async def add_message(request: web.Request) -> web.Response:
         agent_id=draft.agent_id,
     )
     try:
-        with _RECEIVE:
-            outcome = await request.app[DEPS].receive(message)
+        outcome = await _receive(request, message)
     except Exception:  # whatever it was: no run will use the uploads
         request_parsing.discard_uploads(request, draft.files)
         raise
     if outcome.is_ignored:
         request_parsing.discard_uploads(request, draft.files)
+    return web.json_response({"agent_run_id": _run_id(outcome)}, status=202)
+
+
+async def _receive(request: web.Request, message: IncomingMessage) -> Outcome:
+    with _RECEIVE:
+        return await request.app[DEPS].receive(message)
+
+
+def _run_id(outcome: Outcome) -> str:
     if outcome.run_id is None:
         raise ApiError(409, "not_taken", outcome.notice or "The message was not taken.")
-    return web.json_response({"agent_run_id": outcome.run_id}, status=202)
+    return outcome.run_id
 
 
 async def find_thread(request: web.Request) -> ThreadSnapshot:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from core.domain.actions import StoredAction
+from core.domain.actions import MEMBER, ActorContext, StoredAction
 from core.domain.errors import LeaseLost
 from core.domain.threads import (
     APP_PREFIX,
@@ -349,11 +349,12 @@ async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(stor
 
 async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:
     app, now = Person(person_id=f"{APP_PREFIX}A1", name="Alerts"), datetime.now(UTC)
+    actor = ActorContext(app_ids=frozenset({"A1"}))
 
     async def asked(key: str, **changes: object) -> bool:
         arrival = replace(
             message("hello", key=key),
-            **{"address": replace(ADDRESS, thread_key=key), "person": app, "sent_at": now, **changes},
+            **{"address": replace(ADDRESS, thread_key=key), "person": app, "actor": actor, "sent_at": now, **changes},
         )
         receipt = await stores.inbox.accept(arrival, deciding(Accept()))
         return isinstance(receipt.decision, Accept) and not receipt.is_duplicate
@@ -363,5 +364,6 @@ async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Store
     assert await asked("2.1", person=replace(app, person_id=f"{APP_PREFIX}A2"))
     assert await asked("2.2", person=ALICE)
     assert await asked("2.3", address=replace(ADDRESS, channel_id="C2"))
+    assert await asked("2.4", actor=MEMBER)  # it came over the HTTP API
     later = now + timedelta(seconds=APP_REQUESTS_SECONDS)
     assert await asked("1.3", sent_at=later)

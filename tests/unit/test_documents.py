@@ -96,6 +96,8 @@ def test_every_route_is_named(tmp_path: Path) -> None:
             takeover_claims=None,
             bus=MemoryEventBus(),
             receive=nothing,
+            is_claimed=nothing,
+            post=nothing,
             stop=nothing,
             sandboxes=None,
             spool_folder=tmp_path,

@@ -98,6 +98,7 @@ class Stage:
     sandboxes: FakeSandboxes
     received: list[UserAction]
     app: Any
+    posted: list[tuple[Address, str]]
     _n: dict[str, int] = field(default_factory=dict)
 
     async def json(self, method: str, path: str, *, status: int = 200, **more: Any) -> dict[str, Any]:
@@ -164,6 +165,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
     database = await open_sqlite(folder / "stage.db")
     bus, sandboxes = MemoryEventBus(), FakeSandboxes()
     received: list[UserAction] = []
+    posted: list[tuple[Address, str]] = []
 
     async def receive(inbound: UserAction) -> Outcome:
         received.append(inbound)
@@ -171,11 +173,17 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 
+    async def post(address: Address, text: str) -> str:
+        posted.append((address, text))
+        return f"9.{len(posted)}"
+
     ports = WebDeps(
         conversations=SqlConversations(database),
         takeover_claims=SqlTakeoverClaims(database),
         bus=bus,
         receive=receive,
+        is_claimed=SqlInbox(database).is_claimed,
+        post=post,
         stop=SqlStopRequests(database).request_stop,
         sandboxes=sandboxes,
         spool_folder=folder / "uploads",
@@ -194,6 +202,6 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
             serve_app(app, host="127.0.0.1", port=0) as port,
             aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
         ):
-            yield Stage(http, ports, database, bus, sandboxes, received, app)
+            yield Stage(http, ports, database, bus, sandboxes, received, app, posted)
     finally:
         await database.close()

@@ -41,6 +41,8 @@ def port_proxies_over(sleepy: Sleepy, folder: Path) -> PortProxies:
         takeover_claims=cast(TakeoverClaims, None),
         bus=MemoryEventBus(),
         receive=unwanted,
+        is_claimed=unwanted,
+        post=unwanted,
         stop=unwanted,
         sandboxes=cast(SandboxProvider, sleepy),
         spool_folder=folder,

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from bots.web.request_parsing import sanitize_file_name
 from bots.web.upload_spool import UploadSource
 from core.domain.actions import IncomingMessage
+from core.domain.errors import SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -279,6 +281,75 @@ async def test_a_chat_thread_can_be_read_but_not_written(stage: Stage) -> None:
     await stage.json("GET", f"/api/thread/{thread_id}")
     answer = await stage.json("POST", f"/api/thread/{thread_id}/messages", json={"text": "x"}, status=409)
     assert answer["error"] == "not_an_api_thread"
+
+
+CHAT = {"platform": "slack", "workspace_id": "T", "channel_id": "C", "thread_key": "1.2"}
+
+
+async def test_words_for_a_chat_thread_are_shown_there_and_begin_a_run(stage: Stage) -> None:
+    thread_id = await stage.foreign_thread()
+    text = "[Deploy](http://x) <!channel>\n# now\u202e"
+    body = {"address": CHAT, "text": text, "author": "*ci*"}
+    answer = await stage.json("POST", "/api/thread", json=body, status=202, headers={"Idempotency-Key": "k"})
+    assert answer["thread_id"] == thread_id
+    assert await stage.json("POST", "/api/thread", json=body, status=202, headers={"Idempotency-Key": "k"}) == answer
+    ((address, shown),) = stage.posted
+    assert asdict(address) == CHAT
+    assert shown == (
+        "This came over the HTTP API, by **\\*ci\\***:\n> \\[Deploy\\](http://x) \\<!channel\\>\n> \\# now"
+    )
+    message = stage.received[0]
+    assert isinstance(message, IncomingMessage)
+    assert (message.message_ref, message.text) == ("9.1", text[:-1])
+    assert (message.person.name, message.person.is_app, message.is_automatic) == ("HTTP API (*ci*)", True, True)
+    run = await stage.json("GET", f"/api/agent-run/{answer['agent_run_id']}")
+    assert (run["thread_id"], run["status"]) == (thread_id, "queued")
+    more = await stage.json("POST", "/api/thread", json={"address": CHAT, "text": "and more"}, status=202)
+    assert more == answer
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "code"),
+    [
+        ({"text": ""}, 400, "bad_request"),
+        ({"text": " \u200b\x01"}, 400, "bad_request"),
+        ({"text": "\ud800"}, 400, "bad_request"),
+        ({"text": "x" * 1501}, 400, "bad_request"),
+        ({"text": "*" * 1400}, 413, "too_large"),
+        ({"author": "x" * 101}, 400, "bad_request"),
+        ({"address": None}, 400, "bad_request"),
+        ({"address": {**CHAT, "thread_key": "../1"}}, 400, "bad_request"),
+        ({"address": {**CHAT, "thread_key": ""}}, 404, "thread_not_found"),
+        ({"address": {**CHAT, "thread_key": "9.9"}}, 404, "thread_not_found"),
+    ],
+)
+async def test_words_for_a_chat_thread_are_checked_before_they_are_shown(
+    stage: Stage, changes: dict[str, Any], status: int, code: str
+) -> None:
+    await stage.foreign_thread()
+    body = {"address": CHAT, "text": "hello", **changes}
+    answer = await stage.json("POST", "/api/thread", json=body, status=status)
+    assert answer["error"] == code, answer
+    assert (stage.posted, stage.received) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (SurfaceRefused("is_archived", code="is_archived"), 409, "chat_refused"),
+        (SurfaceUnclear("no answer"), 503, "chat_unavailable"),
+    ],
+)
+async def test_what_a_chat_does_not_take_begins_nothing(
+    tmp_path: Path, error: Exception, status: int, code: str
+) -> None:
+    async def post(*_: object) -> str:
+        raise error
+
+    async with staged(tmp_path, post=post) as stage:
+        await stage.foreign_thread()
+        answer = await stage.json("POST", "/api/thread", json={"address": CHAT, "text": "x"}, status=status)
+        assert (answer["error"], stage.received) == (code, [])
 
 
 @pytest.mark.parametrize(("value", "status"), [("nonsense", 400), ("%00", 400), (None, 404)])
