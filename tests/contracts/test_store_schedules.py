@@ -11,7 +11,7 @@ from bots.bootstrap.platforms import Platforms
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.schedules import ScheduleRunner
 from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, Schedule, ScheduleLimits, Timing, plan_firing
-from core.domain.threads import Person, Receipt, Selection
+from core.domain.threads import Address, Person, Receipt, Selection
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
 
 START = datetime(2026, 11, 30, 9, tzinfo=UTC)

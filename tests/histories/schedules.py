@@ -35,7 +35,7 @@ from core.agents.roster import Roster
 from core.domain.actions import MEMBER, ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear, ToolError
 from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, FiringPlan, Schedule, ScheduleAction, Timing
-from core.domain.threads import Address, Lease, Person
+from core.domain.threads import Address, Lease, Person, Selection
 from core.failpoints import Failpoint
 from core.ports import Precondition
 from core.stores import JournalEntry
@@ -418,7 +418,8 @@ class _History:
 
     async def _pick(self) -> Schedule | None:
         place = self._tools(PEOPLE[0]).address
-        found = await self._stores.schedules.listed(place, is_whole_workspace=True)
+        here = Selection(platform=place.platform, workspace_id=place.workspace_id)
+        found = await self._stores.schedules.listed(here)
         return self._random.choice(found) if found else None
 
     async def _edit(self) -> str:
