@@ -40,7 +40,7 @@ class Installations(Protocol):
         ...
 
     async def has_threads_in(self, platform: str, workspace_id: str, channel_id: str) -> bool:
-        """Returns whether the agent has had a conversation in the workspace's channel."""
+        """Returns whether the agent has had a conversation, or has a schedule, in the workspace's channel."""
         ...
 
     async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:

@@ -311,6 +311,7 @@ async def test_a_conversation_that_is_deleted_for_its_age_leaves_its_schedule(st
     await save(stores, replace(DAILY, thread_id=thread.thread_id))
     await stores.conversations.forget(thread.thread_id)
     assert await stores.schedules.find("daily") == DAILY
+    assert await stores.installations.has_threads_in("slack", "T1", "C1")  # an organisation's token still reaches it
 
 
 async def test_a_run_knows_the_schedules_that_its_requester_sees(stores: Stores) -> None:

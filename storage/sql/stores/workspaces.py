@@ -16,7 +16,7 @@ from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import insert_or_replace, insert_or_skip, lock_name
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import UNENDED
-from storage.sql.tables import pairings, runs, threads, workspaces
+from storage.sql.tables import pairings, runs, schedules, threads, workspaces
 
 _SAVE = Failpoint("storage.save_installation")
 _RESEAL = Failpoint("storage.reseal_token")
@@ -108,12 +108,15 @@ def _join(connection: Connection, platform: str, workspace_id: str, organisation
 
 
 def _talks_in(connection: Connection, platform: str, workspace_id: str, channel_id: str) -> bool:
-    """Looks at bound threads first, which have an index."""
+    """Looks at bound threads first, which have an index. A schedule outlives the conversation in which it was armed."""
     anything = select(threads.c.thread_id).where(
         threads.c.platform == platform, threads.c.workspace_id == workspace_id, threads.c.channel_id == channel_id
     )
     bound = anything.where(threads.c.unbound_at.is_(None))
-    return any(connection.execute(one.limit(1)).first() for one in (bound, anything))
+    armed = select(schedules.c.schedule_id).where(
+        schedules.c.platform == platform, schedules.c.workspace_id == workspace_id, schedules.c.channel_id == channel_id
+    )
+    return any(connection.execute(one.limit(1)).first() for one in (bound, armed, anything))
 
 
 def _leave(connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:
