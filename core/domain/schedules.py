@@ -338,6 +338,10 @@ def _check_parts(parts: Mapping[str, str], interval: int) -> None:
         raise WrongTime("Say the day of the month in one way: BYMONTHDAY, BYDAY with numbers, or BYDAY with BYSETPOS.")
     if place is not None and ("BYDAY" not in parts or place.lstrip("+-") not in {"1", "2", "3", "4"}):
         raise WrongTime("BYSETPOS goes with BYDAY, and is 1 to 4 or -1 to -4.")
+    if parts.keys() >= _DATES:  # the 29th of February is a Monday every 28 years
+        raise WrongTime("Give two of BYDAY, BYMONTHDAY and BYMONTH at most.")
+    if frequency == "YEARLY" and "BYMONTH" not in parts and parts.keys() & _DATES:
+        raise WrongTime("FREQ=YEARLY needs BYMONTH beside BYDAY or BYMONTHDAY, otherwise it is due more often.")
     if "BYMONTH" in parts and "BYMONTHDAY" in parts:
         months, dates = ([_number(name, one) for one in parts[name].replace("-", "").split(",")] for name in _DATES_OF)
         if min(dates) > max((monthrange(2028, month)[1] for month in months if month <= 12), default=0):

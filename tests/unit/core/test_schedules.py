@@ -118,7 +118,8 @@ def test_a_time_or_rule_is_read_and_said_in_words(when: str, times: list[str], w
         ("FREQ=DAILY;INTERVAL=7;BYDAY=MO;BYHOUR=1", "does not go with"),
         ("FREQ=MONTHLY;BYDAY=5MO;BYMONTHDAY=1;BYHOUR=1", "in one way"),
         ("FREQ=YEARLY;BYDAY=MO;BYSETPOS=366;BYHOUR=9", "BYSETPOS"),
-        ("FREQ=DAILY;BYDAY=MO;BYMONTH=2;BYMONTHDAY=29;BYHOUR=1", "no time in the years to come"),
+        ("FREQ=DAILY;BYDAY=MO;BYMONTH=2;BYMONTHDAY=29;BYHOUR=1", "two of"),
+        ("FREQ=YEARLY;BYMONTHDAY=1;BYHOUR=9", "needs BYMONTH"),
         (f"FREQ=DAILY;BYHOUR={','.join(['9'] * 200)}", "too long"),
     ],
 )
