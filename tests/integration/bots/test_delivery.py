@@ -293,8 +293,10 @@ async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
     assert len(stage.of(AnswerPart)) == 1
 
 
-async def test_a_quick_answer_is_the_only_message(stage: Stage) -> None:
+async def test_a_quick_answer_is_the_only_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.use_status_after(60.0)
+    for name in ("TYPING_AFTER_SECONDS", "QUEUED_AFTER_SECONDS"):  # as quick as these is no slow machine
+        monkeypatch.setattr(next_step, name, 60.0)
     stage.world.model.turns = [
         text("Hi."),
         calls(("complete", '{"text": "Hello."}')),
