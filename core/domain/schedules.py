@@ -328,6 +328,10 @@ def _check_parts(parts: Mapping[str, str], interval: int) -> None:
         raise WrongTime(TOO_OFTEN)
     if allowed >= _TIME_OF_DAY and "BYHOUR" not in parts:
         raise WrongTime("The rule needs BYHOUR and BYMINUTE, the local time of day.")
+    _check_dates(parts, frequency)
+
+
+def _check_dates(parts: Mapping[str, str], frequency: str) -> None:
     days = parts.get("BYDAY", "MO").split(",")
     if not all(map(_DAY_OF_RULE.fullmatch, days)):
         raise WrongTime("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
