@@ -10,6 +10,7 @@ from bots.discord.app import DiscordApp
 from bots.discord.gateway import backfill
 from core.domain.errors import ConfigurationError
 from core.tasks import spawn
+from tests.support.waiting import until
 
 
 async def refused(discord, program, *, token: str | None = None, api_url: str = "") -> str:
@@ -148,14 +149,6 @@ async def test_it_knows_whether_it_is_connected(world) -> None:
     assert not world.app.is_ready
 
 
-async def test_it_is_ready_as_soon_as_its_servers_are_known(world, connect, monkeypatch) -> None:
-    """discord.py waits for a while whether another server follows; here that is longer than the test."""
-    monkeypatch.setattr("bots.discord.gateway.client.GUILD_READY_SECONDS", 600)
-    again = await connect(world.program)
-    assert again.app.is_ready
-    assert not any(guild.unavailable for guild in again.app.client.guilds)
-
-
 async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
     for _ in range(3):
         world.discord.misbehave("drop_connection")
@@ -208,9 +201,7 @@ async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beati
     discord.settings.shards = 2  # five seconds lie between their identifications
     app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
     starting = spawn(app.start(), name="start")
-    async with asyncio.timeout(30):
-        while len(heartbeats()) < 2:
-            await asyncio.sleep(0.02)
+    await until(lambda: len(heartbeats()) >= 2)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
