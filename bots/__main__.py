@@ -287,13 +287,11 @@ def _requires_simulator(what: str) -> Generator[None]:
 
 @contextmanager
 def _paused_garbage_collection() -> Generator[None]:
-    """Pauses garbage collection during a large import. Its objects all stay, so collections would waste time, also
-    the ones that come after it."""
+    """Pauses garbage collection during a large import. Its objects all stay, so collections would waste time."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         gc.enable()
 
 

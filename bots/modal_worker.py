@@ -5,7 +5,6 @@ import importlib
 import logging
 
 from bots.bootstrap.modal_queue import SingleRunQueue
-from bots.bootstrap.platforms import import_platforms
 from bots.bootstrap.program import run_program
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
@@ -34,8 +33,9 @@ def import_configured_clients() -> None:
         clients = (
             ("storage.sql.postgresql", settings.database_url.startswith("postgres")),
             ("storage.redis.event_bus", settings.redis_url),
+            ("bots.slack.app", settings.slack_mode != "off"),
+            ("bots.discord.app", settings.discord_token.get_secret_value()),
         )
-        import_platforms(settings)
     except ConfigurationError:
         return  # each call raises it
     for module, is_configured in clients:

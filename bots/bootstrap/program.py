@@ -48,7 +48,6 @@ from bots.bootstrap.platforms import (
     add_platform_checks,
     add_slack,
     has_live_chat,
-    import_platforms,
     reachable_public_url,
     wait_for_discord,
     without_incomplete_slack,
@@ -262,8 +261,6 @@ async def run_program(
     failpoints.arm(settings.failpoints)
     raise_descriptor_limit()
     async with AsyncExitStack() as stack:
-        platform_import = spawn(asyncio.to_thread(import_platforms, settings), name="import of the platforms")
-        stack.push_async_callback(asyncio.wait, (platform_import,))
         stores = await stack.enter_async_context(open_stores(settings, queue))
         sandboxes = await build_sandboxes(settings, stores.sandboxes, are_left_running=queue is not None)
         if unsafe := await asyncio.to_thread(confine_parsers, settings):
@@ -297,7 +294,6 @@ async def run_program(
             metrics=observability.run_metrics,
         )
         builder = _ProgramBuilder(parts, observability)
-        await platform_import
         yield await builder.start(stack, with_worker=with_worker, with_chat=with_chat)
 
 

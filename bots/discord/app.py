@@ -111,8 +111,7 @@ class DiscordApp:
     def is_ready(self) -> bool:
         """Whether the gateway connection of every shard is up."""
         shards = self.client.shards.values()
-        has_begun = self.client.is_ready() or self.client.guilds_complete.is_set()
-        return has_begun and not any(shard.is_closed() for shard in shards)
+        return self.client.is_ready() and not any(shard.is_closed() for shard in shards)
 
     async def start(self) -> None:
         """Logs in and returns once events arrive. Raises ConfigurationError, after closing, if that fails."""
@@ -183,14 +182,9 @@ class DiscordApp:
     async def _ready(self) -> None:
         if self._connection is None:
             return
-        # discord.py waits for another 0.4 s whether a guild follows the last one
-        ready = [
-            spawn(waits(), name="discord ready")
-            for waits in (self.client.wait_until_ready, self.client.guilds_complete.wait)
-        ]
-        await asyncio.wait({*ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
-        for wait in ready:
-            await cancel(wait)
+        ready = spawn(self.client.wait_until_ready(), name="discord ready")
+        await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
+        await cancel(ready)
         if self._connection.done():
             await self.wait()
 
@@ -204,7 +198,6 @@ class DiscordApp:
             try:
                 if self.client.is_closed():
                     self.client.clear()
-                    self.client.guilds_complete.clear()
                     # `close` closed the connector, and `clear` does not replace it
                     self.client.http.connector = discord.utils.MISSING
                     await self._login()

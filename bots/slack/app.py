@@ -16,8 +16,9 @@ from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.transports import HttpTransport, SocketModeTransport
+from bots.slack.install.flow import InstallFlow
 from bots.slack.install.manifest import EVENTS_PATH
-from bots.slack.install.token_source import TokenSource
+from bots.slack.install.tokens import TokenSource
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.web_api.downloads import SlackFiles
@@ -61,7 +62,7 @@ class SlackApp:
         groups: Sequence[str] = (),
         tokens: TokenSource | None = None,
         on_uninstall: OnWorkspaceUninstall | None = None,
-        install_routes: Sequence[web.RouteDef] = (),
+        install: InstallFlow | None = None,
         limiter: RateLimiter | None = None,
         inbox: Inbox | None = None,
         greetings: Greetings | None = None,
@@ -75,7 +76,7 @@ class SlackApp:
         self._client = new_client(bot_token=bot_token)
         self._app_token = app_token
         self._on_uninstall = on_uninstall
-        self._install_routes = install_routes
+        self._install = install
         cursors = ChannelCursors(inbox) if inbox else None
 
         def new_event_handler(client: SlackClient, people: People) -> EventHandler | None:
@@ -183,4 +184,4 @@ class SlackApp:
     def http_routes(self) -> Sequence[web.RouteDef]:
         """Returns the routes for the HTTP server: events (with a signing secret) and installation."""
         events = [web.post(EVENTS_PATH, self._http.handle)] if self._http else []
-        return [*events, *self._install_routes]
+        return [*events, *(self._install.routes() if self._install else ())]

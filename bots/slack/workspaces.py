@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Origin
-from bots.slack.install.token_source import TokenSource, WorkspaceToken
+from bots.slack.install.tokens import TokenSource, WorkspaceToken
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
 from core.domain.errors import AgentError, SurfaceRefused

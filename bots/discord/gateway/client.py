@@ -1,6 +1,5 @@
 """The gateway client: discord.py's client with our event handlers, hardened against malformed events."""
 
-import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
@@ -92,7 +91,6 @@ class GatewayClient(discord.AutoShardedClient):
         self.add_dynamic_items(AskComponent, FeedbackButton, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
         self._was_ready = False
-        self.guilds_complete = asyncio.Event()
 
     async def setup_hook(self) -> None:
         try:
@@ -117,9 +115,6 @@ class GatewayClient(discord.AutoShardedClient):
             await self._backfill_channels()
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
-        # with several shards, the guilds of those that connect later are not known
-        if self.shard_count == 1 and not any(one.unavailable for one in self.guilds):
-            self.guilds_complete.set()
         await self._record_new_channels(guild)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:

@@ -5,12 +5,12 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from bots.slack.events.payload_fields import get_text
 from bots.slack.install.oauth import BotToken, OAuthClient, parse_bot_token
-from bots.slack.install.token_source import WorkspaceToken
 from bots.slack.web_api.client import Identity
 from bots.slack.web_api.downloads import FileRefSigner
 from core.domain.errors import ConfigurationError, SurfaceError
@@ -74,6 +74,40 @@ class TokenCipher:
 REFRESH_SECONDS_BEFORE = 1800.0
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceToken:
+    """A valid token with the bot's identity. `installed_by`: the id of the workspace or of its organisation."""
+
+    token: str
+    identity: Identity
+    installed_by: str
+
+
+class TokenSource(Protocol):
+    @property
+    def file_ref_signer(self) -> FileRefSigner:
+        """Signs references to the workspaces' files."""
+        ...
+
+    async def find_token(self, team_id: str) -> WorkspaceToken | None:
+        """Returns the workspace's token, or None if the bot is not installed or the token is unreadable.
+
+        Raises StorageUnavailable.
+        """
+        ...
+
+    async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
+        """Lets the organisation's token serve the workspace. Returns False if the organisation has no token.
+
+        Raises StorageUnavailable.
+        """
+        ...
+
+    async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
+        """Whether the workspace has a thread in the channel. Raises StorageUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,7 +134,7 @@ async def opened(
         receive=receive,
         groups=groups,
         tokens=installs.tokens,
-        install_routes=installs.install.routes(),
+        install=installs.install,
         on_uninstall=leave,
         inbox=stores.inbox,
     )

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from bots.slack.install.token_source import WorkspaceToken
+from bots.slack.install.tokens import WorkspaceToken
 from bots.slack.web_api.client import Identity, SlackClient
 from bots.slack.web_api.downloads import FileRefSigner
 from bots.slack.workspaces import Workspaces
