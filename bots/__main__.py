@@ -29,6 +29,8 @@ app = typer.Typer(
 )
 slack = typer.Typer(help="Set-up of the Slack app.", no_args_is_help=True)
 app.add_typer(slack, name="slack")
+hooks = typer.Typer(help="Addresses that other programs call, so that the agent begins a task.", no_args_is_help=True)
+app.add_typer(hooks, name="hooks")
 
 _INTERRUPTED = 130
 
@@ -190,6 +192,47 @@ def feedback(
     settings = _load_settings()
     lines = _run(_read_feedback_lines(settings, limit, bad, export))
     print("\n".join(lines) or "No one has rated an answer yet.")
+
+
+@hooks.command("list")
+def list_hooks() -> None:
+    """Show the hooks."""
+    settings = _load_settings()
+    from bots.setup import hooks as commands
+
+    print(_run(commands.list_hooks(settings)))
+
+
+@hooks.command("add")
+def add_hook(
+    name: Annotated[str, typer.Argument(help="What its address ends with.")],
+    task: Annotated[str, typer.Argument(help="What to do; {field.of.the.body} stands for what was sent.")],
+    channel: Annotated[str, typer.Option(metavar="PLATFORM/WORKSPACE/CHANNEL", help="Where its threads are.")],
+    owner: Annotated[str, typer.Option(metavar="USER", help="The id of the user with whose rights it works.")],
+) -> None:
+    """Make a hook, and print its address and secret."""
+    settings = _load_settings()
+    from bots.setup import hooks as commands
+
+    print(_run(commands.add_hook(settings, name, channel, owner, task)))
+
+
+@hooks.command("test")
+def try_hook(name: str) -> None:
+    """Begin its task once, without a call."""
+    settings = _load_settings()
+    from bots.setup import hooks as commands
+
+    print(_run(commands.try_hook(settings, name)))
+
+
+@hooks.command("remove")
+def remove_hook(name: str) -> None:
+    """Remove it, with its secret."""
+    settings = _load_settings()
+    from bots.setup import hooks as commands
+
+    print(_run(commands.remove_hook(settings, name)))
 
 
 @app.command()

@@ -15,7 +15,16 @@ from core.domain.audit import AuditEntry
 from core.domain.budget import PlannedCall, Reservation
 from core.domain.events import Cursor, RunEvent
 from core.domain.messages import JsonObject, Message
-from core.domain.schedules import DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
+from core.domain.schedules import (
+    DueSchedule,
+    EventRefusal,
+    Firing,
+    FiringPlan,
+    FiringState,
+    Schedule,
+    ScheduleLimits,
+    TriggerEvent,
+)
 from core.domain.threads import (
     Address,
     Ask,
@@ -605,12 +614,28 @@ class Schedules(Protocol):
         """
         ...
 
+    async def begin_event(
+        self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
+    ) -> Firing | EventRefusal:
+        """Stores a firing for the event, which this process claims for so long, or returns why the event begins
+        nothing. Each event begins a task once."""
+        ...
+
+    async def triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
+        """Returns the schedules that wait for an event, in the channel of the place or everywhere."""
+        ...
+
     async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
         """Claims and returns the pending firings that no process works on any more."""
         ...
 
-    async def announce(self, firing_id: str, message_ref: str) -> bool:
-        """Stores the message that announces the firing. Returns False if the firing is gone."""
+    async def in_group(self, firing: Firing) -> Firing | None:
+        """Returns the firing with the thread that an earlier event of its group has opened, or as it is if it is the
+        first. Returns None while an earlier one is pending."""
+        ...
+
+    async def announce(self, firing: Firing, message_ref: str) -> bool:
+        """Stores the message that announces the firing, and its thread. Returns False if the firing is gone."""
         ...
 
     async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:

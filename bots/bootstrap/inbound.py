@@ -22,6 +22,7 @@ from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import AgentVersions, Roster, unknown_agent_message
 from core.domain.errors import ConfigurationError
+from core.domain.schedules import Schedule
 from core.domain.threads import FollowMode, Usage
 from core.ports import ChatHistory, FileSource, SandboxProvider
 from core.stores import Conversations
@@ -62,12 +63,13 @@ def build_reception(
     charge: Callable[[str, Usage], Usage],
     upload: Upload,
     connect_tools: ConnectTools,
+    describe_hook: Callable[[Schedule], str],
 ) -> ActionReceiver:
     """Builds the receiver of incoming messages.
 
     The caller may still add platforms to `file_sources` and `histories` afterwards. `charge` returns the usage of a
     model call with its price, for calls outside runs. `upload` posts a file into a thread. `connect_tools` answers
-    `mcp connect`."""
+    `mcp connect`, and `describe_hook` says how a program calls a hook."""
     policy = build_access_policy(settings)
     return ActionReceiver(
         reopen_delivery=stores.deliveries.reopen,
@@ -106,7 +108,9 @@ def build_reception(
             roster=roster,
             plans=stores.plans,
             follow_modes=stores.follow_modes,
-            schedules=ScheduleDeps(store=stores.schedules, limits=settings.schedule_limits),
+            schedules=ScheduleDeps(
+                store=stores.schedules, limits=settings.schedule_limits, describe_hook=describe_hook
+            ),
             describe_run=partial(describe_run, stores.conversations),
             admin=AdminDeps(policy=policy, pairings=stores.pairings, log=stores.audit, connect_tools=connect_tools),
             budget=BudgetDeps(ledger=stores.ledger, budget=settings.budget),

@@ -11,10 +11,12 @@ from yarl import URL
 from bots.bootstrap.inbound import build_access_policy
 from bots.bootstrap.observability import ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
-from bots.delivery.content import Notice
+from bots.delivery.content import CommandButton, Notice
 from bots.delivery.poster import DeliverySurface
+from bots.inbound.commands.schedules import button_commands
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import ActionReceiver
+from bots.inbound.schedules import Hear
 from bots.settings import NO_SECRET, Settings
 from bots.settings.discord import parse_shards
 from bots.web.health import ReadinessCheck
@@ -88,16 +90,18 @@ class Platforms:
         )
 
     async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
-        """Posts the text about a firing into the schedule's thread, or into its channel, which opens a thread. Returns
-        the message's id. Raises SurfaceError, or the exception of the precondition."""
-        address, notice = firing.schedule.address, Notice(markdown=text)
+        """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
+        message's id. Raises SurfaceError, or the exception of the precondition."""
+        address = firing.address
+        buttons = tuple(CommandButton(*one) for one in button_commands(firing.schedule).items())
+        notice = Notice(markdown=text, buttons=buttons)
         if address.platform == "api":
             return address.thread_key or firing.firing_id
         if not address.thread_key:
             return await self._app_at(address).surface.begin_thread(
                 address,
                 notice,
-                title=firing.schedule.task,
+                title=firing.title or firing.schedule.task,
                 delivery_id=firing.firing_id,
                 may_be_posted=may_be_posted,
                 precondition=precondition,
@@ -165,6 +169,7 @@ def add_slack(
     observability: ObservabilityDeps,
     stores: Stores,
     on_uninstall: "OnWorkspaceUninstall",
+    hear: Hear,
 ) -> None:
     """Adds Slack to `platforms` if it is configured. Raises ConfigurationError if its settings are incomplete."""
     if settings.slack_mode == "off":
@@ -179,6 +184,7 @@ def add_slack(
         signing_secret=settings.slack_signing_secret.get_secret_value() or None,
         api_url=settings.slack_api_url,
         receive=receiver.receive,
+        hear=hear,
         admits=receiver.admits,
         conversations=stores.conversations,
         trace=build_http_trace("slack", observability.metrics.called),
@@ -208,6 +214,7 @@ def add_discord(
     cursors: InboundCursors,
     observability: ObservabilityDeps,
     on_uninstall: "OnWorkspaceUninstall",
+    hear: Hear,
 ) -> None:
     """Adds Discord to `platforms` if it is configured."""
     if not settings.discord_token.get_secret_value():
@@ -218,6 +225,7 @@ def add_discord(
     app = platforms.discord = DiscordApp(
         token=settings.discord_token.get_secret_value(),
         receive=receiver.receive,
+        hear=hear,
         suggest=receiver.suggest,
         admits=receiver.admits,
         cursors=cursors,

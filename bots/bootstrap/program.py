@@ -63,6 +63,7 @@ from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from bots.web.deps import API_PERSON, AgentsDeps, WebDeps
+from bots.web.hooks import Hooks, describe_hook
 from bots.web.links import SignedLinks, load_link_secret, local_url
 from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
@@ -333,8 +334,9 @@ class _ProgramBuilder:
             charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
             upload=self._platforms.upload,
             connect_tools=self._consents.start,
+            describe_hook=lambda hook: describe_hook(hook, secret, self._links.public_url),
         )
-
+        self._schedules = self._schedule_runner()
         self._api = self._web_ports()
 
     async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool) -> RunningProgram:
@@ -346,15 +348,20 @@ class _ProgramBuilder:
         await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
         settings, reception, platforms = self._settings, self._reception, self._platforms
         on_uninstall = partial(handle_uninstall, reception=reception, stores=self._stores)
-        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall)
+        hear = self._schedules.hear
+        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall, hear)
         cursors = self._stores.inbox
-        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall)
+        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall, hear)
         if with_chat:
             add_platform_checks(self._observability, platforms)
             from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
 
             self._http_app = web = web_app(self._api, self._observability.health)
             web.add_routes(self._consents.routes())
+            hooks = Hooks(
+                runner=self._schedules, secret_key=self._links.secret, public_url=lambda: self._links.public_url
+            )
+            web.add_routes(hooks.routes())
             stack.push_async_callback(self._consents.close)
             if platforms.slack is not None:
                 web.add_routes(platforms.slack.http_routes())
@@ -376,8 +383,8 @@ class _ProgramBuilder:
         if with_chat:
             self._delivery.start()
             stack.push_async_callback(self._close_with_drain, self._delivery.close)
-            schedules = self._schedule_runner()
-            self._start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.look)})
+            stack.push_async_callback(self._schedules.close)
+            self._start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, self._schedules.look)})
         self._start_jobs(stack, self._jobs())
         parts = self._parts
         missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
@@ -454,6 +461,7 @@ class _ProgramBuilder:
             serves=lambda platform: platform == "api" or platform in surfaces,
             closed_reasons=lambda platform: surfaces[platform].closed_reasons,
             quiet_hours=self._settings.quiet_from_to,
+            apps=self._settings.allowed_apps,
         )
 
     def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:

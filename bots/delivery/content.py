@@ -55,12 +55,21 @@ def answer_line(ask: Ask, *, answer_max: int) -> str:
     return f"{line}: {escape_markdown(truncate((ask.answer or '').strip(), answer_max)) or '…'}"
 
 
+@dataclass(frozen=True, slots=True)
+class CommandButton:
+    """A button that does what a typed command does, such as `schedules pause k7m2xq`."""
+
+    label: str
+    command: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A short message in Markdown that the bot itself writes, not the model."""
+    """A short message in Markdown that the bot itself writes, not the model, with at most five buttons."""
 
     markdown: str
     level: Literal["info", "warning", "error"] = "info"
+    buttons: tuple[CommandButton, ...] = ()
 
 
 Content = RunStatus | AnswerPart | AskPrompt | Notice

@@ -17,6 +17,7 @@ from bots.discord.rest.files import DiscordFiles
 from bots.discord.rest.thread_history import DiscordThreadHistory
 from bots.discord.surface import DiscordSurface
 from bots.inbound.receiver import Admits, Receive, Suggest
+from bots.inbound.schedules import Hear
 from bots.settings.discord import Shards
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError, SurfaceError, SurfaceRefused, TokenRefused
@@ -58,6 +59,7 @@ class DiscordApp:
         *,
         token: str,
         receive: Receive,
+        hear: Hear | None = None,
         cursors: InboundCursors,
         api_url: str | None = None,
         suggest: Suggest | None = None,
@@ -73,6 +75,7 @@ class DiscordApp:
         self.client = GatewayClient(receive, cursors, suggest, trace, shards)
         self.client.event_handler.needs_roles = needs_roles
         self.client.event_handler.admits = admits
+        self.client.event_handler.hear = hear
         self.client.on_uninstall = on_uninstall
         self.surface = DiscordSurface(
             self.client.rest,

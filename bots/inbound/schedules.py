@@ -1,39 +1,73 @@
-"""Begins the tasks of schedules that are due. The database decides which process does it; each time begins one run."""
+"""Begins the tasks of schedules: at their times, and when something happens that one of them waits for.
+
+The database decides which process does it. Each time and each event begins one run.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
 from bots.inbound.actions import Outcome, UserAction
+from bots.inbound.hook_calls import fill_template
+from core.context.untrusted_text import wrap_untrusted
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.outside_text import escape_markdown, shown_name, single_line
-from core.domain.schedules import LATE_SECONDS, DueSchedule, Firing, Schedule, format_time, is_quiet, plan_firing
+from core.domain.schedules import (
+    EVENTS_PER_HOUR_MAX,
+    FAILING,
+    LATE_SECONDS,
+    DueSchedule,
+    EventRefusal,
+    Firing,
+    Schedule,
+    Trigger,
+    TriggerEvent,
+    format_time,
+    is_quiet,
+    plan_firing,
+)
 from core.domain.threads import Address, Person
 from core.ports import Precondition
 from core.prompt.system_prompt import find_time_zone
 from core.stores import Conversations, Schedules
+from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0
 CLAIM_SECONDS = 60.0
 """How long a process may take to begin a run, until another one does it."""
+GROUP_SECONDS = 1.0
+"""How often an event looks whether an earlier one has opened the thread of their group."""
 NO_ACCESS = "whoever armed it has left or may no longer ask me there"
+TITLE_CHARACTERS_MAX = 200
+TOO_OFTEN = f"it began {EVENTS_PER_HOUR_MAX} tasks within an hour, as something does that sets itself off"
 PROGRAM = Person(person_id="", name="Threadhand")
 PAUSED = "I paused the schedule “{task}” (`{id}`), because {problem}. `schedules resume {id}` arms it again."
+
+
+Locate = Callable[[], Awaitable[TriggerEvent]]
+"""Returns an event with its thread, if finding that takes a call of the platform. Raises SurfaceError."""
+
+
+class Hear(Protocol):
+    async def __call__(self, event: TriggerEvent, locate: Locate | None = None) -> None:
+        """Takes in what happened in a channel and was not said to the agent. `locate` is called only if a schedule
+        waits for the event. Raises StorageUnavailable or SurfaceError: the event must come again then."""
+        ...
 
 
 class ScheduleChats(Protocol):
     """The chat platforms as schedules use them. Every method raises SurfaceError."""
 
     async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
-        """Posts the text about a firing into the schedule's thread, or into its channel, which opens a thread. Returns
-        the message's id. With `may_be_posted`, looks for it first."""
+        """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
+        message's id. With `may_be_posted`, looks for it first."""
         ...
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
@@ -51,11 +85,11 @@ class ScheduleChats(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleRunner:
-    """Looks for schedules that are due and begins their runs.
+    """Looks for schedules that are due, hears of events that others wait for, and begins their runs.
 
     `admits` checks the access of the person who armed it at that time, and `receive` takes the task in like a message
     of theirs. `serves` tells whether this process posts on a platform, and `closed_reasons` names its refusals.
-    `quiet_hours` are the hours of the day in which nothing fires.
+    `quiet_hours` are the hours of the day in which nothing is due. `apps` are those whose messages may begin a task.
     """
 
     schedules: Schedules
@@ -66,6 +100,13 @@ class ScheduleRunner:
     serves: Callable[[str], bool]
     closed_reasons: Callable[[str], Mapping[str, str]]
     quiet_hours: tuple[int, int] | None = None
+    apps: Collection[str] = ()
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    async def close(self) -> None:
+        """Stops beginning what events have asked for. Another process goes on with it."""
+        for task in tuple(self.tasks):
+            await cancel(task)
 
     async def look(self) -> None:
         """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
@@ -80,6 +121,31 @@ class ScheduleRunner:
             *(self._fire(one, looked_at, may_be_posted=False, problem=problem) for one, problem in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
+
+    async def hear(self, event: TriggerEvent, locate: Locate | None = None) -> None:
+        """`Hear`: stores what the event begins, and begins it."""
+        for schedule in await self.schedules.triggers(event.address):
+            if _waits_for(schedule, event, self.apps):
+                event, locate = await locate() if locate else event, None
+                if await self.begin_event(schedule, event) == "too_often":
+                    self._spawn(self._give_up(schedule, TOO_OFTEN))
+
+    async def begin_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
+        """Stores a firing and begins its run in the background, or returns why not. Raises StorageUnavailable."""
+        heard_at = asyncio.get_running_loop().time()
+        firing = await self.schedules.begin_event(schedule, event, claim_seconds=CLAIM_SECONDS)
+        if not isinstance(firing, Firing):
+            log.info("schedule %s begins nothing: %s", schedule.schedule_id, firing)
+            if firing == "failing":
+                self._spawn(self._give_up(schedule, FAILING))
+            return firing
+        self._spawn(self._fire(firing, heard_at, may_be_posted=False))
+        return None
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = spawn(work, name="a task that an event began")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def _may_fire(self, now: datetime, schedule: Schedule) -> bool:
         time_zone = schedule.timing.time_zone
@@ -105,7 +171,7 @@ class ScheduleRunner:
                 else:
                     problem = problem or await self._begin_run(firing, looked_at, may_be_posted=may_be_posted)
                 if problem:
-                    await self._give_up(firing, problem)
+                    await self._give_up(schedule, problem)
         except (SurfaceError, StorageUnavailable, LeaseLost, TimeoutError) as error:
             log.info("schedule %s fires later: %s", schedule.schedule_id, error or type(error).__name__)
 
@@ -120,6 +186,9 @@ class ScheduleRunner:
         try:
             return await self._announce_and_begin(firing, is_claimed, may_be_posted=may_be_posted)
         except SurfaceRefused as refused:
+            if firing.group_key:  # the thread of the earlier events may be gone
+                alone = replace(firing, group_key="")
+                return await self._begin_run(alone, looked_at, may_be_posted=may_be_posted)
             reasons = self.closed_reasons(firing.schedule.address.platform)
             return reasons.get(refused.code) or f"the chat platform refused it: {refused}"
 
@@ -139,16 +208,23 @@ class ScheduleRunner:
         if schedule.address.platform != "api" and not await self.admits(request):
             return NO_ACCESS
         ref = firing.message_ref
+        while firing.group_key and not ref:  # until `_fire` gives up
+            if (placed := await self.schedules.in_group(firing)) is not None:
+                firing = placed
+                break
+            await asyncio.sleep(GROUP_SECONDS)
         if not ref:
             text = announcement(firing)
             ref = await self.chats.announce(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
-            if not await self.schedules.announce(firing.firing_id, ref):
+            if not await self.schedules.announce(firing, ref):
                 return ""  # the schedule was deleted, paused or moved meanwhile
-        address = schedule.address
-        if schedule.opens_thread:
+        address = firing.address
+        if not address.thread_key:
             address = replace(address, thread_key=ref)
-        message_ref = "" if address.platform == "api" else ref
-        outcome = await self.receive(replace(request, address=address, message_ref=message_ref))
+        # a message that was there before is read with the thread
+        message_ref = "" if address.platform == "api" or _is_about_message(firing) else ref
+        request = replace(request, address=address, message_ref=message_ref)
+        outcome = await self.receive(request)
         if outcome.run_id is None and outcome.notice:
             await self.chats.tell(address, outcome.notice)
         await self.schedules.close(firing.firing_id, "fired" if outcome.run_id else "skipped", run_id=outcome.run_id)
@@ -164,9 +240,8 @@ class ScheduleRunner:
                 log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
         await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
 
-    async def _give_up(self, firing: Firing, problem: str) -> None:
+    async def _give_up(self, schedule: Schedule, problem: str) -> None:
         """Tells the owner why the schedule is paused, and pauses it. After a crash in between, it does both again."""
-        schedule = firing.schedule
         log.warning("schedule %s is paused: %s", schedule.schedule_id, problem)
         task = escape_markdown(single_line(schedule.task, 200))
         text = PAUSED.format(task=task, id=schedule.schedule_id, problem=problem)
@@ -177,9 +252,16 @@ class ScheduleRunner:
         await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM)
 
 
+def _waits_for(schedule: Schedule, event: TriggerEvent, apps: Collection[str]) -> bool:
+    return isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, apps)
+
+
 def announcement(firing: Firing) -> str:
-    """Returns the line under which a scheduled run begins."""
+    """Returns the line under which a run begins that nobody has just asked for."""
     schedule, parts = firing.schedule, list[str]()
+    if firing.title:
+        title = escape_markdown(single_line(firing.title, TITLE_CHARACTERS_MAX))
+        return f"**{title}** · from the hook `{schedule.schedule_id}` of {shown_name(schedule.owner.name)}"
     parts.append(f"Scheduled by **{shown_name(schedule.owner.name)}**")
     if schedule.timing.rule:
         parts.append(schedule.rule_in_words)
@@ -191,7 +273,20 @@ def announcement(firing: Firing) -> str:
     return " · ".join(parts)
 
 
+def _is_about_message(firing: Firing) -> bool:
+    """Whether an event in the chat began it, whose message was there before."""
+    return isinstance(firing.schedule.timing, Trigger) and firing.message_ref != "" and not firing.title
+
+
 def _request(firing: Firing) -> str:
     schedule = firing.schedule
+    if firing.title:
+        task, data = fill_template(schedule.task, firing.body), firing.body
+        data = wrap_untrusted(data, source=f"the hook {schedule.schedule_id}")
+        return f"A program called the hook {schedule.schedule_id}. Do this with what it sent:\n{task}\n\n{data}"
+    if _is_about_message(firing):
+        is_emoji = isinstance(schedule.timing, Trigger) and schedule.timing.kind == "emoji"
+        about = "the message above that has the emoji" if is_emoji else "the first message above"
+        return f"This is to be done now ({schedule.rule_in_words}) about {about}:\n{schedule.task}"
     missed = f" It stands for {firing.missed + 1} times." if firing.missed else ""
     return f"This is the scheduled task that is due now ({schedule.rule_in_words}).{missed} Do it:\n{schedule.task}"

@@ -97,7 +97,7 @@ class Settings(
 
     @property
     def schedule_limits(self) -> ScheduleLimits:
-        return ScheduleLimits(self.schedules_per_person, self.schedules_per_workspace)
+        return ScheduleLimits(self.schedules_per_person, self.schedules_per_workspace, self.allowed_apps)
 
     @property
     def quiet_from_to(self) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from bots.delivery.rate_limiter import RateLimiter
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import Admits, Receive
 from bots.inbound.retry_buffer import RetryBuffer
+from bots.inbound.schedules import Hear
 from bots.slack.events.backfill import Backfill
 from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
@@ -40,7 +41,8 @@ OnWorkspaceUninstall = Callable[[str, str], Awaitable[None]]
 class SlackApp:
     """Serves one workspace (with `bot_token`) or every workspace that installed the app (with `tokens`).
 
-    `receive` handles what people do; without it the app only posts, as a worker does. `admits` tells whether an author
+    `receive` handles what people do; without it the app only posts, as a worker does. `hear` takes in what else happens
+    in channels. `admits` tells whether an author
     has access, before a message is parsed, and `conversations` where the bot has one. With `app_token` events arrive
     over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
     `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
@@ -56,6 +58,7 @@ class SlackApp:
         signing_secret: str | None = None,
         api_url: str = API_URL,
         receive: Receive | None = None,
+        hear: Hear | None = None,
         admits: Admits | None = None,
         conversations: Conversations | None = None,
         trace: aiohttp.TraceConfig | None = None,
@@ -87,6 +90,7 @@ class SlackApp:
                 people,
                 receive,
                 groups,
+                hear=hear,
                 admits=admits,
                 conversations=conversations,
                 file_ref_signer=tokens.file_ref_signer if tokens else None,

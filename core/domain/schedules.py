@@ -1,4 +1,4 @@
-"""Schedules: tasks that the agent begins by itself, once or again and again, and what to do when one is due.
+"""Schedules: tasks that the agent begins by itself, at a time or when something happens, and what to do then.
 
 Times follow RFC 5545: a rule runs over local times, and each becomes an instant when it is due. A local time that a
 change of the clocks skips keeps the offset from before the change, and one that comes twice counts the first time.
@@ -6,11 +6,11 @@ change of the clocks skips keeps the offset from before the change, and one that
 
 import re
 from calendar import day_name, month_name, monthrange
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
-from typing import Literal
+from typing import ClassVar, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,6 +22,7 @@ WHEN_CHARACTERS_MAX = 300
 SECONDS_BETWEEN_MIN = 300
 FAILURES_MAX = 3
 """So many runs that fail one after the other pause a schedule."""
+FAILING = f"its last {FAILURES_MAX} runs failed"
 LATE_SECONDS = 600
 """A firing that comes this much later than planned says so."""
 _TIMES_CHECKED = 100
@@ -53,6 +54,18 @@ _DURATION = TypeAdapter(timedelta)
 ScheduleState = Literal["active", "paused", "ended"]
 FiringState = Literal["pending", "fired", "skipped"]
 ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
+TriggerKind = Literal["post", "app", "emoji", "hook"]
+EventRefusal = Literal["gone", "duplicate", "too_often", "failing"]
+"""Why an event begins nothing: its trigger is not armed any more, the event was taken before, the trigger has begun too
+many tasks within an hour, or its last ones failed."""
+EVENTS_PER_HOUR_MAX = 60
+EVENT_DAYS_KEPT = 7
+"""How long an event is known, so that it begins nothing twice and that what belongs to it goes to its thread."""
+BODY_CHARACTERS_MAX = 20_000
+NEVER = datetime.max.replace(microsecond=0, tzinfo=UTC)
+_ON = "ON:"
+_EMOJI = re.compile(r":?([^\s:]{1,100}):?")
+_KINDS_WRITTEN = "ON:POST, ON:EMOJI name, or ON:APP id"
 
 
 class WrongTime(ValueError):
@@ -73,6 +86,10 @@ class Timing:
     @property
     def due_at(self) -> datetime:
         return _instant(self.next_local, self.time_zone)
+
+    @property
+    def in_words(self) -> str:
+        return describe(self)
 
     def following(self) -> Iterator["Timing"]:
         """Yields this timing and those after it, each at a later instant."""
@@ -95,6 +112,94 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TriggerEvent:
+    """Something that happened and may begin the task of a trigger.
+
+    `key` identifies it: a second one with the same key begins nothing. The task works in the thread of `address`, or in
+    one of its own if that has no `thread_key`, or in that of an earlier event of the same `group`. `message_ref` is the
+    chat message that it is about. `emoji` is the name or the character of a reaction, and `app_ids` are those of the
+    app that wrote the message. `title` and `body` are what a hook was called with. Nothing of it is a user's request.
+    """
+
+    kind: TriggerKind
+    address: Address
+    key: str
+    message_ref: str = ""
+    emoji: str = ""
+    app_ids: frozenset[str] = frozenset()
+    text: str = ""
+    group: str = ""
+    title: str = ""
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger:
+    """What begins a task in place of a time: a post in the channel, an app's message, an emoji on a message, or a call
+    of a hook.
+
+    `pattern` is the emoji's name, the app's id and words of its message, or the field in a hook's body that names the
+    thread. `nonce` makes the secret of a hook its own. Like a Timing it has a rule and is due at some time: never.
+    """
+
+    kind: TriggerKind
+    pattern: str = ""
+    nonce: str = ""
+    time_zone: ClassVar[str] = ""
+    due_at: ClassVar[datetime] = NEVER
+
+    @property
+    def rule(self) -> str:
+        return f"{_ON}{self.kind.upper()} {self.nonce or '-'} {self.pattern}".rstrip()
+
+    @classmethod
+    def of_rule(cls, rule: str) -> "Trigger | None":
+        """Returns the trigger that has this rule, or None if it is that of a Timing."""
+        if not rule.startswith(_ON):
+            return None
+        name, nonce, *pattern = rule.removeprefix(_ON).split(" ", 2)
+        kind = next(kind for kind in get_args(TriggerKind) if kind == name.lower())
+        return cls(kind=kind, nonce=nonce.strip("-"), pattern="".join(pattern))
+
+    @property
+    def in_words(self) -> str:
+        match self.kind:
+            case "post":
+                return "for every new post"
+            case "emoji":
+                return f"for every message with the emoji {self.pattern}"
+            case "app":
+                app_id, _, words = self.pattern.partition(" ")
+                return f"for every message of the app {app_id}" + (f" with “{words}”" if words else "")
+            case "hook":
+                return "when its hook is called"
+
+    def following(self) -> Iterator["Timing"]:
+        yield from ()
+
+    def after(self, now: datetime) -> "tuple[Trigger, int]":
+        del now
+        return self, 0
+
+    def matches(self, event: TriggerEvent, apps: Collection[str]) -> bool:
+        """Whether the event in its channel is what the trigger waits for. `apps` are the ids of those that may begin
+        work."""
+        if self.kind != event.kind or (event.app_ids and event.app_ids.isdisjoint(apps)):
+            return False
+        match self.kind:
+            case "emoji":
+                return self.pattern == event.emoji
+            case "app":
+                app_id, _, words = self.pattern.partition(" ")
+                return app_id in event.app_ids and words.casefold() in event.text.casefold()
+            case "post" | "hook":
+                return True
+
+
+When = Timing | Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A task that begins by itself.
 
@@ -108,7 +213,7 @@ class Schedule:
     address: Address
     owner: Person
     task: str
-    timing: Timing
+    timing: When
     state: ScheduleState = "active"
     thread_id: str | None = None
     agent_id: str | None = None
@@ -121,23 +226,31 @@ class Schedule:
 
     @property
     def rule_in_words(self) -> str:
-        return describe(self.timing)
+        return self.timing.in_words
+
+    @property
+    def next_times(self) -> str:
+        """Its next times for users, or ""."""
+        return ", ".join(format_time(one.next_local) for one in islice(self.timing.following(), _TIMES_SHOWN))
 
     @property
     def headline(self) -> str:
         """When it runs, in words, with its next times."""
-        times = ", ".join(format_time(one.next_local) for one in islice(self.timing.following(), _TIMES_SHOWN))
-        where = "in a new thread each time" if self.opens_thread and self.timing.rule else "here"
+        if isinstance(self.timing, Trigger):
+            return f"{self.rule_in_words} in this channel, in its thread"
+        each = " each time" if self.timing.rule else ""
+        where = f"in a new thread{each}" if self.opens_thread else "in this thread"
         words = f"{self.rule_in_words}, next " if self.timing.rule else ""
-        return f"{words}{times} ({self.timing.time_zone}), {where}"
+        return f"{words}{self.next_times} ({self.timing.time_zone}), {where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
     """One time at which a schedule begins its task. `missed` counts the times before it that nobody was there for.
 
-    `message_ref` is the message that announces it, once that is posted, and `run_id` its run. With a `note` it is
-    skipped, and the note is posted to the thread of the run before, which `run_id` is then.
+    `message_ref` is the message that announces it, once that is posted, or that an event is about, and `run_id` its
+    run. With a `note` it is skipped, and the note is posted to the thread of the run before, which `run_id` is then.
+    `event_key`, `thread_key`, `group_key`, `title` and `body` are those of the event that began it.
     """
 
     firing_id: str
@@ -148,10 +261,21 @@ class Firing:
     message_ref: str = ""
     run_id: str | None = None
     note: str = ""
+    event_key: str
+    thread_key: str = ""
+    group_key: str = ""
+    title: str = ""
+    body: str = ""
 
     @property
     def due_local(self) -> datetime:
-        return self.due_at.astimezone(ZoneInfo(self.schedule.timing.time_zone))
+        return self.due_at.astimezone(ZoneInfo(self.schedule.timing.time_zone or "UTC"))
+
+    @property
+    def address(self) -> Address:
+        """The thread that it continues, or, with an empty `thread_key`, the channel in which it opens one."""
+        place = self.schedule.address
+        return replace(place, thread_key=self.thread_key or place.thread_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +287,10 @@ class DueSchedule:
     runs: tuple[Run, ...] = ()
     is_waiting: bool = False
 
+    @property
+    def is_failing(self) -> bool:
+        return len(self.runs) >= FAILURES_MAX and all(run.status == "failed" for run in self.runs[:FAILURES_MAX])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringPlan:
@@ -171,7 +299,7 @@ class FiringPlan:
     With `expires_question`, the question of the firing before is no longer asked.
     """
 
-    next: Timing | None
+    next: When | None
     missed: int = 0
     note: str = ""
     pause: str = ""
@@ -180,10 +308,12 @@ class FiringPlan:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleLimits:
-    """How many schedules that have not ended a person and a workspace may have."""
+    """How many schedules that have not ended a person and a workspace may have, and the ids of the apps whose messages
+    may begin a task."""
 
     per_person: int = 20
     per_workspace: int = 50
+    apps: tuple[str, ...] = ()
 
 
 DEFAULT_LIMITS = ScheduleLimits()
@@ -194,8 +324,8 @@ def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     following, passed = due.schedule.timing.after(now)
     plan = FiringPlan(next=following, missed=max(0, passed - 1))
     newest = due.runs[0] if due.runs else None
-    if len(due.runs) >= FAILURES_MAX and all(run.status == "failed" for run in due.runs[:FAILURES_MAX]):
-        return replace(plan, pause=f"its last {FAILURES_MAX} runs failed")
+    if due.is_failing:
+        return replace(plan, pause=FAILING)
     if due.is_waiting:
         note = "Skipped: the question of the time before had no answer. It is no longer asked."
         return replace(plan, note=note, expires_question=True)
@@ -226,6 +356,25 @@ def parse_when(when: str, *, now: datetime, time_zone: str) -> Timing:
     if timing.due_at > now + timedelta(days=366 * _YEARS_MAX):
         raise WrongTime(f"That is more than {_YEARS_MAX} years away.")
     return timing
+
+
+def parse_trigger(when: str) -> Trigger | None:
+    """Reads what a chat trigger waits for, such as `ON:EMOJI ticket`. Returns None for a time. Raises WrongTime."""
+    text = " ".join(when.split())
+    if not text.upper().startswith(_ON):
+        return None
+    if len(text) > WHEN_CHARACTERS_MAX:
+        raise WrongTime("That is too long.")
+    kind, _, pattern = text[len(_ON) :].strip().partition(" ")
+    match kind.upper():
+        case "POST" if not pattern:
+            return Trigger(kind="post")
+        case "EMOJI" if emoji := _EMOJI.fullmatch(pattern.replace("\ufe0f", "")):
+            return Trigger(kind="emoji", pattern=emoji[1])
+        case "APP" if pattern:
+            return Trigger(kind="app", pattern=pattern)
+        case _:
+            raise WrongTime(f"Write {_KINDS_WRITTEN}, with words of its messages if only some are meant.")
 
 
 def describe(timing: Timing) -> str:

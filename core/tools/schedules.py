@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
@@ -20,8 +19,11 @@ from core.domain.schedules import (
     ScheduleAction,
     ScheduleLimits,
     Timing,
+    Trigger,
+    When,
     WrongTime,
     format_time,
+    parse_trigger,
     parse_when,
 )
 from core.domain.threads import Address, Person, Selection
@@ -30,6 +32,7 @@ from core.stores import Schedules
 from core.tools.tool import Tool, ToolContext
 
 NOT_HERE = "Nothing can be scheduled here."
+ONLY_CHANNELS = "Messages can begin a task in channels only. Give a time, or ask for it in a channel."
 UNKNOWN_ZONE = (
     "The user's time zone is not known. Ask for their city, then call this again with time_zone, such as Europe/Berlin."
 )
@@ -41,7 +44,8 @@ class ScheduleTaskParams(BaseModel):
 
     task: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=TASK_CHARACTERS_MAX)]
     when: Annotated[str, StringConstraints(max_length=WHEN_CHARACTERS_MAX)] = Field(
-        description="2026-11-30T09:00 in local time, PT2H from now, or RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0."
+        description="2026-11-30T09:00 in local time, PT2H from now, RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0, or"
+        " for each message here ON:POST, ON:EMOJI name, or ON:APP id words."
     )
     thread: Literal["new", "same"] = Field(default="new", description="Where each answer goes.")
     time_zone: _Id = Field(default="", description="Only if it is not the user's: Europe/Berlin.")
@@ -74,10 +78,28 @@ class RunSchedules:
     time_zone: str = ""
     known: Sequence[Schedule] = field(default_factory=tuple[Schedule, ...])
 
-    def timing(self, params: ScheduleTaskParams) -> Timing:
-        """Returns when the task is due. It depends only on the call and the request, so what is armed is what users saw
+    def timing(self, params: ScheduleTaskParams) -> When:
+        """Returns when the task begins. It depends only on the call and the request, so what is armed is what users saw
         when they approved it. Raises ToolError."""
-        own = next((one.timing.time_zone for one in self.known if one.owner == self.requester), "")
+        try:
+            trigger = parse_trigger(params.when)
+        except WrongTime as error:
+            raise ToolError(f"{error} Nothing is scheduled.") from error
+        return self._timing(params) if trigger is None else self._usable(trigger)
+
+    def _usable(self, trigger: Trigger) -> Trigger:
+        """Returns the trigger if it can ever begin something here. Raises ToolError."""
+        if self.address.platform == "api" or self.address.is_direct:
+            raise ToolError(ONLY_CHANNELS)
+        app_id = trigger.pattern.partition(" ")[0]
+        if trigger.kind == "app" and app_id not in self.limits.apps:
+            known = ", ".join(self.limits.apps) or "none"
+            raise ToolError(f"The operator has not allowed the app {app_id!r} to begin work. Allowed are: {known}.")
+        return trigger
+
+    def _timing(self, params: ScheduleTaskParams) -> Timing:
+        zones = (one.timing.time_zone for one in self.known if one.owner == self.requester)
+        own = next(filter(None, zones), "")
         name = params.time_zone or self.requester.time_zone or own or self.time_zone
         if not name:
             raise ToolError(UNKNOWN_ZONE)
@@ -88,8 +110,9 @@ class RunSchedules:
             timing = parse_when(params.when, now=self.requested_at, time_zone=name)
         except WrongTime as error:
             raise ToolError(f"{error} Nothing is scheduled.") from error
-        if before and (before.timing.rule, before.timing.time_zone) == (timing.rule, name) and timing.rule:
-            timing = before.timing  # a rule that stays keeps its cadence
+        armed = before.timing if before else None
+        if isinstance(armed, Timing) and (armed.rule, armed.time_zone) == (timing.rule, name) and timing.rule:
+            timing = armed  # a rule that stays keeps its cadence
         following, _ = timing.after(datetime.now(UTC))
         if following is None:
             raise ToolError(f"{format_time(timing.next_local)} has passed. Nothing is scheduled.")
@@ -102,12 +125,13 @@ class RunSchedules:
 
     def schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
         """Returns the schedule that the call describes. Raises ToolError."""
+        timing, place = self.timing(params), self.place(params)
         return Schedule(
             schedule_id=params.id or new_short_id(),
-            address=self.place(params),
+            address=replace(place, thread_key="") if isinstance(timing, Trigger) else place,
             owner=owner,
             task=params.task,
-            timing=self.timing(params),
+            timing=timing,
             thread_id=self.thread_id,
             agent_id=self.agent_id,
             armed_at=datetime.now(UTC),
@@ -125,6 +149,8 @@ class RunSchedules:
     async def find(self, schedule_id: str) -> Schedule:
         """Returns a schedule of this channel, or of the requester. Raises ToolError."""
         found = await self.store.find(schedule_id)
+        if found is not None and is_hook(found):
+            raise ToolError(f"{schedule_id!r} is a hook. Admins change it with the command `hooks`.")
         if found is None or not is_visible(found, self.address, self.requester):
             raise ToolError(f"There is no schedule {schedule_id!r} here. list_schedules shows those there are.")
         return found
@@ -156,16 +182,18 @@ def is_visible(schedule: Schedule, place: Address, person: Person) -> bool:
     return there.channel_id == place.channel_id or schedule.owner.person_id == person.person_id
 
 
+def is_hook(schedule: Schedule) -> bool:
+    return isinstance(schedule.timing, Trigger) and schedule.timing.kind == "hook"
+
+
 def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> str:
     """Returns one line about a schedule. `shown` makes people's words fit to be shown; a model needs the whole task."""
     problem = f": {shown(schedule.problem)}" if schedule.problem else ""
     state = f" · paused{problem}" if schedule.state == "paused" else ""
-    when = f"{schedule.rule_in_words}, next {format_time(schedule.timing.next_local)} {schedule.timing.time_zone}"
+    when, timing = schedule.rule_in_words, schedule.timing
+    if isinstance(timing, Timing):
+        when = f"{when}, next {format_time(timing.next_local)} {timing.time_zone}"
     return f"`{schedule.schedule_id}` {shown(schedule.task)} · {when} · by {shown(schedule.owner.name)}{state}"
-
-
-def next_times(schedule: Schedule) -> str:
-    return ", ".join(format_time(one.next_local) for one in islice(schedule.timing.following(), 3))
 
 
 def resumed(schedule: Schedule, owner: Person) -> Schedule:
@@ -186,9 +214,12 @@ async def change_schedule_by(
             is_done = await store.pause(schedule_id, by=person)
             return f"Paused: `{schedule_id}`." if is_done else f"`{schedule_id}` is paused already."
         case "resume":
-            if not await store.save(resumed(schedule, person), limits, by=person, change="resumed"):
+            armed = resumed(schedule, person)
+            if not await store.save(armed, limits, by=person, change="resumed"):
                 raise ToolError(too_many(limits))
-            return f"Resumed: `{schedule_id}`, next {format_time(resumed(schedule, person).timing.next_local)}."
+            following = armed.timing
+            when = f"next {format_time(following.next_local)}" if isinstance(following, Timing) else following.in_words
+            return f"Resumed: `{schedule_id}`, {when}."
         case "delete":
             await store.delete(schedule_id, by=person)
             return f"Deleted: `{schedule_id}`."
@@ -217,7 +248,8 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
     async def run_schedule_task(params: ScheduleTaskParams, context: ToolContext) -> str:
         here = known()
         schedule = await here.arm(params, context.approved_by or here.requester)
-        return f"Scheduled as `{schedule.schedule_id}`: {schedule.rule_in_words}. Next: {next_times(schedule)}."
+        following = f" Next: {schedule.next_times}." if schedule.next_times else ""
+        return f"Scheduled as `{schedule.schedule_id}`: {schedule.rule_in_words}.{following}"
 
     async def run_list_schedules(params: ListSchedulesParams, context: ToolContext) -> str:
         del params, context

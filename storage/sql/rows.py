@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from core.domain.actions import StoredAction
 from core.domain.events import AGENT_EVENT, Cursor, MessageAdded, RunEvent
 from core.domain.messages import Message
-from core.domain.schedules import Schedule, Timing
+from core.domain.schedules import NEVER, Schedule, Timing, Trigger, When
 from core.domain.threads import (
     Address,
     Ask,
@@ -162,7 +162,9 @@ def ask_from_row(row: Row) -> Ask:
 _SECOND_TIME = "*"
 
 
-def timing_to_row(timing: Timing) -> RowValues:
+def timing_to_row(timing: When) -> RowValues:
+    if isinstance(timing, Trigger):
+        return {"rule": timing.rule, "next_local": "", "time_zone": "", "due_at": NEVER}
     next_local = timing.next_local.isoformat() + _SECOND_TIME * timing.next_local.fold
     return {**asdict(timing), "next_local": next_local, "due_at": timing.due_at}
 
@@ -178,9 +180,11 @@ def schedule_to_row(schedule: Schedule) -> RowValues:
 
 
 def schedule_from_row(row: Row) -> Schedule:
-    next_local = datetime.fromisoformat(row["next_local"].rstrip(_SECOND_TIME))
-    next_local = next_local.replace(fold=row["next_local"].endswith(_SECOND_TIME))
-    timing = from_row(Timing, row, next_local=next_local)
+    timing = Trigger.of_rule(row["rule"])
+    if timing is None:
+        next_local = datetime.fromisoformat(row["next_local"].rstrip(_SECOND_TIME))
+        next_local = next_local.replace(fold=row["next_local"].endswith(_SECOND_TIME))
+        timing = from_row(Timing, row, next_local=next_local)
     owner = Person(person_id=row["owner_id"], name=row["owner_name"], time_zone=row["time_zone"])
     return from_row(Schedule, row, address=from_row(Address, row), owner=owner, timing=timing)
 

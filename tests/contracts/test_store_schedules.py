@@ -10,20 +10,33 @@ import pytest
 from bots.bootstrap.platforms import Platforms
 from bots.inbound.actions import Outcome, UserAction
 from bots.inbound.schedules import ScheduleRunner
-from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, Schedule, ScheduleLimits, Timing, plan_firing
+from core.domain.schedules import (
+    DEFAULT_LIMITS,
+    EVENTS_PER_HOUR_MAX,
+    DueSchedule,
+    EventRefusal,
+    Firing,
+    Schedule,
+    ScheduleLimits,
+    Timing,
+    Trigger,
+    TriggerEvent,
+    plan_firing,
+)
 from core.domain.threads import Address, Person, Receipt, Selection
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
 
 START = datetime(2026, 11, 30, 9, tzinfo=UTC)
 CHANNEL = replace(ADDRESS, thread_key="")
+AT_NINE = Timing(
+    rule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0", next_local=datetime.fromisoformat("2026-11-30T09:00"), time_zone="UTC"
+)
 DAILY = Schedule(
     schedule_id="daily",
     address=CHANNEL,
     owner=ALICE,
     task="Post the news",
-    timing=Timing(
-        rule="FREQ=DAILY;BYHOUR=9;BYMINUTE=0", next_local=datetime.fromisoformat("2026-11-30T09:00"), time_zone="UTC"
-    ),
+    timing=AT_NINE,
     armed_at=START - timedelta(days=1),
 )
 ONCE = replace(DAILY, schedule_id="once", timing=replace(DAILY.timing, rule=""))
@@ -103,7 +116,7 @@ async def test_what_becomes_of_a_firing_whose_schedule_is_changed(stores: Stores
     else:
         place = replace(CHANNEL, channel_id="C2") if change == "move" else CHANNEL
         await save(stores, replace(DAILY, schedule_id="once", address=place))
-    assert await stores.schedules.announce(fired.firing_id, "100.5") is (change == "edit")
+    assert await stores.schedules.announce(fired, "100.5") is (change == "edit")
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     kept = await stores.schedules.find("once")
     assert kept is not None
@@ -122,7 +135,7 @@ async def test_nothing_fires_again_while_a_firing_is_pending_and_all_that_was_mi
 async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(stores: Stores) -> None:
     await save(stores, DAILY)
     (left,) = await begin(stores)
-    assert await stores.schedules.announce(left.firing_id, "100.5")
+    assert await stores.schedules.announce(left, "100.5")
     later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
     assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
     rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
@@ -174,7 +187,7 @@ async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> Non
     await save(stores, DAILY)
     (fired,) = await begin(stores)
     await stores.schedules.delete("daily", by=ALICE)
-    assert not await stores.schedules.announce(fired.firing_id, "100.5")
+    assert not await stores.schedules.announce(fired, "100.5")
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     assert await stores.count("firing") == 0
 
@@ -202,7 +215,7 @@ async def test_strangers_in_direct_messages_of_discord_use_up_nobody_elses_sched
 async def test_schedules_that_may_not_fire_hold_up_no_others(stores: Stores) -> None:
     limits = ScheduleLimits(per_person=100, per_workspace=100)
     quiet = [replace(DAILY, schedule_id=f"q{number}") for number in range(60)]
-    later = replace(DAILY.timing, next_local=DAILY.timing.next_local + timedelta(minutes=1))
+    later = replace(DAILY.timing, next_local=AT_NINE.next_local + timedelta(minutes=1))
     await save(stores, *quiet, replace(DAILY, timing=later), limits=limits)
     found = await stores.schedules.due(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
     assert [one.schedule.schedule_id for one in found] == ["daily"]
@@ -325,3 +338,90 @@ async def test_a_run_knows_the_schedules_that_its_requester_sees(stores: Stores)
     assert {one.schedule_id for one in loaded.schedules} == {"daily", "mine"}
     assert isinstance(loaded.run.requester, Person)
     assert loaded.run.requester.time_zone == "Europe/Berlin"
+
+
+HOOK = replace(DAILY, schedule_id="incidents", timing=Trigger(kind="hook", nonce="n1"))
+CALL = TriggerEvent(kind="hook", address=CHANNEL, key="k1", group="disk", title="Disk full", body="{}")
+
+
+async def call(stores: Stores, event: TriggerEvent = CALL, hook: Schedule = HOOK) -> Firing | EventRefusal:
+    return await stores.schedules.begin_event(hook, event, claim_seconds=60)
+
+
+async def test_an_event_begins_once_however_many_processes_hear_it(stores: Stores) -> None:
+    await save(stores, HOOK)
+    found = await asyncio.gather(*(call(stores) for _ in range(4)))
+    (firing,) = [one for one in found if isinstance(one, Firing)]
+    assert sorted(one for one in found if isinstance(one, str)) == ["duplicate"] * 3
+    assert (firing.schedule, firing.title, firing.body, firing.address) == (HOOK, "Disk full", "{}", CHANNEL)
+    await stores.schedules.close(firing.firing_id, "fired", run_id="r1")
+    assert await call(stores) == "duplicate"
+    assert isinstance(await call(stores, replace(CALL, key="k2")), Firing)
+
+
+async def test_triggers_are_never_due_and_found_by_their_channel(stores: Stores) -> None:
+    post = replace(HOOK, schedule_id="post", timing=Trigger(kind="post"), address=replace(CHANNEL, channel_id="C2"))
+    await save(stores, DAILY, HOOK, post, replace(HOOK, schedule_id="paused", state="paused"))
+    assert {one.schedule_id for one in await stores.schedules.triggers()} == {"incidents", "post"}
+    assert await stores.schedules.triggers(post.address) == (post,)
+    far = datetime(9000, 1, 1, tzinfo=UTC)
+    assert [one.schedule.schedule_id for one in await due_at(stores, far)] == ["daily"]
+
+
+@pytest.mark.parametrize("change", ["paused", "deleted", "made again"])
+async def test_an_event_begins_nothing_for_a_trigger_that_is_not_armed_any_more(stores: Stores, change: str) -> None:
+    await save(stores, HOOK)
+    match change:
+        case "paused":
+            await stores.schedules.pause("incidents", by=BOB)
+        case "deleted":
+            await stores.schedules.delete("incidents", by=BOB)
+        case _:
+            await save(stores, replace(HOOK, timing=Trigger(kind="hook", nonce="n2")))
+    assert await call(stores) == "gone"
+
+
+async def test_what_belongs_together_goes_to_one_thread(stores: Stores) -> None:
+    await save(stores, HOOK)
+    first = await call(stores)
+    early = await call(stores, replace(CALL, key="k2"))
+    assert isinstance(first, Firing)
+    assert isinstance(early, Firing)
+    assert await stores.schedules.in_group(first) == first
+    assert await stores.schedules.in_group(early) is None, "the thread is not open yet"
+    await stores.schedules.announce(first, "100.5")
+    placed = await stores.schedules.in_group(early)
+    assert placed == replace(early, thread_key="100.5")
+    await stores.schedules.announce(placed, "100.6")
+    later, other = await call(stores, replace(CALL, key="k3")), await call(stores, replace(CALL, key="k4", group="b"))
+    assert isinstance(later, Firing)
+    assert isinstance(other, Firing)
+    assert await stores.schedules.in_group(later) == replace(later, thread_key="100.5")
+    assert await stores.schedules.in_group(other) == other
+    await stores.schedules.announce(later, "100.7")  # it opened another thread, because that one was gone
+    last = await call(stores, replace(CALL, key="k5"))
+    assert isinstance(last, Firing)
+    assert await stores.schedules.in_group(last) == replace(last, thread_key="100.7")
+
+
+async def test_a_trigger_begins_so_many_tasks_within_an_hour(stores: Stores) -> None:
+    await save(stores, HOOK)
+    for number in range(EVENTS_PER_HOUR_MAX):
+        assert isinstance(await call(stores, replace(CALL, key=str(number))), Firing)
+    assert await call(stores, replace(CALL, key="one more")) == "too_often"
+    assert await call(stores, replace(CALL, key="0")) == "duplicate"
+
+
+async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) -> None:
+    await save(stores, HOOK)
+    for number in range(3):
+        firing = await call(stores, replace(CALL, key=str(number)))
+        assert isinstance(firing, Firing)
+        receipt = await stores.say("look")
+        lease = await stores.claims.claim(str(receipt.run_id), "w1")
+        assert lease is not None
+        assert await stores.finish(lease, FAILED)
+        await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
+    assert await call(stores, replace(CALL, key="4")) == "failing"
+    await save(stores, replace(HOOK, armed_at=datetime.now(UTC) + timedelta(seconds=5)))
+    assert isinstance(await call(stores, replace(CALL, key="5")), Firing), "somebody armed it again"

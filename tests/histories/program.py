@@ -102,6 +102,7 @@ class Program:
                 charge=lambda _model, usage: usage,
                 upload=_no_upload,
                 connect_tools=_no_connection,
+                describe_hook=lambda _hook: "",
             )
         if self._has_worker:
             self._worker = Worker(self._run_deps(), self._stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)

@@ -34,7 +34,17 @@ from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.domain.actions import MEMBER, ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused, SurfaceUnclear, ToolError
-from core.domain.schedules import DEFAULT_LIMITS, DueSchedule, Firing, FiringPlan, Schedule, ScheduleAction, Timing
+from core.domain.schedules import (
+    DEFAULT_LIMITS,
+    DueSchedule,
+    Firing,
+    FiringPlan,
+    Schedule,
+    ScheduleAction,
+    Timing,
+    Trigger,
+    TriggerEvent,
+)
 from core.domain.threads import Address, Lease, Person, Selection
 from core.failpoints import Failpoint
 from core.ports import Precondition
@@ -81,6 +91,7 @@ RULES = (
     "PT11M",
     "PT1H",
 )
+GROUPS = ("", "g1")
 CHANNELS = ("C1", "C2", "C3")
 PEOPLE = (Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob"))
 CHANGES = (
@@ -248,6 +259,8 @@ class _History:
         self.chat = _Chat(loop, chance, self._disturb)
         self._database = _Database(memory, loop, chance, self._disturb)
         self._programs: dict[str, SimulatedProcess | None] = {}
+        self._runners: dict[SimulatedProcess, ScheduleRunner] = {}
+        self.accepted: set[tuple[str, str]] = set()
         self._starts = 0
         self._saved = 0
         self._quiet = self._random.choice((None, None, None, (1, 2), (23, 1)))
@@ -266,8 +279,11 @@ class _History:
         worker.start(repeat("work", WORK_SECONDS, self._work))
         operations = [self._arm] * random.randint(1, 5)
         operations += random.choices((self._change, self._edit, self._arm), k=random.randint(0, 8))
+        operations += [self._arm_hook] * random.randint(0, 2)
+        for number in range(random.randint(0, 6)):
+            loop.later(random.uniform(storm_seconds / 3, storm_seconds), partial(self._call, f"k{number}"))
         for operation in operations:
-            is_first = operation == self._arm
+            is_first = operation in (self._arm, self._arm_hook)
             loop.later(
                 random.uniform(0, storm_seconds / (3 if is_first else 1)), partial(self._by_user, users, operation)
             )
@@ -292,7 +308,8 @@ class _History:
         self._starts += 1
         process = self._programs[name] = SimulatedProcess(self._loop, f"{name}.{self._starts}")
         self.note(f"{process.name} starts")
-        process.start(repeat("look", LOOK_SECONDS, self._runner(self._new_stores()).look))
+        runner = self._runners[process] = self._runner(self._new_stores())
+        process.start(repeat("look", LOOK_SECONDS, runner.look))
 
     def _runner(self, stores: Stores) -> ScheduleRunner:
         platforms = Platforms(file_sources={}, surfaces={"slack": cast(Any, self.chat)}, slack=cast(Any, self.chat))
@@ -307,6 +324,7 @@ class _History:
             charge=lambda _model, usage: usage,
             upload=_no_upload,
             connect_tools=lambda _called: Outcome(),
+            describe_hook=lambda _hook: "",
         )
 
         async def receive(action: UserAction) -> Outcome:
@@ -416,6 +434,48 @@ class _History:
     async def _arm(self) -> str:
         return await self._save("", "created")
 
+    async def _arm_hook(self) -> str:
+        owner = self._random.choice(PEOPLE)
+        self._saved += 1
+        hook = Schedule(
+            schedule_id=f"h{self._saved}",
+            address=replace(self._tools(owner).address, thread_key=""),
+            owner=owner,
+            task="Look",
+            timing=Trigger(kind="hook"),
+            armed_at=datetime.now(UTC),
+        )
+        await self._stores.schedules.save(hook, DEFAULT_LIMITS, by=owner, change="created")
+        return f"armed the hook {hook.schedule_id}"
+
+    def _call(self, key: str, hook_id: str = "") -> None:
+        """A program calls a hook, and again until it is answered."""
+        hooks = [row[0] for row in self.rows("SELECT schedule_id FROM schedule WHERE rule LIKE 'ON:%'")]
+        process, hook_id = self._drawn(), hook_id or (self._random.choice(hooks) if hooks else "")
+        if hook_id not in hooks:
+            return
+        answered = False
+        event = TriggerEvent(
+            kind="hook",
+            address=Address(platform="slack", workspace_id="T1", channel_id="", thread_key=""),
+            key=key,
+            group=GROUPS[int(key[1:]) % 2],
+            title="Full",
+        )
+
+        async def answer(runner: ScheduleRunner) -> None:
+            nonlocal answered
+            hook = await runner.schedules.find(hook_id)
+            refusal = await runner.begin_event(hook, event) if hook else "gone"
+            answered = True
+            self.note(f"{hook_id} is called with {key}: {refusal or 'accepted'}")
+            if refusal is None:
+                self.accepted.add((hook_id, key))
+
+        if process is not None:
+            process.start(answer(self._runners[process]))
+        self._loop.later(30.0, lambda: None if answered else self._call(key, hook_id))
+
     async def _pick(self) -> Schedule | None:
         place = self._tools(PEOPLE[0]).address
         here = Selection(platform=place.platform, workspace_id=place.workspace_id)
@@ -424,7 +484,8 @@ class _History:
 
     async def _edit(self) -> str:
         found = await self._pick()
-        return await self._save(found.schedule_id, "changed") if found else "nothing to edit"
+        is_timed = found is not None and isinstance(found.timing, Timing)
+        return await self._save(found.schedule_id, "changed") if found and is_timed else "nothing to edit"
 
     async def _change(self) -> str:
         actions: tuple[ScheduleAction, ...] = ("pause", "pause", "resume", "resume", "run_now", "run_now", "delete")
@@ -496,6 +557,7 @@ def find_problems(history: _History) -> list[str]:
     problems += _wrong_announcements(history, changes, offset)
     problems += _doubled_announcements(history.chat.posts, changes)
     problems += _unsettled(history, changes)
+    problems += _wrong_calls(history, changes)
     return problems
 
 
@@ -584,7 +646,7 @@ def _wrong_firings(changes: list[_Change]) -> Generator[str, None, None]:
             continue
         open_firings = pending[change.schedule_id]
         if change.what == "begun":
-            if open_firings:
+            if open_firings and not change.schedule_id.startswith("h"):
                 yield f"{change.schedule_id} fires twice at once"
             if (change.schedule_id, change.due_at) in seen:
                 yield f"{change.schedule_id} fires twice for {change.due_at}"
@@ -655,6 +717,27 @@ def _unsettled(history: _History, changes: list[_Change]) -> Generator[str, None
             yield f"{change.firing_id} is skipped, and nobody is told"
 
 
+def _wrong_calls(history: _History, changes: list[_Change]) -> Generator[str, None, None]:
+    """A call that was accepted begins one run, and all that belong together have one thread."""
+    there = {row[0] for row in history.rows("SELECT schedule_id FROM schedule")}
+    known = {tuple(row) for row in history.rows("SELECT schedule_id, event_key FROM firing")}
+    withdrawn = {one.schedule_id for one in changes if one.what == "dropped"}
+    for hook_id, key in history.accepted - known:
+        if hook_id in there - withdrawn:
+            yield f"{hook_id} has lost the call {key}"
+    grouped = {
+        row[0]: row[1] for row in history.rows("SELECT firing_id, schedule_id FROM firing WHERE group_key != ''")
+    }
+    opened = Counter(
+        grouped[one.delivery_id] for one in history.chat.posts if is_opener(one) and one.delivery_id in grouped
+    )
+    yield from (f"{hook_id} has {count} threads for one incident" for hook_id, count in opened.items() if count > 1)
+
+
+def is_opener(post: _Post) -> bool:
+    return not post.address.thread_key
+
+
 def _was_quiet(quiet: tuple[int, int] | None, zone: ZoneInfo) -> bool:
     """Whether one of the last two hours was quiet."""
     now = datetime.now(zone)
@@ -684,7 +767,12 @@ def _no_compare_and_set() -> Injection:
         this = schedules.c.schedule_id == schedule.schedule_id
         connection.execute(update(schedules).where(this).values(moved))
         firing = Firing(
-            firing_id=schedule_store.new_id(), schedule=now.schedule, due_at=due_at, missed=plan.missed, note=plan.note
+            firing_id=schedule_store.new_id(),
+            schedule=now.schedule,
+            due_at=due_at,
+            missed=plan.missed,
+            note=plan.note,
+            event_key=str(history_counter()),
         )
         row = {**schedule_store.to_row(firing, "schedule"), "schedule_id": schedule.schedule_id, "claimed_until": until}
         row["due_at"] = due_at + timedelta(microseconds=history_counter())
@@ -755,7 +843,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
 
 SEEDS: Mapping[str, int] = {
     "no-compare-and-set": 1,
-    "blind-second-announcement": 3,
+    "blind-second-announcement": 1,
     "new-key-each-time": 5,
     "burst": 11,
     "silent-pause": 5,

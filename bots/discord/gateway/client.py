@@ -14,7 +14,13 @@ from bots.discord.gateway import backfill, malformed_payloads
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
-from bots.discord.interactions.controls import AskComponent, FeedbackButton, RunButton, handle_interaction
+from bots.discord.interactions.controls import (
+    AskComponent,
+    CommandButton,
+    FeedbackButton,
+    RunButton,
+    handle_interaction,
+)
 from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
@@ -88,7 +94,7 @@ class GatewayClient(discord.AutoShardedClient):
         )
         self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors, suggest)
         self.tree = commands.build_command_tree(self, self.interactions)
-        self.add_dynamic_items(AskComponent, FeedbackButton, RunButton)
+        self.add_dynamic_items(AskComponent, CommandButton, FeedbackButton, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
         self._was_ready = False
 

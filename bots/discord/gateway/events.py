@@ -18,8 +18,10 @@ from bots.discord.gateway.parse import (
     is_mentioned,
     parse_delete,
     parse_edit,
+    parse_emoji,
     parse_message,
     parse_person,
+    parse_post,
     parse_reaction,
     parse_standing,
 )
@@ -31,9 +33,11 @@ from bots.discord.rest.thread_opener import ThreadOpener
 from bots.inbound.actions import CommandCalled, Outcome, UserAction, stop_by
 from bots.inbound.receiver import Receive
 from bots.inbound.retry_buffer import RetryBuffer
+from bots.inbound.schedules import Hear
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.messages import JsonObject
+from core.domain.schedules import TriggerEvent
 from core.domain.threads import Person
 from core.failpoints import Failpoint
 
@@ -55,7 +59,8 @@ class EventHandler:
 
     With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
     Without `sees_all_content` Discord blanks messages that do not mention the bot. `admits` tells whether an author
-    has access; without it everybody is told why the bot cannot answer in a channel.
+    has access; without it everybody is told why the bot cannot answer in a channel. `hear` takes in what happens in
+    channels besides.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class EventHandler:
         self.sees_all_content = True
         self._told_blind: set[int] = set()
         self.admits: Callable[[UserAction], Awaitable[bool]] | None = None
+        self.hear: Hear | None = None
 
     async def on_message(self, message: discord.Message) -> None:
         """Handles a live message after all older ones of its channel."""
@@ -84,7 +90,9 @@ class EventHandler:
         if message.author.id == bot_user_id:
             return
         self._channel_cursors.record_guild_of_channel(message.channel.id, message.guild and message.guild.id)
+        happened = parse_post(message, locate_channel(message.channel, message.guild and message.guild.id), bot_user_id)
         if not self._is_relevant(message, bot_user_id):
+            await self._hear(happened)
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
         async with self._channel_cursors.handling(message.channel.id, message.id):
@@ -93,6 +101,12 @@ class EventHandler:
                 await self.handle_message(message)
             else:  # it cannot be read again
                 await self._kept_events.handle(f"message:{message.id}", partial(self.handle_message, message))
+        await self._hear(happened)
+
+    async def _hear(self, happened: TriggerEvent | None) -> None:
+        """Passes on what a schedule may wait for, and again until it is stored."""
+        if happened is not None and self.hear is not None:
+            await self._kept_events.handle(f"event:{happened.key}", partial(self.hear, happened))
 
     async def handle_message(self, message: discord.Message, *, is_missed: bool = False) -> None:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
@@ -251,6 +265,9 @@ class EventHandler:
         member = payload.member
         if payload.user_id == self._bot_user_id() or (member is not None and member.bot):
             return
+        location = locate_channel(self._client.get_channel(payload.channel_id), payload.guild_id)
+        if location is not None:
+            await self._hear(parse_emoji(payload.emoji.name, payload.message_id, location))
         if not has_meaning(str(payload.emoji)):
             return
         now = time_of_arrival()

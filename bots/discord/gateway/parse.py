@@ -26,6 +26,7 @@ from core.domain.actions import (
 )
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.outside_text import quote_lines
+from core.domain.schedules import TriggerEvent
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
 STOP_EMOJI = frozenset({"❌", "✖", "✖️", "🛑"})
@@ -67,13 +68,52 @@ def is_from_person(message: discord.Message) -> bool:
 
 def find_app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
     """Returns the ids of another app or webhook that mentions the bot in its words, or none."""
+    is_mention = str(bot_user_id) in _USER.findall(message.content)
+    return _app_ids(message, bot_user_id) if is_mention else frozenset()
+
+
+def _app_ids(message: discord.Message, bot_user_id: int) -> frozenset[str]:
+    """Returns the ids of the other app or webhook that wrote the message in a server, or none."""
     is_app = message.author.bot or message.webhook_id is not None
     is_other = message.author.id != bot_user_id and message.type in _PEOPLE_SPEAK
-    is_mention = str(bot_user_id) in _USER.findall(message.content)
-    if not (is_app and is_other and is_mention and message.guild):
+    if not (is_app and is_other and message.guild):
         return frozenset()
     ids = (message.author.id, message.application_id, message.webhook_id)
     return frozenset(str(one) for one in ids if one)
+
+
+def parse_post(message: discord.Message, location: ChannelLocation | None, bot_user_id: int) -> TriggerEvent | None:
+    """Returns the message as an event that a schedule may wait for, if it stands at the top of a channel, or begins a
+    post of a forum, and is not said to the bot."""
+    app_ids = _app_ids(message, bot_user_id)
+    is_spoken = is_from_person(message) or app_ids
+    if location is None or not is_spoken or is_mentioned(message, bot_user_id) or find_app_ids(message, bot_user_id):
+        return None
+    begins_post = location.kind == "thread" and message.id == location.channel_id
+    if location.kind != "channel" and not begins_post:
+        return None
+    return TriggerEvent(
+        kind="app" if app_ids else "post",
+        address=location.address(message.id),
+        key=str(message.id),
+        message_ref=str(message.id),
+        app_ids=app_ids,
+        text=shown_text(message, bot_user_id) if app_ids else "",
+    )
+
+
+def parse_emoji(name: str, message_id: int, location: ChannelLocation) -> TriggerEvent | None:
+    """Returns the reaction as an event that a schedule may wait for, in a channel with threads or a thread."""
+    if location.kind not in ("channel", "thread"):
+        return None
+    emoji = _SKIN_TONES.sub("", name).replace("\ufe0f", "")
+    return TriggerEvent(
+        kind="emoji",
+        address=location.address(message_id),
+        key=f"{message_id} {emoji}",
+        message_ref=str(message_id),
+        emoji=emoji,
+    )
 
 
 def is_mentioned(message: discord.Message, bot_user_id: int) -> bool:

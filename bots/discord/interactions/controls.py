@@ -13,7 +13,11 @@ FORM_CUSTOM_ID = re.compile(r"th:ask:(?P<ask_id>[\w-]{1,64}):form")
 REQUEST_CUSTOM_ID = re.compile(r"th:about:(?P<message_id>\d{1,20})")
 FEEDBACK_CUSTOM_ID = re.compile(r"th:feedback:(?P<sign>good|bad):(?P<run_id>[\w-]{1,64})")
 REASON_CUSTOM_ID = re.compile(r"th:reason:(?P<run_id>[\w-]{1,64})")
+COMMAND_CUSTOM_ID = re.compile(r"th:command:(?P<name>[a-z]{1,20}) (?P<argument>[\w -]{1,60})")
 RUN_CUSTOM_ID = re.compile(r"th:run:(?P<action>stop|retry|continue|details):(?P<run_id>[\w-]{1,64})")
+
+
+CLICKED_CUSTOM_IDS = (ASK_CUSTOM_ID, RUN_CUSTOM_ID, FEEDBACK_CUSTOM_ID, COMMAND_CUSTOM_ID)
 
 
 class HasInteractions(Protocol):
@@ -64,6 +68,23 @@ class RunButton(discord.ui.DynamicItem[AnyItem], template=RUN_CUSTOM_ID):
         await client.interactions.on_run_button(interaction, self.run_id, self.action)
 
 
+class CommandButton(discord.ui.DynamicItem[AnyItem], template=COMMAND_CUSTOM_ID):
+    """A button that does what a typed command does."""
+
+    def __init__(self, item: AnyItem, name: str, argument: str) -> None:
+        super().__init__(item)
+        self.name = name
+        self.argument = argument
+
+    @classmethod
+    async def from_custom_id(cls, interaction: AnyInteraction, item: AnyItem, match: re.Match[str], /) -> Self:
+        return cls(item, match["name"], match["argument"])
+
+    async def callback(self, interaction: AnyInteraction) -> None:
+        client = cast(HasInteractions, interaction.client)
+        await client.interactions.on_command(interaction, self.name, argument=self.argument)
+
+
 class FeedbackButton(discord.ui.DynamicItem[AnyItem], template=FEEDBACK_CUSTOM_ID):
     """A thumb below an answer."""
 
@@ -98,7 +119,7 @@ async def handle_interaction(interaction: AnyInteraction, interactions: Interact
         await interactions.on_feedback(interaction, match["run_id"], is_good=False, reason=value)
     elif match := REQUEST_CUSTOM_ID.fullmatch(form_id):
         await interactions.on_request_form(interaction, int(match["message_id"]), value)
-    elif form_id and not any(one.fullmatch(form_id) for one in (ASK_CUSTOM_ID, RUN_CUSTOM_ID, FEEDBACK_CUSTOM_ID)):
+    elif form_id and not any(one.fullmatch(form_id) for one in CLICKED_CUSTOM_IDS):
         await interactions.refuse_unknown(interaction, form_id)
 
 

@@ -71,7 +71,9 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
             buttons = [button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()]
             return {**answer, "components": [action_row(*buttons)]} if run_id else answer
         case Notice(markdown=markdown, level=level):
-            return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
+            notice = text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
+            commands = [button(f"th:command:{one.command}", one.label) for one in content.buttons]
+            return {**notice, "components": [action_row(*commands)]} if commands else notice
         case _:
             assert_never(content)
 

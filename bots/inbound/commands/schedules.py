@@ -1,27 +1,42 @@
 """The chat command `schedules`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import cast
 
 from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.admin import is_answer_public
 from core.domain.errors import ToolError
+from core.domain.ids import new_short_id
 from core.domain.outside_text import escape_markdown, single_line
-from core.domain.schedules import Schedule, ScheduleAction, ScheduleLimits
-from core.domain.threads import Selection
+from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger
+from core.domain.threads import Address, Person, Selection
 from core.stores import Schedules
-from core.tools.schedules import change_schedule_by, describe_schedule, is_visible
+from core.tools.schedules import change_schedule_by, describe_schedule, is_hook, is_visible, too_many
 
 HOW = "`schedules run ID`, `pause ID`, `resume ID` and `delete ID` change one; tell me in your own words to edit one."
 NONE = "Nothing is scheduled here. Ask me, for example: “every Monday at 9, post last week's incidents here”."
 TASK_CHARACTERS_SHOWN = 200
+HOOK_KEY_CHARACTERS_MAX = 200
+HOW_TO_EDIT = "Tell me here in your own words what to change about `{}`, for example “make it Tuesday at 10”."
 NO_SUCH = "There is no schedule `{}` here. `schedules` lists them."
+
+
+HOOK_IS_FOR_ADMINS = "Only admins of this bot can change a hook. Everyone can pause it."
+NAME_TAKEN = "There is a schedule or hook of that name already. Take another name."
+NO_TASK = "Say after the name what I am to do when the hook is called."
+NO_HOOKS = "No hooks can be called here: the HTTP server of this bot does not run."
+NOT_IN_PUBLIC = "Everyone here would see the secret. Ask me with `/agent schedules`, or in a direct message."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleDeps:
+    """`describe_hook` returns how a program calls a hook, or is None where none is served."""
+
     store: Schedules
     limits: ScheduleLimits
+    describe_hook: Callable[[Schedule], str] | None = None
 
 
 async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Schedule]:
@@ -35,15 +50,68 @@ def _shown(words: str) -> str:
     return escape_markdown(single_line(words, TASK_CHARACTERS_SHOWN))
 
 
-async def answer_schedules(called: CommandCalled, deps: ScheduleDeps) -> Outcome:
+def button_commands(schedule: Schedule) -> Mapping[str, str]:
+    """Returns the commands for the buttons below what a schedule has begun, by their labels, if it will begin more. A
+    hook can be paused by everybody; the rest is for admins."""
+    labels = {"run": "Run now", "pause": "Pause", "edit": "Edit", "delete": "Delete"} if schedule.timing.rule else {}
+    if is_hook(schedule):
+        labels = {"pause": "Pause"}
+    return {label: f"schedules {action} {schedule.schedule_id}" for action, label in labels.items()}
+
+
+async def arm_hook(
+    name: str, task: str, place: Address, owner: Person, store: Schedules, limits: ScheduleLimits
+) -> Schedule | str:
+    """Arms a hook in the channel, whose task may begin with `key=FIELD`: the field of what is sent that names the
+    thread where it goes. Returns it, or, as a sentence, why not."""
+    first, _, rest = task.strip().partition(" ")
+    key, task = (first.removeprefix("key="), rest) if first.startswith("key=") else ("", task)
+    if not task.strip() or len(task) > TASK_CHARACTERS_MAX or len(key) > HOOK_KEY_CHARACTERS_MAX:
+        return NO_TASK
+    if await store.find(name) is not None:
+        return NAME_TAKEN
+    hook = Schedule(
+        schedule_id=name,
+        address=replace(place, thread_key=""),
+        owner=owner,
+        task=task.strip(),
+        timing=Trigger(kind="hook", pattern=key, nonce=new_short_id()),
+        armed_at=datetime.now(UTC),
+    )
+    return hook if await store.save(hook, limits, by=owner, change="created") else too_many(limits)
+
+
+async def _answer_hook(called: CommandCalled, name: str, task: str, deps: ScheduleDeps) -> Outcome:
+    """Arms a hook, or, without a task, tells again how it is called."""
+    if deps.describe_hook is None:
+        return Outcome(notice=NO_HOOKS)
+    if is_answer_public(called):
+        return Outcome(notice=NOT_IN_PUBLIC)
+    if task:
+        hook = await arm_hook(name, task, called.address, called.person, deps.store, deps.limits)
+    else:
+        found = await deps.store.find(name)
+        is_here = found is not None and is_hook(found) and is_visible(found, called.address, called.person)
+        hook = found if found and is_here else NO_TASK
+    return Outcome(notice=hook if isinstance(hook, str) else deps.describe_hook(hook))
+
+
+async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admin: bool) -> Outcome:
     """Answers `schedules`. What a person types is carried out at once: nobody else has to agree to it."""
     action, _, schedule_id = called.argument.partition(" ")
+    if action == "hook":
+        name, _, task = schedule_id.partition(" ")
+        return await _answer_hook(called, name.lower(), task, deps)
     if action in ("", "list"):
         lines = [f"- {describe_schedule(one, _shown)}" for one in await list_visible(called, deps)]
         return Outcome(notice="\n".join([*lines, HOW]) if lines else NONE)
     found = await deps.store.find(schedule_id.lower())
     if found is None or not is_visible(found, called.address, called.person):
         return Outcome(notice=NO_SUCH.format(schedule_id))
+    if action == "edit":
+        return Outcome(notice=HOW_TO_EDIT.format(schedule_id))
+    if is_hook(found) and action != "pause" and not is_admin:
+        return Outcome(notice=HOOK_IS_FOR_ADMINS)
     wanted = cast(ScheduleAction, "run_now" if action == "run" else action)
     try:
         return Outcome(

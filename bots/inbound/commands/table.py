@@ -40,6 +40,7 @@ TYPED_WORDS_MAX = 3
 _SIMILARITY_MIN = 0.75
 _PLEASE = re.compile(r"[ ,]please[.!]*\Z", re.IGNORECASE)
 _PRONOUNS = "this|that|these|those|it|them|both|all|either|neither|none|any|one|the|mine|yours"
+HOOK_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9-]{2,39}")
 _LETTERS = "[A-HJ-NP-Za-hj-np-z2-9]{4}"
 _FITS: Mapping[str, Callable[[str], object]] = {
     # no agent has the name of a pronoun: "use both" answers a question
@@ -50,7 +51,8 @@ _FITS: Mapping[str, Callable[[str], object]] = {
     "CODE": re.compile(rf"{_LETTERS}[- ]?{_LETTERS}").fullmatch,
     "LIMIT": is_limit,
     "TOPIC": lambda word: word == "all" or word in COMMANDS,
-    "SCHEDULE": re.compile(r"[a-zA-Z0-9]{1,40}").fullmatch,
+    "SCHEDULE": re.compile(r"[a-zA-Z0-9-]{1,40}").fullmatch,
+    "HOOK": HOOK_NAME.fullmatch,
     "PERSON": re.compile(r".{1,80}").fullmatch,
     "FILE": bool,
     "TEXT": bool,
@@ -267,14 +269,20 @@ _ROWS = (
     Command(
         "schedules",
         "What the agent does later, or again and again, here",
-        lambda called, deps: answer_schedules(called, deps.schedules),
+        lambda called, deps: answer_schedules(called, deps.schedules, is_admin=_is_admin(called, deps)),
         (
             Form("[list]", "Lists the schedules and reminders here; in a direct message, all of yours"),
-            Form("run|pause|resume|delete SCHEDULE", "Begins one now, pauses it, arms it again, or deletes it"),
+            Form("run|pause|resume|edit|delete SCHEDULE", "Begins one now, pauses it, arms it again, or deletes it"),
+            Form(
+                "hook HOOK [TEXT]",
+                "Makes an address that other programs call, and says what I do then; without a text, shows the address",
+                is_for_admins=True,
+            ),
         ),
         options=(
-            Option("action", "What to do", ("list", "run", "pause", "resume", "delete"), default="list"),
-            Option("schedule", "The schedule", find=suggestions.find_schedules),
+            Option("action", "What to do", ("list", "run", "pause", "resume", "delete", "hook"), default="list"),
+            Option("schedule", "The schedule, or the name of the hook", find=suggestions.find_schedules),
+            Option("task", "Admins: what to do when the hook is called"),
         ),
     ),
     Command(

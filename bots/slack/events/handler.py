@@ -13,6 +13,7 @@ from typing import TypeVar
 from bots.inbound.actions import NOT_STORED, CommandCalled, FeedbackGiven, Outcome, UserAction
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import Admits, Receive
+from bots.inbound.schedules import Hear
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.greetings import GREETED_EVENTS, Greeter
 from bots.slack.events.parse import (
@@ -22,6 +23,7 @@ from bots.slack.events.parse import (
     find_reacted_message,
     parse_click,
     parse_event,
+    parse_trigger_event,
     parse_ts,
     user_ids_in,
     without_content,
@@ -36,6 +38,7 @@ from bots.slack.web_api.posting import NoticeSender
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
+from core.domain.schedules import TriggerEvent
 from core.domain.threads import Address, IncomingFile
 from core.stores import Conversations
 
@@ -131,17 +134,20 @@ class EventHandler:
         receive: Receive,
         groups: Sequence[str] = (),
         *,
+        hear: Hear | None = None,
         admits: Admits | None = None,
         conversations: Conversations | None = None,
         file_ref_signer: FileRefSigner | None = None,
         cursors: ChannelCursors | None = None,
         greetings: Greetings | None = None,
     ) -> None:
-        """`admits` tells whether an author has access, before the message is parsed, and `conversations` whether a
-        message or a reaction that is not addressed to the bot can matter, before anyone is looked up. `file_ref_signer`
-        is needed if the app serves several workspaces; `cursors` record received messages."""
+        """`hear` takes in what happens in channels besides. `admits` tells whether an author has access, before the
+        message is parsed, and `conversations` whether a message or a reaction that is not addressed to the bot can
+        matter, before anyone is looked up. `file_ref_signer` is needed if the app serves several workspaces; `cursors`
+        record received messages."""
         self._client = client
         self._receive = receive
+        self._hear = hear
         self._admits = admits
         self._conversations = conversations
         self._file_names = file_ref_signer
@@ -170,6 +176,9 @@ class EventHandler:
             return
         with acknowledging():
             is_ours = await self._on_event(event, is_missed=is_missed)
+            if self._hear and (happened := parse_trigger_event(event, self._client.identity)):
+                is_reaction = happened.kind == "emoji"
+                await self._hear(happened, partial(self._find_thread, happened) if is_reaction else None)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
@@ -282,6 +291,13 @@ class EventHandler:
         channel_place = ParseContext(identity=self._client.identity).address(channel, "")
         place = await self._conversations.place_of_message(channel_place, ts)
         return place.thread_key if place else ""
+
+    async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
+        """Returns the event with the thread of its message, which Slack does not send with a reaction."""
+        parameters = {"channel": happened.address.channel_id, "ts": happened.message_ref, "limit": 1}
+        (message, *_) = get_objects(await self._client.read("conversations.replies", parameters), "messages") or [{}]
+        thread_ts = get_text(message, "thread_ts") or happened.message_ref
+        return replace(happened, address=replace(happened.address, thread_key=thread_ts))
 
     async def _receive_inbound(
         self,

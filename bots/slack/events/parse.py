@@ -6,12 +6,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import cast, get_args
 
-from bots.inbound.actions import FeedbackGiven, RunButton, RunButtonPressed, UserAction, split_agent_prefix
-from bots.inbound.commands.table import parse_words
+from bots.inbound.actions import (
+    CommandCalled,
+    FeedbackGiven,
+    RunButton,
+    RunButtonPressed,
+    UserAction,
+    split_agent_prefix,
+)
+from bots.inbound.commands.table import parse_command, parse_words
 from bots.inbound.commands.words import calls_by_name
 from bots.slack.events import message_content
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
-from bots.slack.render.messages import ASK_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
+from bots.slack.render.messages import ASK_PREFIX, COMMAND_PREFIX, FEEDBACK_ACTION, RUN_PREFIX
 from bots.slack.render.mrkdwn import begins_with_other_mention, mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity
 from core.domain.actions import (
@@ -25,6 +32,7 @@ from core.domain.actions import (
 )
 from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
+from core.domain.schedules import TriggerEvent
 from core.domain.threads import APP_PREFIX, Address, Person
 
 STOP_REACTIONS = frozenset({"x", "no_entry", "octagonal_sign"})
@@ -110,6 +118,40 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
             return _session_stopped(event, context)
         case other:
             return Ignored(reason=f"event {other[:40]}")
+
+
+def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent | None:
+    """Returns what a schedule may wait for: a message at the top of a channel that is not said to the bot, or an emoji
+    on a message. Returns None for everything else."""
+    context = ParseContext(identity=identity)
+    if get_text(event, "type") == "reaction_added":
+        channel, ts = get_text(event, "item", "channel"), get_text(event, "item", "ts")
+        is_own = get_text(event, "user") in {"", identity.user_id}
+        if is_own or channel[:1] in {"", "D"} or not _TS.fullmatch(ts):
+            return None
+        return TriggerEvent(
+            kind="emoji",
+            address=context.address(channel, ts),
+            key=f"{ts} {_reaction_name(event)}",
+            message_ref=ts,
+            emoji=_reaction_name(event),
+        )
+    channel, ts = get_text(event, "channel"), get_text(event, "ts")
+    is_reply = get_text(event, "thread_ts") not in {"", ts}
+    is_written = get_text(event, "type") == "message" and get_text(event, "subtype") in {*_WRITTEN, "bot_message"}
+    if not is_written or is_reply or channel[:1] in {"", "D"} or not _TS.fullmatch(ts) or mentions_bot(event, identity):
+        return None
+    app_ids, reason = _app_ids(event), _not_a_persons(event, context)
+    if reason and not (reason == A_BOTS and app_ids):
+        return None
+    return TriggerEvent(
+        kind="app" if app_ids else "post",
+        address=context.address(channel, ts),
+        key=ts,
+        message_ref=ts,
+        app_ids=app_ids,
+        text=message_content.build_message_text(event, {}, bot=identity.user_id) if app_ids else "",
+    )
 
 
 def _message_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
@@ -314,6 +356,9 @@ def parse_click(payload: JsonObject, context: ParseContext) -> UserAction | Igno
             person=person,
             sent_at=_time_of(get_text(action, "action_ts")) or time_of_arrival(),
         )
+    if action_id.startswith(COMMAND_PREFIX) and (command := parse_command(value)):
+        name, argument = command
+        return CommandCalled(address=address, dedupe_key=key, name=name, argument=argument, person=person)
     run_id, _, sign = value.rpartition(":")
     if action_id.partition(":")[0] == FEEDBACK_ACTION and run_id and sign in ("good", "bad"):
         return FeedbackGiven(address=address, dedupe_key=key, run_id=run_id, is_good=sign == "good", person=person)

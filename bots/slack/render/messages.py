@@ -29,6 +29,7 @@ from core.domain.threads import Ask
 
 ASK_PREFIX = "ask:"
 RUN_PREFIX = "run:"
+COMMAND_PREFIX = "command:"
 FEEDBACK_ACTION = "feedback"
 BUTTONS_MAX = 5
 MENUS_MAX = 10
@@ -250,6 +251,11 @@ def render_content(content: Content) -> RenderedMessage:
             words = _notification(ask.text)
         case Notice(markdown=markdown, level=level):
             blocks = markdown_blocks(_LEVEL_SIGNS[level] + markdown)
+            commands = [
+                button_element(one.label, action_id=f"{COMMAND_PREFIX}{at}", value=one.command)
+                for at, one in enumerate(content.buttons)
+            ]
+            blocks += [actions_block(commands)] if commands else []
             words = _notification(markdown)
         case _:
             assert_never(content)

@@ -1,15 +1,29 @@
 """Schedules and their firings."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, select, tuple_, type_coerce, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, func, select, tuple_, type_coerce, update
 from sqlalchemy.types import NullType
 
 from core.domain.ids import new_id
-from core.domain.schedules import FAILURES_MAX, DueSchedule, Firing, FiringPlan, FiringState, Schedule, ScheduleLimits
-from core.domain.threads import Person, Position, Run, Selection
+from core.domain.schedules import (
+    EVENT_DAYS_KEPT,
+    EVENTS_PER_HOUR_MAX,
+    FAILURES_MAX,
+    NEVER,
+    DueSchedule,
+    EventRefusal,
+    Firing,
+    FiringPlan,
+    FiringState,
+    Schedule,
+    ScheduleLimits,
+    TriggerEvent,
+)
+from core.domain.threads import Address, Person, Position, Run, Selection
 from core.failpoints import Failpoint
 from storage.sql.columns import DatabaseNow
 from storage.sql.database import Database, read_all
@@ -102,6 +116,16 @@ class SqlSchedules:
     ) -> Firing | None:
         return await self._database.write(_BEGIN, lambda c: _begin(c, due, plan, due_at, claimed_until))
 
+    async def begin_event(
+        self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
+    ) -> Firing | EventRefusal:
+        return await self._database.write(_BEGIN, lambda c: _begin_event(c, schedule, event, claim_seconds))
+
+    async def triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
+        there = is_at(schedules, Selection.of_channel(place)) if place else ()
+        armed = select(schedules).where(schedules.c.state == "active", schedules.c.due_at == NEVER, *there)
+        return await read_all(self._database, armed, schedule_from_row)
+
     async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
         taken = (
             update(firings)
@@ -117,12 +141,19 @@ class SqlSchedules:
 
         return await self._database.write(_BEGIN, work)
 
-    async def announce(self, firing_id: str, message_ref: str) -> bool:
-        announced = update(firings).where(firings.c.firing_id == firing_id).values(message_ref=message_ref)
+    async def in_group(self, firing: Firing) -> Firing | None:
+        return await self._database.read(lambda c: _in_group(c, firing))
+
+    async def announce(self, firing: Firing, message_ref: str) -> bool:
+        announced = (
+            update(firings)
+            .where(firings.c.firing_id == firing.firing_id)
+            .values(message_ref=message_ref, thread_key=firing.thread_key)
+        )
         return await self._database.write(_CLOSE, lambda c: c.execute(announced).rowcount == 1)
 
     async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
-        closed = update(firings).where(firings.c.firing_id == firing_id).values(state=state, run_id=run_id)
+        closed = update(firings).where(firings.c.firing_id == firing_id).values(state=state, run_id=run_id, body="")
         of_firing = select(firings.c.schedule_id).where(firings.c.firing_id == firing_id)
         ended = delete(schedules).where(
             schedules.c.schedule_id == of_firing.scalar_subquery(), schedules.c.state == "ended"
@@ -158,8 +189,8 @@ def _save(connection: Connection, schedule: Schedule, limits: ScheduleLimits, by
     return True
 
 
-def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
-    return connection.execute(select(func.count()).select_from(schedules).where(condition)).scalar_one()
+def _count(connection: Connection, condition: ColumnElement[bool], table: Table = schedules) -> int:
+    return connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
 
 
 def _pause(connection: Connection, schedule_id: str, problem: str, by: Person) -> bool:
@@ -226,15 +257,81 @@ def _begin(
     connection.execute(update(schedules).where(schedules.c.schedule_id == schedule.schedule_id).values(values))
     before = due.runs[0].run_id if plan.note else None
     firing = Firing(
-        firing_id=new_id(), schedule=schedule, due_at=due_at, missed=plan.missed, note=plan.note, run_id=before
+        firing_id=new_id(),
+        schedule=schedule,
+        due_at=due_at,
+        missed=plan.missed,
+        note=plan.note,
+        run_id=before,
+        event_key=due_at.isoformat(),
     )
-    row = {**to_row(firing, "schedule"), "schedule_id": schedule.schedule_id, "claimed_until": claimed_until}
-    if insert_or_skip(connection, firings, [row]) != 1:
+    if not _insert(connection, firing, claimed_until):
         return None
+    if next_local == "":  # events are known for some days
+        return firing
     of_schedule = and_(firings.c.schedule_id == schedule.schedule_id, firings.c.state != "pending")
     newest = select(firings.c.firing_id).where(of_schedule).order_by(firings.c.due_at.desc()).limit(FAILURES_MAX)
     connection.execute(delete(firings).where(of_schedule, firings.c.firing_id.not_in(newest)))
     return firing
+
+
+def _insert(connection: Connection, firing: Firing, claimed_until: datetime) -> bool:
+    row = to_row(firing, "schedule")
+    row |= {"schedule_id": firing.schedule.schedule_id, "claimed_until": claimed_until}
+    return insert_or_skip(connection, firings, [row]) == 1
+
+
+def _begin_event(
+    connection: Connection, schedule: Schedule, event: TriggerEvent, claim_seconds: float
+) -> Firing | EventRefusal:
+    of_schedule = firings.c.schedule_id == schedule.schedule_id
+    armed = select(schedules).where(
+        schedules.c.schedule_id == schedule.schedule_id,
+        schedules.c.rule == schedule.timing.rule,
+        schedules.c.state == "active",
+    )
+    row = connection.execute(armed.with_for_update()).mappings().first()
+    if row is None:
+        return "gone"
+    due = _with_runs(connection, schedule_from_row(row))
+    now = datetime.fromtimestamp(float(connection.execute(select(DatabaseNow())).scalar_one()), UTC)
+    is_old = firings.c.due_at < now - timedelta(days=EVENT_DAYS_KEPT)
+    connection.execute(delete(firings).where(of_schedule, ~_THIS_PENDING, is_old))
+    if connection.execute(select(firings.c.firing_id).where(of_schedule, firings.c.event_key == event.key)).first():
+        return "duplicate"
+    of_last_hour = and_(of_schedule, firings.c.due_at > now - timedelta(hours=1))
+    if _count(connection, of_last_hour, firings) >= EVENTS_PER_HOUR_MAX:
+        return "too_often"
+    if due.is_failing:
+        return "failing"
+    firing = Firing(
+        firing_id=new_id(),
+        schedule=due.schedule,
+        due_at=now,
+        message_ref=event.message_ref,
+        event_key=event.key,
+        thread_key=event.address.thread_key,
+        group_key=event.group,
+        title=event.title,
+        body=event.body,
+    )
+    _insert(connection, firing, now + timedelta(seconds=claim_seconds))
+    return firing
+
+
+def _in_group(connection: Connection, firing: Firing) -> Firing | None:
+    of_group = and_(
+        firings.c.schedule_id == firing.schedule.schedule_id,
+        firings.c.group_key == firing.group_key,
+        firings.c.firing_id != firing.firing_id,
+    )
+    opened = select(firings.c.message_ref, firings.c.thread_key).where(of_group, firings.c.message_ref != "")
+    newest = connection.execute(opened.order_by(firings.c.due_at.desc()).limit(1)).first()
+    if newest is not None:
+        return replace(firing, thread_key=newest[1] or newest[0])
+    is_earlier = tuple_(firings.c.due_at, firings.c.firing_id) < position_tuple((firing.due_at, firing.firing_id))
+    earlier = select(firings.c.firing_id).where(of_group, _THIS_PENDING, is_earlier)
+    return firing if connection.execute(earlier).first() is None else None
 
 
 def _expire_question(connection: Connection, run: Run) -> None:

@@ -24,7 +24,7 @@ SQLModel.model_config["defer_build"] = True  # rows are never validated
 
 class ScheduleRow(SQLModel, table=True, defer_build=True):
     """`next_local` is the local time, in ISO 8601, that is due at `due_at`, with a `*` if it is the second time that
-    the clocks show it."""
+    the clocks show it. That of a trigger, which is never due, is empty."""
 
     __tablename__ = "schedule"
     __table_args__ = (
@@ -52,10 +52,10 @@ class ScheduleRow(SQLModel, table=True, defer_build=True):
 
 
 class FiringRow(SQLModel, table=True, defer_build=True):
-    """A schedule fires once at each time. A process works on a pending firing until `claimed_until`."""
+    """A schedule fires once at each time or event. A process works on a pending firing until `claimed_until`."""
 
     __tablename__ = "firing"
-    __table_args__ = (Index("uq_firing_time", "schedule_id", "due_at", unique=True),)
+    __table_args__ = (Index("uq_firing_event", "schedule_id", "event_key", unique=True),)
 
     firing_id: str = text_primary_key()
     schedule_id: str = cascading_foreign_key("schedule.schedule_id")
@@ -65,6 +65,11 @@ class FiringRow(SQLModel, table=True, defer_build=True):
     message_ref: str = text_column()
     run_id: str | None = text_column(None)
     note: str = text_column()
+    event_key: str = text_column()
+    thread_key: str = text_column()
+    group_key: str = text_column()
+    title: str = text_column()
+    body: str = text_column()
     claimed_until: datetime = timestamp_column()
 
 

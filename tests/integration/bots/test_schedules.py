@@ -4,10 +4,12 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 
 from bots.demo.thread_reader import text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY
+from core.domain.messages import JsonObject
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
 
@@ -29,9 +31,12 @@ BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
 @asynccontextmanager
-async def asked(platform: PlatformName, when: str, thread: str = "new") -> AsyncGenerator[Stage, None]:
+async def asked(
+    platform: PlatformName, when: str, thread: str = "new", *, more: str = ""
+) -> AsyncGenerator[Stage, None]:
     """The stage once the card is shown."""
-    async with staged(platform, SCENARIO.replace("WHEN", f'"{when}"').replace("THREAD", thread)) as stage:
+    scenario = SCENARIO + more.replace("conversations:\n", "").lstrip("\n")
+    async with staged(platform, scenario.replace("WHEN", f'"{when}"').replace("THREAD", thread)) as stage:
         stage.program.start()
         await stage.connected()
         await stage.say("Remind us.")
@@ -43,10 +48,10 @@ def schedules(stage: Stage) -> list[tuple[str, str]]:
     return [(str(row[0]), str(row[1])) for row in stage.rows("SELECT schedule_id, state FROM schedule")]
 
 
-def announcements(stage: Stage) -> list[SeenMessage]:
+def announcements(stage: Stage, words: str = "Scheduled by") -> list[SeenMessage]:
     every = [one for channel in stage.view().channels for one in channel.messages]
     inside = [one for channel in stage.view().channels for thread in channel.threads for one in thread.messages]
-    found = {one.message_id: one for one in (*every, *inside) if one.is_bot and "Scheduled by" in text_of(one)}
+    found = {one.message_id: one for one in (*every, *inside) if one.is_bot and words in text_of(one)}
     return list(found.values())
 
 
@@ -54,7 +59,7 @@ def announcements(stage: Stage) -> list[SeenMessage]:
 async def test_a_reminder_fires_once_in_a_thread_of_its_own(platform: PlatformName) -> None:
     async with asked(platform, "PT5S") as stage:
         card = text_of(next(one for one in stage.ours() if "May I do this?" in text_of(one)))
-        assert re.search(r"Schedule this: \w{3} \d+ \w{3} 20\d\d, \d\d:\d\d \(UTC\), here", card), card
+        assert re.search(r"Schedule this: \w{3} \d+ \w{3} 20\d\d, \d\d:\d\d \(UTC\), in a new thread", card), card
         assert stage.button(APPROVE_ALWAYS) is None
         assert schedules(stage) == []
         await stage.press(APPROVE_ONCE)
@@ -89,9 +94,118 @@ async def test_people_list_run_pause_and_delete_schedules_in_words(platform: Pla
         await stage.say(f"{bot} schedules run {schedule_id}")
         await stage.until(lambda: stage.shows("It is time."), "it runs in the same thread")
         await stage.settled(2)
-        await stage.say(f"{bot} schedules pause {schedule_id}")
+        await stage.press("Edit")
+        await stage.until(lambda: stage.shows("in your own words what to change"), "it says how")
+        await stage.press("Pause")
         await stage.until(lambda: schedules(stage) == [(schedule_id, "paused")], "it is paused")
         await stage.say(f"{bot} schedules resume {schedule_id}")
         await stage.until(lambda: schedules(stage) == [(schedule_id, "active")], "it is armed again")
         await stage.say(f"{bot} schedules delete {schedule_id}")
         await stage.until(lambda: schedules(stage) == [], "it is deleted")
+
+
+TRIGGERED = """
+conversations:
+  - name: triggered
+    when: {user: {contains: "first message above"}}
+    steps:
+      - text: "Have you tried the handbook?"
+  - name: marked
+    when: {user: {contains: "has the emoji"}}
+    steps:
+      - text: "I made a ticket of it."
+"""
+
+
+@BOTH
+async def test_a_task_begins_for_each_new_post_in_the_thread_of_the_post(platform: PlatformName) -> None:
+    async with asked(platform, "ON:POST", more=TRIGGERED) as stage:
+        card = text_of(next(one for one in stage.ours() if "May I do this?" in text_of(one)))
+        assert "for every new post in this channel, in its thread" in card
+        await stage.press(APPROVE_ONCE)
+        await stage.until(lambda: stage.shows("Noted."), "it is armed")
+        stage.thread_id = await stage.platform.say("bob", stage.channel_id, "My printer is on fire.")
+        await stage.until(lambda: stage.shows("Have you tried the handbook?"), "it answers in the thread of the post")
+        assert "My printer is on fire." in str(stage.last_request())
+        await stage.settled(2)
+        assert announcements(stage) == []
+
+
+@BOTH
+async def test_a_task_begins_for_a_message_that_gets_the_emoji(platform: PlatformName) -> None:
+    name = {"slack": "ticket", "discord": "🎫"}[platform]
+    async with asked(platform, f"ON:EMOJI {name}", more=TRIGGERED) as stage:
+        await stage.press(APPROVE_ONCE)
+        await stage.until(lambda: stage.shows("Noted."), "it is armed")
+        stage.thread_id = await stage.platform.say("bob", stage.channel_id, "My printer is on fire.")
+        await stage.platform.react("carol", stage.channel_id, stage.thread_id, name)
+        await stage.platform.react("bob", stage.channel_id, stage.thread_id, name)
+        await stage.until(lambda: stage.shows("I made a ticket of it."), "it does the task once")
+        await stage.settled(2)
+
+
+HOOKED = """
+conversations:
+  - name: greeted
+    when: {user: {contains: "Hello"}}
+    steps:
+      - text: "Hello, alice."
+  - name: fires
+    when: {user: {contains: "is “firing”."}}
+    steps:
+      - text: "I am on it."
+  - name: ends
+    when: {user: {contains: "is “resolved”."}}
+    steps:
+      - text: "It is over."
+"""
+
+
+def alert(status: str) -> JsonObject:
+    return {
+        "groupKey": "{}:{alertname=DiskFull}",
+        "status": status,
+        "alerts": [{"status": status}],
+        "commonLabels": {"alertname": "DiskFull *now* <!channel>"},
+    }
+
+
+@BOTH
+async def test_the_calls_of_a_hook_about_one_incident_go_to_one_thread(platform: PlatformName) -> None:
+    async with staged(platform, HOOKED, public_url="https://bot.example.com") as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello!")
+        await stage.until(lambda: stage.shows("Hello, alice."), "it answers")
+        ((workspace, channel, owner),) = stage.rows(
+            "SELECT workspace_id, channel_id, requester_id FROM thread JOIN run USING (thread_id)"
+        )
+        command = stage.program.beside("hooks")
+        task = "Find out why {commonLabels.alertname} is {status}."
+        place = f"{platform}/{workspace}/{channel}"
+        command.start(arguments=("hooks", "add", "incidents", task, "--channel", place, "--owner", str(owner)))
+        assert await command.ended() == 0, command.log()
+        (address,) = re.findall(r"calls https://bot.example.com(/hooks/incidents/\S+)", command.log())
+
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{stage.http_port}") as client:
+
+            async def call(path: str, status: str) -> int:
+                async with client.post(path, json=alert(status)) as response:
+                    return response.status
+
+            assert await call("/hooks/incidents/whsec_wrong", "firing") == 401
+            assert await call(address, "firing") == 202
+            await stage.until(lambda: announcements(stage, "from the hook"), "the call is announced")
+            (line,) = announcements(stage, "from the hook")
+            assert "firing: DiskFull *now*" in text_of(line).replace("\\", "")
+            assert "from the hook" in text_of(line)
+            stage.thread_id = line.message_id
+            await stage.until(lambda: stage.shows("I am on it."), "it does the task")
+            request = str(stage.last_request())
+            assert "why “DiskFull *now* <!channel>” is “firing”" in request
+            assert "DiskFull *now*" in request.partition("<data ")[2], "what was sent is data"
+            assert await call(address, "firing") == 200, "it was taken before"
+            assert await call(address, "resolved") == 202
+            await stage.until(lambda: stage.shows("It is over."), "it goes on in the same thread")
+            assert len(announcements(stage, "from the hook")) == 2
+        await stage.settled(3)

@@ -16,9 +16,12 @@ from core.domain.schedules import (
     Schedule,
     ScheduleLimits,
     Timing,
+    Trigger,
+    TriggerEvent,
     WrongTime,
     describe,
     is_quiet,
+    parse_trigger,
     parse_when,
     plan_firing,
 )
@@ -27,6 +30,7 @@ from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTas
 
 NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
 NEW_YORK = "America/New_York"
+PLACE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
 MONDAYS = "RRULE:FREQ=WEEKLY;BYDAY=MO;BYHOUR=9;BYMINUTE=0"
 
 
@@ -159,7 +163,7 @@ def test_what_comes_once_has_no_next_time() -> None:
 
 SCHEDULE = Schedule(
     schedule_id="k7m2xq4b",
-    address=Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key=""),
+    address=PLACE,
     owner=Person(person_id="U1", name="alice"),
     task="Post the incidents",
     timing=Timing(
@@ -252,3 +256,58 @@ def test_times_that_nobody_was_there_for_run_once() -> None:
 )
 def test_quiet_hours_may_lie_around_midnight(hours: tuple[int, int] | None, hour: int, quiet: bool) -> None:
     assert is_quiet(datetime(2026, 11, 29, hour, tzinfo=UTC), "UTC", hours) is quiet
+
+
+@pytest.mark.parametrize(
+    ("when", "event", "words"),
+    [
+        ("ON:POST", {"kind": "post"}, "for every new post"),
+        ("on: post", {"kind": "post"}, "for every new post"),
+        ("ON:EMOJI :ticket:", {"kind": "emoji", "emoji": "ticket"}, "for every message with the emoji ticket"),
+        ("ON:EMOJI ❤\ufe0f", {"kind": "emoji", "emoji": "❤"}, "for every message with the emoji ❤"),
+        ("ON:APP B1", {"kind": "app", "app_ids": {"A1", "B1"}}, "for every message of the app B1"),
+        (
+            "ON:APP B1 disk  full",
+            {"kind": "app", "app_ids": {"B1"}, "text": "FIRING: Disk full on db1"},
+            "for every message of the app B1 with “disk full”",
+        ),
+    ],
+)
+def test_triggers_wait_for_events(when: str, event: dict[str, Any], words: str) -> None:
+    trigger = parse_trigger(when)
+    assert trigger is not None
+    assert trigger.in_words == words
+    assert Trigger.of_rule(trigger.rule) == trigger
+    happened = TriggerEvent(address=PLACE, key="1", **event)
+    assert trigger.matches(happened, ["B1"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "event"),
+    [
+        ("ON:POST", {"kind": "emoji", "emoji": "eyes"}),
+        ("ON:POST", {"kind": "app", "app_ids": {"B1"}}),
+        ("ON:EMOJI ticket", {"kind": "emoji", "emoji": "eyes"}),
+        ("ON:EMOJI ticket", {"kind": "post"}),
+        ("ON:APP B1", {"kind": "app", "app_ids": {"B2"}}),
+        ("ON:APP B1 disk full", {"kind": "app", "app_ids": {"B1"}, "text": "Disk is fine"}),
+        ("ON:APP B3", {"kind": "app", "app_ids": {"B3"}}),  # the operator has not allowed it
+    ],
+)
+def test_triggers_let_other_events_pass(rule: str, event: dict[str, Any]) -> None:
+    trigger = parse_trigger(rule)
+    assert trigger is not None
+    assert not trigger.matches(TriggerEvent(address=PLACE, key="1", **event), ["B1", "B2"])
+
+
+@pytest.mark.parametrize(
+    "when", ["ON:", "ON:HOOK x", "ON:POST now", "ON:EMOJI", "ON:EMOJI a b", "ON:APP", "ON:" + "x" * 400]
+)
+def test_other_triggers_are_refused(when: str) -> None:
+    with pytest.raises(WrongTime):
+        parse_trigger(when)
+
+
+@pytest.mark.parametrize("when", [MONDAYS, "PT2H", "2026-12-01T10:00", "", "ONCE"])
+def test_times_are_no_triggers(when: str) -> None:
+    assert parse_trigger(when) is None

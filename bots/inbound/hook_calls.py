@@ -1,0 +1,196 @@
+"""What programs send to a hook: whether it is signed, and what it says. Pure functions over headers and bodies.
+
+Signatures are those of Standard Webhooks (with a timestamp), GitHub, GitLab, Sentry, and a bearer token.
+Everything in a body is written by strangers: it is data, however it is signed.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import parse_qs
+
+from pydantic import JsonValue
+
+from core.domain.messages import JsonObject
+from core.domain.outside_text import single_line
+from core.domain.schedules import BODY_CHARACTERS_MAX
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the mark of a secret, as Standard Webhooks defines it
+TIMESTAMP_SECONDS_MAX = 300
+TITLE_CHARACTERS_MAX = 200
+PATH_DEPTH_MAX = 20
+UNKNOWN_ID_SECONDS = 600
+"""A body without an id of its own that comes again within this time is the same one, sent again."""
+_ID_HEADERS = ("webhook-id", "x-github-delivery", "x-gitlab-event-uuid", "request-id")
+_TITLE_FIELDS = ("title", "subject", "summary", "message", "text", "name")
+
+
+class BadBody(ValueError):
+    """The body cannot be used. The message says why, for the program that sent it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookCall:
+    """What a program sent: `key` identifies it, `group` the incident that it is about, or "". `is_test`: the sender
+    only tries whether the hook is there."""
+
+    key: str
+    title: str
+    group: str
+    text: str
+    is_test: bool = False
+
+
+def make_secret(key: bytes, name: str, nonce: str) -> str:
+    """Returns the secret of a hook, which fits into an address and has the form that Standard Webhooks asks for."""
+    digest = hmac.new(key, f"hook\0{name}\0{nonce}".encode(), hashlib.sha256).hexdigest()
+    return SECRET_PREFIX + base64.b64encode(digest[:48].encode()).decode()
+
+
+def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, given: str, now: float) -> bool:
+    """Whether the secret in the address, `given`, or the headers prove that the sender knows it. Names of headers are
+    in lower case."""
+    return _is_same(given, secret) or any(
+        _is_same(given, right) for given, right in _proofs(secret, headers, body, now)
+    )
+
+
+def _proofs(secret: str, headers: Mapping[str, str], body: bytes, now: float) -> Iterator[tuple[str, str]]:
+    """Yields what is given and what would be right, for each way of signing that the headers use."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        yield token.strip(), secret
+    if given := headers.get("x-gitlab-token"):
+        yield given, secret
+    for name, prefix in (("x-hub-signature-256", "sha256="), ("sentry-hook-signature", "")):
+        if given := headers.get(name):
+            yield given, prefix + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    sent_at = headers.get("webhook-timestamp", "")
+    if (
+        sent_at.isascii()
+        and sent_at.isdecimal()
+        and len(sent_at) < 12
+        and abs(int(sent_at) - now) <= TIMESTAMP_SECONDS_MAX
+    ):
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+        signed = f"{headers.get('webhook-id', '')}.{sent_at}.".encode() + body
+        right = "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        for given in headers.get("webhook-signature", "").split(" ")[:10]:
+            yield given, right
+
+
+def _is_same(given: str, right: str) -> bool:
+    return hmac.compare_digest(_encoded(given), _encoded(right))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def read_call(headers: Mapping[str, str], body: bytes, *, group_path: str, now: float) -> HookCall:
+    """Reads what a program sent. `group_path` is the field that names the incident, such as `alert.id`; "" takes what
+    the sender is known to name it by. Raises BadBody."""
+    content = _parse(headers.get("content-type", ""), body)
+    title, group = _describe(headers, content)
+    if group_path:
+        group = _text(_at(content, group_path))
+    digest = hashlib.sha256(body).hexdigest()
+    ids = (headers.get(name, "") for name in _ID_HEADERS)
+    key = next(filter(None, ids), f"{digest}:{int(now / UNKNOWN_ID_SECONDS)}")
+    return HookCall(
+        key=hashlib.sha256(_encoded(key)).hexdigest(),
+        title=single_line(title, TITLE_CHARACTERS_MAX) or "A call without a title",
+        group=hashlib.sha256(_encoded(group)).hexdigest() if group else "",
+        text=_shown(content),
+        is_test=headers.get("x-github-event") == "ping",
+    )
+
+
+def fill_template(template: str, content: str) -> str:
+    """Returns the task with each `{field.of.the.body}` in place of which the body has a value."""
+    try:
+        body = cast(JsonValue, json.loads(content))
+    except ValueError:
+        return template
+    parts = template.split("{")
+    filled = [parts[0]]
+    for part in parts[1:]:
+        path, closed, rest = part.partition("}")
+        value = _text(_at(body, path)) if closed else ""
+        filled.append(f"“{single_line(value, TITLE_CHARACTERS_MAX)}”{rest}" if value else "{" + part)
+    return "".join(filled)
+
+
+def _parse(content_type: str, body: bytes) -> JsonValue:
+    text = body.decode("utf-8", "replace")
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/x-www-form-urlencoded":  # GitHub's other form, and that of chat messages
+        try:
+            text = parse_qs(text, max_num_fields=10).get("payload", [""])[0]
+        except ValueError:
+            raise BadBody("The form has too many fields.") from None
+    elif kind == "text/plain":
+        return text
+    try:
+        return cast(JsonValue, json.loads(text))
+    except (ValueError, RecursionError):
+        raise BadBody("The body is not valid JSON.") from None
+
+
+def _describe(headers: Mapping[str, str], content: JsonValue) -> tuple[str, str]:
+    """Returns the title and what names the incident, for the senders whose bodies are known."""
+
+    def at(path: str) -> str:
+        return _text(_at(content, path))
+
+    if event := headers.get("x-github-event"):
+        kind = next((one for one in ("pull_request", "issue", "release", "workflow_run") if at(one)), "")
+        title = at(f"{kind}.title") or at(f"{kind}.name") or at("head_commit.message")
+        number = at(f"{kind}.number") or at(f"{kind}.id")
+        what = " ".join(filter(None, (at("repository.full_name"), event.replace("_", " "), at("action"))))
+        return f"{what}: {title}" if title else what, f"{at('repository.full_name')} {kind} {number}" if number else ""
+    if headers.get("x-gitlab-event"):
+        what = " ".join(
+            filter(None, (at("project.path_with_namespace"), at("object_kind"), at("object_attributes.action")))
+        )
+        title, number = at("object_attributes.title"), at("object_attributes.iid")
+        group = f"{at('project.id')} {at('object_kind')} {number}" if number else ""
+        return f"{what}: {title}" if title else what, group
+    if headers.get("sentry-hook-resource"):
+        kind = next((one for one in ("data.issue", "data.event", "data.error") if at(one)), "data")
+        return at(f"{kind}.title") or "Sentry", at(f"{kind}.issue_id") or at(f"{kind}.id")
+    if at("groupKey") and isinstance(_at(content, "alerts"), list):
+        return f"{at('status')}: {at('commonLabels.alertname') or at('groupLabels.alertname')}", at("groupKey")
+    title = next((value for name in _TITLE_FIELDS if (value := at(name))), "")
+    return title or (content if isinstance(content, str) else at("attachments.0.fallback")), ""
+
+
+def _at(content: JsonValue, path: str) -> JsonValue:
+    """Returns the value at a path such as `alerts.0.labels.name`, or None."""
+    value = content
+    for name in path.split(".", PATH_DEPTH_MAX):
+        if isinstance(value, list):
+            is_index = name.isascii() and name.isdecimal() and len(name) < 7
+            value = value[int(name)] if is_index and int(name) < len(value) else None
+        elif isinstance(value, dict):
+            value = cast(JsonObject, value).get(name)
+        else:
+            return None
+    return value
+
+
+def _text(value: JsonValue) -> str:
+    if value is None or value in ("", [], {}):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:TITLE_CHARACTERS_MAX]
+
+
+def _shown(content: JsonValue) -> str:
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
+    if len(text) <= BODY_CHARACTERS_MAX:
+        return text
+    return f"{text[:BODY_CHARACTERS_MAX]}\n[{len(text) - BODY_CHARACTERS_MAX:,} more characters are left out]"

@@ -1,0 +1,82 @@
+"""What `threadhand hooks` does: lists, arms, tries and removes hooks, in the database."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from bots.inbound.commands.schedules import arm_hook
+from bots.inbound.commands.table import HOOK_NAME
+from bots.settings import Settings
+from bots.web.hooks import describe_hook
+from bots.web.links import load_link_secret
+from core.domain.errors import ConfigurationError
+from core.domain.outside_text import single_line
+from core.domain.schedules import Schedule
+from core.domain.threads import Address, Person
+from core.stores import Schedules
+from core.tools.schedules import change_schedule_by, describe_schedule, is_hook
+from storage.sql.database import open_database
+from storage.sql.stores.schedules import SqlSchedules
+
+OPERATOR = Person(person_id="operator", name="The operator")
+NONE = "There are no hooks yet."
+
+
+@asynccontextmanager
+async def _open_store(settings: Settings) -> AsyncGenerator[Schedules]:
+    database = await open_database(settings.storage_url)
+    try:
+        yield SqlSchedules(database)
+    finally:
+        await database.close()
+
+
+async def list_hooks(settings: Settings) -> str:
+    """Returns a line for each hook that is armed. Raises ConfigurationError, StorageUnavailable, as all of these do."""
+    async with _open_store(settings) as store:
+        hooks = [describe_schedule(one, single_line) for one in await store.triggers() if is_hook(one)]
+    return "\n".join(hooks) or NONE
+
+
+async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, task: str) -> str:
+    """Arms a hook in the channel (`platform/workspace/channel`) with the rights of the owner, a user there. Returns how
+    it is called."""
+    platform, _, place = channel.partition("/")
+    workspace_id, _, channel_id = place.partition("/")
+    if platform not in ("slack", "discord") or not workspace_id or not channel_id or "/" in channel_id:
+        raise ConfigurationError("Write the channel like slack/T0123/C0123 or discord/SERVER/CHANNEL.")
+    if not HOOK_NAME.fullmatch(name):
+        raise ConfigurationError("A hook's name has 3 to 40 letters, digits and dashes, and begins with a letter.")
+    address = Address(
+        platform="slack" if platform == "slack" else "discord",
+        workspace_id=workspace_id,
+        channel_id=channel_id,
+        thread_key="",
+    )
+    owner = Person(person_id=owner_id, name=owner_id)
+    async with _open_store(settings) as store:
+        hook = await arm_hook(name.lower(), task, address, owner, store, settings.schedule_limits)
+    if isinstance(hook, str):
+        raise ConfigurationError(hook)
+    key = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
+    return describe_hook(hook, key, settings.public_url).replace("`", "")
+
+
+async def try_hook(settings: Settings, name: str) -> str:
+    """Begins the hook's task without a call, as soon as the program looks."""
+    async with _open_store(settings) as store:
+        hook = await _find(store, name)
+        await change_schedule_by(OPERATOR, hook, "run_now", store, settings.schedule_limits)
+    return f"Within a few seconds, {name} begins its task in a new thread."
+
+
+async def remove_hook(settings: Settings, name: str) -> str:
+    async with _open_store(settings) as store:
+        await store.delete((await _find(store, name)).schedule_id, by=OPERATOR)
+    return f"Removed: {name}."
+
+
+async def _find(store: Schedules, name: str) -> Schedule:
+    found = await store.find(name.lower())
+    if found is None or not is_hook(found):
+        raise ConfigurationError(f"There is no hook {name}. `threadhand hooks list` shows those there are.")
+    return found

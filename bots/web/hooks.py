@@ -1,0 +1,81 @@
+"""HTTP routes of hooks: addresses that other programs call, so that the agent begins a task with what they send."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from aiohttp import web
+
+from bots.inbound.hook_calls import BadBody, is_signed, make_secret, read_call
+from bots.inbound.schedules import ScheduleRunner
+from bots.web.errors import ApiError
+from core.domain.schedules import Schedule, Trigger, TriggerEvent
+from core.tools.schedules import is_hook
+
+UNSIGNED = "There is no such hook, or the secret or signature is wrong."
+RETRY_AFTER_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Answers calls of hooks. `secret_key` makes their secrets, and `public_url` is where programs reach the server, or
+    ""."""
+
+    runner: ScheduleRunner
+    secret_key: bytes
+    public_url: Callable[[], str]
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return (web.post("/hooks/{name}", self.call), web.post("/hooks/{name}/{secret}", self.call))
+
+    def describe(self, hook: Schedule) -> str:
+        """Returns in Markdown how a program calls the hook."""
+        return describe_hook(hook, self.secret_key, self.public_url())
+
+    async def call(self, request: web.Request) -> web.Response:
+        """`POST /hooks/{name}`: stores the call and begins the hook's task with it. Answers 202, or 200 if the call was
+        taken before."""
+        hook = await self.runner.schedules.find(request.match_info["name"])
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        body, now, given = await request.read(), time.time(), request.match_info.get("secret", "")
+        trigger = hook.timing if hook and is_hook(hook) else None
+        if hook is None or not isinstance(trigger, Trigger):
+            raise ApiError(401, "unsigned", UNSIGNED)
+        if not is_signed(secret_of(hook, self.secret_key), headers, body, given=given, now=now):
+            raise ApiError(401, "unsigned", UNSIGNED)
+        try:
+            call = read_call(headers, body, group_path=trigger.pattern, now=now)
+        except BadBody as error:
+            raise ApiError(400, "bad_json", str(error)) from error
+        if call.is_test:
+            return web.json_response({"status": "ready"})
+        event = TriggerEvent(
+            kind="hook", address=hook.address, key=call.key, group=call.group, title=call.title, body=call.text
+        )
+        match await self.runner.begin_event(hook, event):
+            case None:
+                return web.json_response({"status": "accepted"}, status=202)
+            case "duplicate":
+                return web.json_response({"status": "duplicate"})
+            case "too_often":
+                retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                raise ApiError(429, "too_often", "This hook was called too often within an hour.", headers=retry)
+            case "gone" | "failing":
+                raise ApiError(409, "paused", "This hook is paused, or its last tasks failed.")
+
+
+def secret_of(hook: Schedule, key: bytes) -> str:
+    nonce = hook.timing.nonce if isinstance(hook.timing, Trigger) else ""
+    return make_secret(key, hook.schedule_id, nonce)
+
+
+def describe_hook(hook: Schedule, key: bytes, public_url: str) -> str:
+    """Returns in Markdown how a program calls the hook."""
+    if not public_url:
+        return "Set THREADHAND_PUBLIC_URL to an address at which other programs reach me; the hook is below it."
+    address, secret = f"{public_url.rstrip('/')}/hooks/{quote(hook.schedule_id)}", secret_of(hook, key)
+    return (
+        f"Address: `{address}`\nSecret: `{secret}`\n"
+        f"A program that cannot sign calls `{address}/{secret}` instead. Whoever knows the secret can begin this task."
+    )

@@ -1,0 +1,123 @@
+"""Hooks over HTTP: what is taken, what is refused, and that nothing a stranger sends breaks the server."""
+
+import io
+import json
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import aiohttp
+
+from bots.web.app import serve_app, web_app
+from bots.web.hooks import Hooks, secret_of
+from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Schedule, Trigger
+from tests.integration.bots.web.stage import Stage
+from tests.integration.bots.web.test_schedules import ALICE, CHANNEL, in_chat, runner
+
+KEY = b"key"
+
+
+@asynccontextmanager
+async def hooked(stage: Stage) -> AsyncGenerator[tuple[aiohttp.ClientSession, Schedule], None]:
+    """A client of a server with a hook in the API's own place."""
+    schedules = runner(stage)
+    await in_chat(stage, "incidents")
+    found = await schedules.schedules.find("incidents")
+    assert found is not None
+    place = replace(CHANNEL, platform="api", workspace_id="api", channel_id="api")
+    hook = replace(found, address=place, timing=Trigger(kind="hook", nonce="n1"))
+    assert await schedules.schedules.save(hook, DEFAULT_LIMITS, by=ALICE, change="created")
+    app = web_app(stage.ports)
+    app.add_routes(Hooks(runner=schedules, secret_key=KEY, public_url=lambda: "").routes())
+    async with (
+        serve_app(app, host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+    ):
+        yield http, hook
+    await schedules.close()
+
+
+async def status(http: aiohttp.ClientSession, path: str, body: bytes = b"{}", **headers: str) -> int:
+    named = {"Content-Type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    async with http.post(path, data=io.BytesIO(body), headers=named) as response:
+        content = await response.json()
+        assert ("status" in content) is (response.status < 300)
+        return response.status
+
+
+async def test_a_signed_call_is_taken_once_and_begins_a_run(stage: Stage) -> None:
+    async with hooked(stage) as (http, hook):
+        secret = secret_of(hook, KEY)
+        path = f"/hooks/incidents/{secret}"
+        assert await status(http, path, b'{"title": "Disk full"}') == 202
+        assert await status(http, path, b'{"title": "Disk full"}') == 200
+        assert await status(http, "/hooks/incidents", b'{"title": "Other"}', Authorization=f"Bearer {secret}") == 202
+        assert await status(http, path, x_github_event="ping") == 200
+        refused = {
+            "/hooks/incidents": b"{}",
+            "/hooks/incidents/whsec_x": b"{}",
+            f"/hooks/other/{secret}": b"{}",
+            "/hooks/%00/%0a": b"{}",
+        }
+        assert {path: await status(http, path, body) for path, body in refused.items()} == dict.fromkeys(refused, 401)
+        assert await status(http, path, b"no json") == 400
+        assert await status(http, path, b"[" + b"1," * 600_000 + b"1]") == 413
+
+
+async def test_a_paused_hook_and_one_that_is_called_too_often_say_so(stage: Stage) -> None:
+    async with hooked(stage) as (http, hook):
+        path = f"/hooks/incidents/{secret_of(hook, KEY)}"
+        for number in range(EVENTS_PER_HOUR_MAX):
+            assert await status(http, path, json.dumps({"title": number}).encode()) == 202
+        assert await status(http, path, b'{"title": "one more"}') == 429
+        assert await runner(stage).schedules.pause("incidents", by=ALICE)
+        assert await status(http, path, b'{"title": "another"}') == 409
+
+
+async def test_a_schedule_is_no_hook(stage: Stage) -> None:
+    async with hooked(stage) as (http, hook):
+        await in_chat(stage, "daily")
+        other = replace(hook, schedule_id="daily", timing=Trigger(kind="hook", nonce=""))
+        assert await status(http, f"/hooks/daily/{secret_of(other, KEY)}") == 401
+
+
+PIECES = (
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"a"',
+    b":",
+    b",",
+    b"1e999",
+    b"\xff",
+    b"\x00",
+    b"null",
+    b'"\\ud800"',
+    b"=",
+    b"&",
+    b"payload",
+)
+TYPES = ("application/json", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "x", "")
+NAMES = (
+    "x-github-event",
+    "x-gitlab-event",
+    "sentry-hook-resource",
+    "x-hub-signature-256",
+    "webhook-timestamp",
+    "webhook-id",
+)
+
+
+async def test_no_call_breaks_the_server(stage: Stage) -> None:
+    chance = random.Random(1)
+    async with hooked(stage) as (http, hook):
+        path = f"/hooks/incidents/{secret_of(hook, KEY)}"
+        seen = set[int]()
+        for _ in range(300):
+            body = b"".join(chance.choices(PIECES, k=chance.randint(0, 8)))
+            headers = dict.fromkeys(chance.sample(NAMES, 2), chance.choice(("issues", "é", "1", "9" * 40)))
+            seen.add(await status(http, path, body, Content_Type=chance.choice(TYPES), **headers))
+        assert seen <= {200, 202, 400, 429}
+        assert 400 in seen
