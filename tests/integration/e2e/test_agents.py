@@ -1,16 +1,14 @@
 """Choosing agents, from the word to what the model is sent: the real program on each platform."""
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from bots.demo.thread_reader import text_of
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
 from tests.integration.e2e.staging import run_staged
 
 SCENARIO = """
@@ -19,22 +17,9 @@ conversations:
     when: {user: {contains: "Please"}}
     steps:
       - text: "That is said."
-  - name: work
-    when: {user: {contains: "Work"}}
-    steps:
-      - calls:
-          - name: execute_command
-            arguments: {command: "touch begun; until [ -e go ]; do sleep 0.05; done", blocking: true, timeout: 60}
-      - text: "The work is done."
 """
 RESEARCH = "You find things out."
 CODING = "You write and repair programs."
-OWN = """
-name: Own
-description: Ours alone.
-prompt: The {word} word.
-tools: {{disabled: [delete_file]}}
-"""
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
@@ -83,15 +68,6 @@ async def restart(stage: Stage) -> None:
     await stage.connected()
 
 
-def folder_with(stage: Stage, word: str) -> Path:
-    folder = stage.program.folder / "agents"
-    folder.mkdir(exist_ok=True)
-    made = folder / ".own"
-    made.write_text(OWN.format(word=word))
-    made.rename(folder / "own.yaml")
-    return folder
-
-
 @BOTH
 async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(platform: PlatformName) -> None:
     async with talking(platform) as stage:
@@ -120,40 +96,6 @@ async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(pl
         assert versions == [("threadhand", 1), ("research", 1), ("research", 1), ("threadhand", 1)]
 
 
-@BOTH
-async def test_a_message_names_its_own_agent_and_strangers_are_refused(platform: PlatformName) -> None:
-    async with talking(platform) as stage:
-        await use(stage, "research", "`research` works in this conversation")
-        once = await ask(stage, "agent:Coding Please say two")
-        assert CODING in system(once)
-        assert RESEARCH not in system(once)
-        assert "agent:" not in json.dumps(once["messages"])
-        after = await ask(stage, "Please say three")
-        assert RESEARCH in system(after)
-
-        runs = stage.runs()
-        await stage.say("agent:`stranger`<!channel> Please say four")
-        refused = "There is no agent stranger"
-        await stage.until(lambda: refused in everything(stage), "it refuses")
-        assert "coding, data-analysis, planner, research, threadhand." in everything(stage)
-        assert stage.runs() == runs
-
-
-async def test_a_choice_may_be_the_first_word_of_a_conversation() -> None:
-    async with run_staged("slack", SCENARIO) as stage:
-        await stage.say("use research")
-        await stage.until(lambda: stage.shows("`research` works in this conversation"), "it is chosen")
-        assert RESEARCH in system(await ask(stage, "Please say one"))
-
-
-async def test_a_word_with_a_strange_name_is_refused_in_slack() -> None:
-    async with talking("slack") as stage:
-        await use(stage, "nobody", "There is no agent nobody. There are: coding, ")
-        await use(stage, "", "`threadhand` (works here): Does whatever is asked")
-        assert "`research`: Finds things out" in everything(stage)
-        assert RESEARCH not in system(await ask(stage, "Please say two"))
-
-
 async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:
     async with talking("discord") as stage:
         place = {"thread_id": stage.thread_id}
@@ -171,54 +113,6 @@ async def test_the_command_in_discord_lists_and_offers_the_agents() -> None:
         assert "option `agent`" not in everything(stage)
         await stage.platform.command(PERSON, stage.channel_id, "agent use", {"name": "research"})
         await stage.until(lambda: stage.shows("no conversation with me here"), "it says so")
-
-
-@BOTH
-async def test_a_run_that_is_taken_over_goes_on_with_its_own_version(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.change(agents_dir=str(folder_with(stage, "first")))
-        channels = f"{stage.channel_id}=own"
-        stage.program.change(channel_agents=channels)
-        stage.program.start()
-        await stage.connected()
-        await stage.say("Work, please.")
-        begun = stage.program.folder / "data" / "sandboxes"
-        await stage.until(lambda: list(begun.glob("**/begun")), "the command runs")
-        assert "The first word." in system(stage.script.requests[-1])
-        assert "delete_file" not in tools(stage.script.requests[-1])
-
-        stage.program.kill()
-        folder_with(stage, "second")
-        stage.program.start()
-        await stage.until(lambda: stage.shows("The work is done."), "it goes on")
-        await stage.settled(1)
-        assert "The first word." in system(stage.script.requests[-1])
-        (run,) = stage.rows("SELECT agent_id, attempt > 1 FROM run")
-        assert run == ("own", 1)
-
-        new = await ask(stage, "Please say two")
-        assert "The second word." in system(new)
-        numbers = stage.rows("SELECT number FROM agent_version WHERE agent_id = 'own' ORDER BY number")
-        assert numbers == [(1,), (2,)]
-
-
-async def test_a_definition_that_changes_holds_from_the_next_run_on_and_a_broken_one_does_not() -> None:
-    async with staged("slack", SCENARIO) as stage:
-        folder = folder_with(stage, "first")
-        stage.program.change(agents_dir=str(folder))
-        stage.program.start()
-        await stage.connected()
-        assert "The first word." in system(await ask(stage, "agent:own Please say one"))
-        folder_with(stage, "second")
-        assert "The second word." in system(await ask(stage, "agent:own Please say two"))
-        (folder / "own.yaml").write_text("name: Own\ntols: {}\n")
-        assert "The second word." in system(await ask(stage, "agent:own Please say three"))
-        log = stage.program.log()
-        assert log.count("own.yaml: tols: there is no such key") == 1
-        assert "What was good before stays." in log
-        (folder / "own.yaml").unlink()
-        await stage.say("agent:own Please say four")
-        await stage.until(lambda: stage.shows("There is no agent own."), "it is gone")
 
 
 @pytest.mark.parametrize("as_form", [False, True], ids=["json", "form"])

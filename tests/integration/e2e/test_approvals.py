@@ -19,8 +19,7 @@ from tests.fakes.preloaded import command_of
 from tests.paths import FAKES
 
 SERVER = FAKES / "mcp_notebook.py"
-SCENARIO = (
-    """
+SCENARIO = """
 conversations:
   - name: once
     when: {user: {contains: "Write it"}}
@@ -32,20 +31,9 @@ conversations:
     steps:
       - calls: [{name: mcp_notebook_write_down, arguments: {line: "bread"}}]
       - text: "Through again."
-  - name: long
-    when: {user: {contains: "All of it"}}
-    steps:
-      - calls: [{name: mcp_notebook_write_down, arguments: {line: LONG}}]
-      - text: "I am through."
-  - name: totals
-    when: {user: {contains: "add the totals"}}
-    steps:
-""".replace("LONG", json.dumps("SELECT 1; " * 400 + "\u202e DROP TABLE users"))
-    + 40 * "      - {text: Fine., optional: true}\n"
-)
+"""
 ASKING = (["question"], ["❓"])
 DONE = (["white_check_mark"], ["✅"])
-EDITS = {"slack": "chat.update", "discord": "PATCH */messages/*"}
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 MOSTLY_SLACK = pytest.mark.parametrize("platform", ["slack", "discord"])
 MOSTLY_DISCORD = pytest.mark.parametrize("platform", ["slack", "discord"])
@@ -58,12 +46,7 @@ def notebook(stage: Stage) -> list[str]:
 
 @asynccontextmanager
 async def asking(
-    platform: PlatformName,
-    *,
-    is_alice_alone: bool = False,
-    request: str = "Write it down, please.",
-    button: str = APPROVE_ONCE,
-    **settings: str,
+    platform: PlatformName, *, is_alice_alone: bool = False, **settings: str
 ) -> AsyncGenerator[Stage, None]:
     """The stage once the people are asked."""
     async with staged(platform, SCENARIO, **settings) as stage:
@@ -75,8 +58,8 @@ async def asking(
         place.write_text(json.dumps({"servers": {"notebook": server}}))
         stage.program.change(mcp_config=str(place))
         await start(stage)
-        await stage.say(request)
-        await stage.until(lambda: stage.button(button), "it asks")
+        await stage.say("Write it down, please.")
+        await stage.until(lambda: stage.button(APPROVE_ONCE), "it asks")
         await read_card()
         yield stage
 
@@ -96,10 +79,6 @@ async def start(stage: Stage) -> None:
     await stage.until(
         lambda: stage.program.log().count("the MCP server notebook is connected") > before, "the tool server is ready"
     )
-
-
-def asked(stage: Stage) -> list[SeenMessage]:
-    return [one for one in stage.ours() if "May I do this?" in text_of(one)]
 
 
 async def read_card() -> None:
@@ -174,20 +153,6 @@ async def test_approve_once_goes_on_with_the_same_run_and_runs_the_tool_once(pla
         await stage.until(lambda: stage.runs() == ["completed", "waiting"], "it asks once more")
 
 
-@BOTH
-async def test_what_does_not_fit_on_the_card_is_in_a_file_above_it(platform: PlatformName) -> None:
-    async with asking(platform, request="All of it, please.") as stage:
-        at = stage.ours().index(question(stage))
-        card = text_of(stage.ours()[at])
-        assert "This is not everything" in card
-        assert "DROP TABLE users" in card
-        (file,) = (file for one in stage.ours()[:at] for file in one.files)
-        assert file.name in card
-        await stage.press(APPROVE_ONCE)
-        await answered(stage)
-        assert notebook(stage) == ["SELECT 1; " * 400 + "\u202e DROP TABLE users"]
-
-
 async def test_the_form_in_discord_denies_with_a_reason() -> None:
     async with asking("discord") as stage:
         await stage.press("Deny with a reason")
@@ -197,48 +162,6 @@ async def test_the_form_in_discord_denies_with_a_reason() -> None:
         await answered(stage)
         assert (notebook(stage), stage.runs()) == ([], ["completed"])
         assert "alice denied it, with the words: Too dear" in told(stage)
-
-
-@BOTH
-async def test_a_click_after_the_thread_went_on_is_told_so_and_changes_nothing(platform: PlatformName) -> None:
-    """The platform is slow to take edits, so that the buttons are still there."""
-    async with asking(platform) as stage:
-        asked, button = question(stage), buttons_of(question(stage))
-        stage.platform.misbehave("rate_limit", method=EDITS[platform], times=99, seconds=1)
-        for person, one in (("alice", button[0]), ("bob", button[2])):
-            await stage.platform.press(person, stage.channel_id, asked.message_id, one.control_id)
-            await stage.until(lambda: notebook(stage) == ["milk"], "the tool runs")
-        await stage.until(lambda: stage.shows("This question is no longer open."), "bob is told")
-        await stage.until(lambda: stage.runs() == ["completed"], "it goes on")
-        assert notebook(stage) == ["milk"]
-        assert "Written down: milk" in told(stage)
-        ((who, answer),) = stage.rows("SELECT answered_by_name, answer FROM pending_ask")
-        assert (str(who).lower(), answer) == (PERSON, APPROVE_ONCE)
-
-
-@BOTH
-async def test_somebody_who_is_not_admitted_cannot_allow_anything(platform: PlatformName) -> None:
-    async with asking(platform, is_alice_alone=True) as stage:
-        asked, button = question(stage), buttons_of(question(stage))[0]
-        await stage.platform.press("bob", stage.channel_id, asked.message_id, button.control_id)
-        await stage.until(lambda: stage.shows("I am not allowed to work for you"), "bob is told")
-        assert (notebook(stage), stage.runs()) == ([], ["waiting"])
-        await stage.press(APPROVE_ONCE)
-        await answered(stage)
-        assert notebook(stage) == ["milk"]
-
-
-@BOTH
-async def test_an_approval_survives_a_restart(platform: PlatformName) -> None:
-    async with asking(platform) as stage:
-        await stage.until(lambda: signs(stage) in ASKING, "the question mark")
-        stage.program.terminate()
-        assert await stage.program.ended() == 0
-        await start(stage)
-        await stage.press(APPROVE_ONCE)
-        await answered(stage)
-        assert (notebook(stage), stage.runs()) == (["milk"], ["completed"])
-        assert len(stage.ours()) == 3, stage.report()
 
 
 @BOTH

@@ -1,7 +1,6 @@
 """Apps that the operator lists start runs by mentioning the agent, and two agents cannot talk for ever."""
 
 from bots.demo.thread_reader import text_of
-from core.domain.threads import APP_PREFIX
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
@@ -18,11 +17,6 @@ conversations:
   - name: person
     when: {user: {contains: "sum it up"}}
     steps: [{text: "They agree."}]
-  - name: order
-    when: {user: {contains: "delete the backup"}}
-    steps:
-      - calls: [{name: ask, arguments: {text: "Which one?", options: ["old", "new"]}}]
-      - {text: "That is gone.", optional: true}
 """
 OTHER = "Other agent"
 
@@ -85,24 +79,3 @@ async def test_two_agents_exchange_at_most_two_messages_each(platform: PlatformN
         assert OTHER in told
         assert "An app wrote" not in str(stage.last_request()["messages"]).rpartition("sum it")[2]
         assert other not in stage.threads()
-
-
-@BOTH
-async def test_other_apps_are_ignored_and_none_answers_a_question(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.change(allowed_apps=await app_id(stage))
-        stage.program.start()
-        await stage.connected()
-        await app_says(stage, "delete the backup", name="Alerts")
-        stage.thread_id = await stage.platform.say(
-            "alice", stage.channel_id, f"@{stage.view().bot_name} delete the backup"
-        )
-        await stage.until(lambda: stage.button("old"), "the question")
-        await stage.settled(1)
-        await app_says(stage, "old")
-        await stage.settled(2)
-        assert stage.rows("SELECT answer FROM pending_ask")[0] == (None,)
-        authors = {str(row[0]) for row in stage.rows("SELECT author_id FROM thread_input")}
-        assert len(authors) == 2
-        assert sum(one.startswith(APP_PREFIX) for one in authors) == 1
-        assert len(stage.rows("SELECT thread_id FROM thread")) == 1

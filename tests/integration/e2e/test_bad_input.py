@@ -1,9 +1,7 @@
 """Whatever is put in, there is one clear sentence for the right person, nothing is lost and nothing hangs."""
 
-import asyncio
 import json
 import re
-import socket
 import sqlite3
 from contextlib import closing
 
@@ -85,18 +83,6 @@ async def test_the_log_sums_up_the_start_and_each_run() -> None:
         assert re.search(r"requester \d+, discord \d+ \d+, model \S+, 1 turns, [\d.]+ s, [\d.]+ US", line)
 
 
-async def test_who_is_refused_is_in_the_log() -> None:
-    async with run_staged("slack", HELLO, allowed_users="U0NOBODY", allowed_workspaces="") as stage:
-        await stage.say("Hello")
-        log = stage.program.log
-        await stage.until(lambda: " may not talk to the agent in slack T" in log(), "it is logged")
-
-
-async def test_a_wrong_discord_token_is_named() -> None:
-    async with staged("discord", TALK, discord_token="wrong") as stage:
-        await refused(stage, "THREADHAND_DISCORD_TOKEN")
-
-
 @pytest.mark.parametrize(
     ("works", "name", "wrong"),
     [
@@ -127,15 +113,6 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
         address = f"http://127.0.0.1:{stage.http_port}"
         async with aiohttp.ClientSession(address) as http, http.get("/readyz") as answer:
             assert answer.status == 200, await answer.text()
-
-
-async def test_a_port_in_use_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        async with staged("slack", TALK, http_port=port) as stage:
-            await refused(stage, port)
 
 
 async def test_a_database_of_a_newer_version_is_left_alone() -> None:
@@ -172,47 +149,6 @@ async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(pla
         assert sent.count("Attached file") == len(files)
 
 
-def _calls(*calls: str, then: str = "That was it.") -> str:
-    listed = "\n".join(f"          - {call}" for call in calls)
-    return f"""
-conversations:
-  - name: odd
-    when: {{user: {{contains: "Hello"}}}}
-    steps:
-      - calls:
-{listed}
-      - text: "{then}"
-"""
-
-
-@pytest.mark.parametrize(
-    ("call", "heard"),
-    [
-        ("{name: no_such_tool, arguments: {a: 1}}", "no_such_tool"),
-        ("{name: execute_command, arguments: {command: 7, timeout: many}}", "timeout"),
-        ('{name: execute_command, arguments: \'{"command": "touch x\'}', "Error: "),
-        ("{name: execute_command, arguments: '[not JSON'}", "Error: "),
-        ("{name: execute_command, arguments: {command: 'timeout 2 yes', blocking: true}}", "left out in the middle"),
-        ("{name: execute_command, arguments: {command: 'head -c 200000 /dev/urandom', blocking: true}}", "exit code 0"),
-        ("{name: read_file, arguments: {file_path: ../../../etc/passwd}}", "Error: "),
-    ],
-    ids=["unknown tool", "wrong arguments", "cut JSON", "no JSON", "endless output", "binary output", "outside"],
-)
-async def test_what_a_model_does_wrong_is_told_to_the_model(call: str, heard: str) -> None:
-    async with run_staged("slack", _calls(call)) as stage:
-        await stage.say("Hello")
-        await stage.until(lambda: stage.shows("That was it."), "it goes on")
-        await stage.settled(1)
-
-        last = stage.script.requests[-1]["messages"]
-        assert isinstance(last, list)
-        told = str([one for one in last if isinstance(one, dict) and one["role"] == "tool"][-1])
-        assert heard in told.replace("\\\\", "\\").replace('\\"', '"'), told[:2000]
-        assert len(told) < 200_000
-        assert stage.program.memory_bytes_peak() < 400 * 1024 * 1024
-        _no_stack_trace(stage)
-
-
 @pytest.mark.timeout(180)  # the waits between six attempts add up to a minute at most
 @pytest.mark.parametrize(
     ("fault", "said"),
@@ -245,12 +181,3 @@ def _no_stack_trace(stage: Stage) -> None:
     shown = "\n".join(text_of(one) for one in stage.messages())
     assert "Traceback" not in shown
     assert 'File "' not in shown
-
-
-async def test_a_model_that_is_out_of_reach_does_not_hang_for_ever() -> None:
-    async with run_staged("slack", HELLO, llm_base_url="http://127.0.0.1:9/v1") as stage:
-        await stage.say("Hello")
-        await stage.press("Stop")
-        await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
-        await asyncio.sleep(0)
-        _no_stack_trace(stage)

@@ -7,17 +7,13 @@ import pytest
 from bots.demo.thread_reader import text_of
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, THREAD
-from simulator.view import SeenChannel, SentFile
+from simulator.view import SeenChannel
 from tests.chaos.harness import PERSON, Stage, staged
-from tests.integration.e2e.staging import run_staged
 
 SCENARIO = """
 conversations:
   - name: count
     when: {user: {contains: "Count"}}
-    steps: [{text: "Seven rows."}]
-  - name: files
-    when: {user: {contains: "sales.csv"}}
     steps: [{text: "Seven rows."}]
 """
 
@@ -77,26 +73,3 @@ async def test_a_run_works_where_there_are_threads(place: str, is_channel_named:
         assert thread_id in (None, thread.thread_id)
         assert "Seven rows." in [text_of(one).partition("\n")[0] for one in thread.messages]
         assert stage.runs() == ["completed"]
-
-
-async def test_the_thread_of_a_message_of_files_only_has_their_names() -> None:
-    async with run_staged("discord", SCENARIO) as stage:
-        files = tuple(SentFile(name=name, content=b"1,2") for name in ("sales.csv", "costs.csv"))
-        await stage.say("", files=files)
-        await stage.settled(1)
-        (thread,) = seen(stage, stage.channel_id).threads
-        assert thread.title == "sales.csv, costs.csv"
-        assert stage.shows("Seven rows.")
-
-
-async def test_a_run_by_command_waits_for_its_thread_and_does_nothing_without_one() -> None:
-    async with staged("discord", SCENARIO) as stage:
-        discord_of(stage).settings.threads_max = 0
-        stage.program.start()
-        await stage.connected()
-        await run(stage, stage.channel_id)
-        await stage.until(lambda: stage.runs() == ["stopped"], "it is stopped")
-        await stage.settled(1)
-        assert not stage.script.requests
-        shown = [text_of(one) for one in seen(stage, stage.channel_id).messages if one.is_bot]
-        assert any("as many active threads as Discord allows" in one for one in shown), shown

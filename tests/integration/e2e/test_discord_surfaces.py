@@ -152,29 +152,3 @@ async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_o
         await stage.platform.submit(PERSON, form.form_id, {"answer": "Please sum this up"})
         await stage.until(lambda: stage.shows("I cannot read that message any more"), "it says so")
         assert len(stage.runs()) == 1
-
-
-async def test_a_form_that_is_sent_from_another_channel_shows_no_message_of_the_first() -> None:
-    async with on_discord(SCENARIO) as stage:
-        await run(stage, "Please begin")
-        said = await stage.platform.say("bob", stage.channel_id, "Our sales.")
-        await stage.platform.use_shortcut(PERSON, "Ask Threadhand", stage.channel_id, said)
-        await stage.until(lambda: stage.view().forms, "the form opens")
-        (form,) = discord(stage).world.forms.values()
-        form.channel_id = str(stage.thread_id)
-        await stage.platform.submit(PERSON, form.form_id, {"answer": "Please sum this up"})
-        await stage.until(lambda: stage.shows("I cannot read that message any more"), "it says so")
-        assert len(stage.runs()) == 1
-
-
-async def test_a_voice_message_is_taken_up_and_the_model_knows_that_it_cannot_hear_it() -> None:
-    async with on_discord(SCENARIO) as stage:
-        await stage.say("Please begin")
-        await stage.settled(1)
-        voice = SentFile(name="voice-message.ogg", content=b"OggS", mime_type="audio/ogg")
-        await stage.say("", files=(voice,))
-        await stage.settled(2)
-        asked = str(stage.script.requests[-1]["messages"])
-        assert "/workspace/uploads/voice-message.ogg (audio/ogg" in asked
-        assert "You cannot hear it" in asked
-        assert stage.shows("Please write it")

@@ -1,50 +1,7 @@
-"""Who may delete a conversation or take it along, in the real program against both platforms."""
+"""What people have forgotten is in no table any more, in the real program against both platforms."""
 
-import json
-
-import aiohttp
-
-from simulator.view import SeenFile
-from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.chaos.harness import PERSON, PlatformName, Stage
 from tests.integration.e2e.test_approvals import BOTH, alice_of, answered, asking
-
-SCENARIO = """
-conversations:
-  - name: count
-    when: {user: {contains: "count"}}
-    steps:
-      - text: "One, two."
-"""
-
-
-@BOTH
-async def test_an_export_is_a_file_in_the_thread_with_what_both_sides_said(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        stage.program.change(allowed_users=alice_of(stage))
-        stage.program.start()
-        await stage.connected()
-        await stage.say("Please count to two.")
-        await stage.settled(1)
-        command = f"@{stage.view().bot_name} export"
-        await stage.platform.say("bob", stage.channel_id, command, thread_id=stage.thread_id)
-        await stage.until(lambda: stage.shows("I am not allowed to work for you"), "bob is told")
-        assert exported(stage) == []
-        await stage.say(command)
-        await stage.until(lambda: stage.shows("The conversation is in"), "it says where")
-        (file,) = exported(stage)
-        assert file.name == "conversation.json"
-        async with aiohttp.ClientSession() as browser, browser.get(file.url) as page:
-            assert page.status == 200, await page.text()
-            content = json.loads(await page.read())
-        said = [(one["type"], one["from"].lower(), one["text"]) for one in content]
-        assert [one[0] for one in said] == ["user", "assistant"]
-        assert said[0][1] == PERSON
-        assert "Please count to two." in said[0][2]
-        assert said[1][2] == "One, two."
-
-
-def exported(stage: Stage) -> list[SeenFile]:
-    return [file for one in stage.messages() for file in one.files]
 
 
 @BOTH

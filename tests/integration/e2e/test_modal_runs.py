@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from grpclib import Status
 
 from bots.bootstrap.sandboxes import build_modal_plan
 from bots.settings import load_settings
@@ -166,33 +165,6 @@ async def stop_sandboxes(account: Account) -> None:
         await (await janitor.open(str(thread_id), fence=0)).close()
     await janitor.close()
     assert account.modal.world.living() == []
-
-
-async def test_a_run_that_is_handed_over_twice_is_executed_once(account: Account) -> None:
-    account.modal.faults.arm("FunctionMap", Status.UNAVAILABLE, "the answer is lost", is_done=True)
-    await account.cluster.start()
-    await account.cluster.say("Work", "a1")
-    await account.settle_and_check()
-
-    first, second = account.calls
-    assert first.args == second.args
-    assert await account.cluster.runs() == ["completed"]
-    assert sum("takes up run" in call.log() for call in account.calls) == 1
-
-
-async def test_what_modal_does_not_take_is_handed_over_again(account: Account) -> None:
-    account.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
-    await account.cluster.start()
-    await account.cluster.say("Hello", "a1")
-    log = account.cluster.bots[0].log
-    for handed_over in (1, 2):
-        await account.cluster.until(lambda n=handed_over: account.modal.calls.count("FunctionMap") >= n, "it is tried")
-        assert account.calls == []
-        await account.a_minute_passes()
-    await account.settle_and_check()
-
-    assert log().count("runs wait: ") == 1
-    assert "Modal accepts runs again" in log()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

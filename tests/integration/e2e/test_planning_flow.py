@@ -1,4 +1,4 @@
-"""The planner at work in a thread: a live checklist, changed by people, carried on after a crash, one answer."""
+"""The planner at work in a thread: a live checklist, changed by people, and one answer."""
 
 from pathlib import Path
 
@@ -101,18 +101,3 @@ async def test_the_plan_is_a_live_checklist_that_people_change(platform: Platfor
         assert [sign for sign in done if sign in "☐☑☒⛔▸▣"] == ["☑"] * 3, done
         assert "☑ Count the plums (There are no plums.)" in done
         assert stage.script.problems == []
-
-
-@BOTH
-async def test_after_a_crash_the_plan_goes_on_where_it_stood(platform: PlatformName) -> None:
-    async with staged(platform, SCENARIO) as stage:
-        await begun(stage)
-        await add_a_step(stage)
-        stage.program.kill()
-        stage.program.start()
-        await stage.until(lambda: stage.shows("Seven in all."), "it answers")
-        await stage.settled(1)
-        assert "3 of 3 tasks" in finished(stage)
-        assert stage.script.problems == []
-        (run,) = stage.rows("SELECT status, attempt > 1 FROM run")
-        assert run == ("completed", 1)

@@ -1,9 +1,6 @@
 """The platform repeats, breaks off and is slow, people change their mind: one answer all the same, and no lost word."""
 
-import sqlite3
 import time
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -67,33 +64,3 @@ async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -
         await stage.until(lambda: stage.runs() == ["stopped"], "it stops")
         assert time.monotonic() - began < 30
         await stage.settled(1)
-
-
-async def test_the_stream_of_a_run_is_kept_for_a_day() -> None:
-    async with run_staged("slack", TALK) as stage:
-        await stage.say("Hello")
-        await _answered_once(stage)
-        stage.program.terminate()
-        assert await stage.program.ended() == 0
-        for hours, is_kept in ((23, True), (25, False)):
-            aged = datetime.now(UTC) - timedelta(hours=hours)
-            _age(stage, aged)
-            stage.program.start()
-            await stage.connected()
-            await stage.until(
-                lambda is_kept=is_kept: bool(stage.rows("SELECT n FROM run_event")) == is_kept, f"after {hours} hours"
-            )
-            stage.program.terminate()
-            assert await stage.program.ended() == 0
-            assert bool(stage.rows("SELECT n FROM run_event")) == is_kept
-        assert stage.rows("SELECT message_id FROM message")
-
-
-def _age(stage: Stage, finished_at: datetime) -> None:
-    path = stage.program.folder / "data" / "threadhand.db"
-    with closing(sqlite3.connect(path)) as opened:
-        (stored,) = opened.execute("SELECT finished_at FROM run").fetchone()
-        is_number = isinstance(stored, int | float)
-        value = finished_at.timestamp() if is_number else finished_at.strftime("%Y-%m-%d %H:%M:%S.%f")
-        opened.execute("UPDATE run SET finished_at = ?", (value,))
-        opened.commit()

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from bots.slack.install.manifest import COMMAND
 from core.domain.approval import APPROVE_ONCE
@@ -112,20 +110,6 @@ async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:
         assert len(greetings(stage, direct)) == 1
 
 
-async def test_a_person_without_access_sees_neither_welcome_nor_page() -> None:
-    async with staged("slack", HELLO, allowed_users="U0NOBODY") as stage:
-        slack = slack_of(stage)
-        stage.program.start()
-        await stage.connected()
-        await slack.open_app(PERSON)
-        await slack.open_app(PERSON, tab="home")
-        await stage.until(lambda: "not allowed" in home_of(stage, PERSON), "the page says so")
-        assert "US dollars" not in home_of(stage, PERSON)
-        bot = slack.workspace.bot.user_id
-        direct = slack.workspace.direct_with(slack.member(PERSON).user_id, bot)
-        assert not direct.messages
-
-
 async def test_feedback_is_stored_with_its_reason_listed_and_exported(tmp_path: Path) -> None:
     async with staged("slack", HELLO) as stage:
         slack = slack_of(stage)
@@ -176,16 +160,6 @@ async def test_an_answer_in_a_direct_message_is_streamed_and_in_a_channel_posted
         await stage.settled(2)
         assert WRITTEN in written(stage)
         assert calls_of(stage, "chat.startStream") == 1
-
-
-@pytest.mark.parametrize("refused", ["chat.startStream", "chat.appendStream", "chat.update"])
-async def test_an_answer_is_whole_if_a_part_of_its_stream_is_refused(refused: str) -> None:
-    async with staged("slack", WRITING) as stage:
-        slack_of(stage).misbehave("refuse", method=refused, code="feature_not_enabled", times=9)
-        stage.program.start()
-        await direct(stage)
-        await stage.settled(1)
-        check_streamed(stage)
 
 
 def written(stage: Stage) -> str:

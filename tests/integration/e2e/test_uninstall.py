@@ -6,8 +6,6 @@ import aiohttp
 from cryptography.fernet import Fernet
 from yarl import URL
 
-from simulator.discord.server import DiscordSimulator
-from simulator.discord.world import Event
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import Stage, staged
 from tests.support.narrow import require_type
@@ -77,52 +75,3 @@ async def test_the_runs_of_a_workspace_end_when_it_takes_the_bot_away() -> None:
         assert f"the bot was uninstalled from {first_id}; 1 runs stopped" in stage.program.log()
         assert stage.program.log().count("was uninstalled") == 1
         assert "xoxb" not in stage.program.log()
-
-
-async def test_the_runs_of_an_organisation_end_in_all_its_workspaces() -> None:
-    async with staged("slack", SCENARIO) as stage:
-        slack = require_type(stage.platform, SlackSimulator)
-        organisation = slack.add_organisation("everybody")
-        sales = slack.add_workspace("sales", people=("carol",), organisation=organisation)
-        research = slack.add_workspace("research", people=("carol",), organisation=organisation)
-        await up(slack, stage)
-        await install(stage, slack.workspace.team_id)
-        await install(stage, organisation.organisation_id)
-        for people, words in ((sales, "Talk"), (research, "Sleep")):
-            slack.oauth.reach(people.workspace.team_id)
-            channel = people.workspace.channel_names["general"].channel_id
-            await people.say("carol", channel, f"@threadhand {words}, please.")
-        await stage.until(lambda: sorted(stage.runs()) == ["completed", "running"], "one talks")
-
-        def answered() -> set[str]:
-            calls = [call for call in slack.calls if "Here I am." in str(call.arguments)]
-            return {call.team_id for call in calls}
-
-        await stage.until(answered, "it is answered")
-        assert answered() == {sales.workspace.team_id}
-        await stage.say("Sleep, please.")
-        await stage.until(lambda: stage.runs().count("running") == 2, "the other workspace, too")
-        slack.oauth.uninstall(organisation.organisation_id)
-        await stage.until(lambda: "stopped" in stage.runs(), "the organisation's run is stopped")
-        assert sorted(stage.runs()) == ["completed", "running", "stopped"]
-        assert stage.rows("SELECT workspace_id FROM workspace") == [(slack.workspace.team_id,)]
-        told = f"the bot was uninstalled from {organisation.organisation_id}; 1 runs stopped"
-        await stage.until(lambda: told in stage.program.log(), "the operator is told")
-        assert "xoxb" not in stage.program.log()
-        assert stage.program.log().count("was uninstalled") == 1
-
-
-async def test_the_run_of_a_server_that_takes_the_bot_away_ends_and_the_log_says_so_once() -> None:
-    async with staged("discord", SCENARIO) as stage:
-        discord = require_type(stage.platform, DiscordSimulator)
-        stage.program.start()
-        await stage.connected()
-        await stage.say("Sleep, please.")
-        await stage.until(lambda: stage.runs() == ["running"], "it runs")
-        guild_id = discord.world.home.guild_id
-        for _ in range(2):  # as after a reconnection
-            discord.world.publish(Event(name="GUILD_DELETE", payload={"id": guild_id}, intent=1))
-        await stage.until(lambda: stage.runs() == ["stopped"], "its run is stopped")
-        told = f"discord: the bot was uninstalled from {guild_id}; 1 runs stopped"
-        await stage.until(lambda: told in stage.program.log(), "the operator is told")
-        assert stage.program.log().count("was uninstalled") == 1

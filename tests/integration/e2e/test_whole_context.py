@@ -131,11 +131,3 @@ async def test_a_file_that_is_not_meant_is_fetched_on_demand(platform: PlatformN
         assert "read_chat fetches a file by its id" in requests[0]
         assert "[Attached file: /workspace/uploads/table.csv" in requests[-1]
         assert stage.workspace_file("uploads/table.csv") == TABLE.content.decode()
-
-
-@BOTH
-async def test_a_bare_mention_gets_a_short_help(platform: PlatformName) -> None:
-    async with run_staged(platform, SCENARIO) as stage:
-        await stage.platform.say("alice", stage.channel_id, f"@{stage.view().bot_name}")
-        await stage.until(lambda: stage.shows("`help`"), "the short help")
-        assert stage.runs() == []

@@ -23,7 +23,6 @@ TESTS = (
     "tests/integration/e2e/test_data_analysis.py",
     "tests/integration/e2e/test_edited_mentions.py",
     "tests/integration/e2e/test_planning_flow.py",
-    "tests/integration/e2e/test_refused_files.py",
     "tests/integration/e2e/test_uninstall.py",
 )
 """Buttons, menus, forms, files, edits, deletions, threads, direct messages, commands, approvals, streams, faults."""
