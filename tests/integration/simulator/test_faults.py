@@ -1,6 +1,5 @@
 """Both platforms misbehave on demand: as often as they are told to, and in the calls that they are told."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ import pytest
 
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.slack import SlackSettings, SlackSimulator
-from tests.support.waiting import until
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,6 @@ async def test_a_slow_response_comes_in_the_end(caller: Caller) -> None:
     assert time.monotonic() - start >= 0.1
 
 
-async def test_a_fault_occurs_as_often_as_told_and_can_be_cleared(caller: Caller) -> None:
-    caller.platform.misbehave("server_error", times=2)
-    assert [await caller.read() for _ in "abc"] == [500, 500, 200]
-    caller.platform.misbehave("server_error", times=5)
-    caller.platform.misbehave("none")
-    assert await caller.read() == 200
-
-
 @pytest.mark.parametrize("fault", ["refuse", "invalid_session", "nonsense"])
 async def test_a_fault_that_a_platform_does_not_have_is_refused(caller: Caller, fault: str) -> None:
     """Discord has no error codes to refuse with, and Slack no sessions."""
@@ -90,13 +80,3 @@ async def test_a_fault_that_a_platform_does_not_have_is_refused(caller: Caller, 
     else:
         with pytest.raises(ValueError, match=r"no fault|does not|has no"):
             caller.platform.misbehave(fault)
-
-
-async def test_closing_releases_calls_that_hang() -> None:
-    async with SlackSimulator() as slack, aiohttp.ClientSession() as session:
-        slack.misbehave("timeout")
-        hanging = asyncio.ensure_future(session.get(slack.api_url + "auth.test"))
-        await until(lambda: slack.web_api.hanging != 0)
-        start = time.monotonic()
-    await asyncio.gather(hanging, return_exceptions=True)
-    assert time.monotonic() - start < 30

@@ -101,19 +101,6 @@ async def test_translations_are_listed_on_request_and_drawn(rest: Rest) -> None:
     assert [one.name for one in rest.simulator.view().commands] == ["halt"]
 
 
-async def test_registered_commands_are_seen_by_their_whole_name(rest: Rest) -> None:
-    run = option("run", 1, options=[option("prompt", required=True), option("file", 11)])
-    mode = option("mode", choices=[{"name": "Fast", "value": "f"}])
-    await rest("PUT", COMMANDS, [command("agent", options=[run]), command("stop", options=[mode])])
-    agent, stop = rest.simulator.view().commands
-    assert agent.name == "agent run"
-    assert [(item.name, item.kind, item.is_required) for item in agent.options] == [
-        ("prompt", "text", True),
-        ("file", "file", False),
-    ]
-    assert (stop.options[0].kind, stop.options[0].choices) == ("choice", ("Fast",))
-
-
 async def test_a_command_for_servers_alone_is_not_called_in_private(rest: Rest) -> None:
     for more in ({"contexts": [0]}, {"dm_permission": False}):
         await rest("PUT", COMMANDS, [command(**more)])

@@ -1,41 +1,8 @@
 """Uploads and downloads over plain HTTP."""
 
-from simulator.discord import DiscordSimulator
 from tests.integration.simulator.discord.bot import Rest, form
 
 GENERAL = "/channels/4001/messages"
-
-
-async def test_files_are_uploaded_and_downloaded(rest: Rest, simulator: DiscordSimulator) -> None:
-    payload = '{"content": "here", "attachments": [{"id": 0, "description": "numbers"}]}'
-    _, message = await rest("POST", GENERAL, form=form(payload, ("files[0]", "my data.csv", b"1")))
-    (attachment,) = message["attachments"]
-    assert attachment["filename"] == "my_data.csv"
-    assert attachment["title"] == "my data"
-    assert attachment["description"] == "numbers"
-    assert (attachment["size"], attachment["content_type"]) == (1, "text/csv")
-    async with rest.session.get(attachment["url"]) as response:
-        assert await response.read() == b"1"
-    (seen,) = simulator.view().channels[0].messages[0].files
-    assert seen.name == "my data.csv"
-    async with rest.session.get(seen.url) as response:
-        assert (response.status, await response.read()) == (200, b"1")
-
-
-async def test_an_address_expires_and_cannot_be_forged(rest: Rest) -> None:
-    rest.simulator.settings.file_url_seconds = -1
-    _, message = await rest("POST", GENERAL, form=form("{}", ("files[0]", "a.txt", b"1")))
-    url = message["attachments"][0]["url"]
-    async with rest.session.get(url) as response:
-        assert response.status == 404
-    rest.simulator.settings.file_url_seconds = 60
-    _, again = await rest("GET", f"{GENERAL}/{message['id']}")
-    url = again["attachments"][0]["url"]
-    for forged in (url.replace("ex=", "ex=f"), url.partition("?")[0], url + "0"):
-        async with rest.session.get(forged) as response:
-            assert response.status == 404
-    async with rest.session.get(url) as response:
-        assert response.status == 200
 
 
 async def test_a_file_over_the_limit_of_the_guild_is_refused(rest: Rest) -> None:

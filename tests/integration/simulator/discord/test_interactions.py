@@ -93,18 +93,6 @@ async def test_an_option_suggests_at_most_25_short_values(
             await simulator.suggest(*place, {}, "size")
 
 
-async def test_a_command_in_a_thread_and_in_private(simulator: DiscordSimulator) -> None:
-    async with connected() as bot:
-        await register(bot)
-        message_id = await simulator.say("alice", GENERAL, "start")
-        channel = require_type(bot.get_channel(int(GENERAL)), discord.TextChannel)
-        thread = await (await channel.fetch_message(int(message_id))).create_thread(name="t")
-        await simulator.command("bob", GENERAL, "agent run", {"prompt": "x"}, thread_id=str(thread.id))
-        await until(lambda: len(simulator.view().channels[0].threads[0].messages) == 2)
-        await simulator.command("alice", "5001", "agent run", {"prompt": "x"})
-        await until(lambda: len(simulator.view().channels[2].messages) == 2)
-
-
 async def test_calls_that_the_box_would_not_send(simulator: DiscordSimulator) -> None:
     async with connected() as bot:
         await register(bot)
@@ -173,26 +161,6 @@ async def test_a_second_answer_and_an_expired_token_are_refused(simulator: Disco
         assert texts(simulator) == ["pressed"]
         with pytest.raises(ValueError, match="gone"):
             await simulator.press("alice", GENERAL, message_id, "go")
-
-
-async def test_an_ephemeral_message_is_for_its_person_alone(simulator: DiscordSimulator, rest: Rest) -> None:
-    async with connected() as bot:
-
-        async def answer(interaction: discord.Interaction) -> None:
-            view = discord.ui.View().add_item(discord.ui.Button(label="Me", custom_id="me"))
-            await interaction.response.send_message("secret", view=view, ephemeral=True)
-
-        bot.answer = answer
-        message_id = await ask(bot)
-        await simulator.press("alice", GENERAL, message_id, "go")
-        secret = simulator.view().channels[0].messages[1].message_id
-        with pytest.raises(ValueError, match="no message"):
-            await simulator.press("bob", GENERAL, secret, "me")
-        await simulator.press("alice", GENERAL, secret, "me")
-        assert (await rest("GET", f"/channels/4001/messages/{secret}"))[1]["code"] == 10008
-        assert len((await rest("GET", "/channels/4001/messages"))[1]) == 1
-        assert len(bot.of("message")) == 1
-        await simulator.delete("alice", GENERAL, secret)
 
 
 async def test_answers_that_make_no_sense_are_refused(simulator: DiscordSimulator, rest: Rest) -> None:

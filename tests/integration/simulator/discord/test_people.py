@@ -9,40 +9,10 @@ from simulator.discord.files import FILES_MAX
 from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, clean_filename
 from simulator.serving import PortInUse
-from simulator.view import Button, Divider, Markdown, Picture, Select, SelectOption, SentFile, SimulatedPlatform
+from simulator.view import Button, Divider, Markdown, Picture, Select, SelectOption, SentFile
 from tests.integration.simulator.discord.bot import TOKEN, Rest, form
 
 MESSAGES = "/channels/4001/messages"
-
-
-def the_contract(simulator: DiscordSimulator) -> SimulatedPlatform:
-    return simulator
-
-
-async def test_the_place_as_a_newcomer_sees_it() -> None:
-    async with DiscordSimulator(token=TOKEN, people=("alice",), bot_name="helper", guild_name="Team") as simulator:
-        view = the_contract(simulator).view()
-        assert (view.platform, view.workspace, view.bot_name) == ("discord", "Team", "helper")
-        assert [(item.name, item.is_direct) for item in view.channels] == [("general", False), ("dm-alice", True)]
-        assert view.is_bot_connected is False
-        assert view.limits["message"] == "2,000 characters"
-
-
-async def test_mentions_are_written_and_read_by_name(simulator: DiscordSimulator) -> None:
-    await simulator.say("alice", "4001", "@Threadhand ask @bob, not @bobby or me@bob")
-    (message,) = simulator.view().channels[0].messages
-    assert message.elements == (Markdown(text="@threadhand ask @bob, not @bobby or me@bob", flavour="discord"),)
-    stored = simulator.world.channels["4001"].messages[message.message_id]
-    assert stored.content == "<@1001> ask <@2002>, not @bobby or me@bob"
-    assert {user.name for user in stored.mentions} == {"threadhand", "bob"}
-
-
-async def test_a_reply_pings_whom_it_answers_but_not_its_own_author(simulator: DiscordSimulator) -> None:
-    first = await simulator.say("bob", "4001", "who is in?")
-    for person, pinged in (("alice", ["bob"]), ("bob", [])):
-        message_id = await simulator.say(person, "4001", "me", reply_to=first)
-        stored = simulator.world.channels["4001"].messages[message_id]
-        assert [user.name for user in stored.mentions] == pinged
 
 
 @pytest.mark.parametrize(
@@ -112,15 +82,6 @@ async def test_people_change_only_what_is_theirs(simulator: DiscordSimulator) ->
         await simulator.submit("alice", "77", {})
     await simulator.delete("alice", "4001", message_id)
     assert simulator.view().channels[0].messages == ()
-
-
-async def test_changes_come_at_once_and_with_each_change(simulator: DiscordSimulator) -> None:
-    changes = simulator.changes()
-    first = await anext(changes)
-    await simulator.say("alice", "4001", "x")
-    second = await anext(changes)
-    assert second > first
-    await changes.aclose()
 
 
 async def test_a_layout_is_drawn(rest: Rest) -> None:

@@ -5,10 +5,8 @@ import pytest
 from simulator.discord.json_reading import Json
 from simulator.discord.rules.permissions import (
     ADD_REACTIONS,
-    ADMINISTRATOR,
     ATTACH,
     CREATE_THREADS,
-    MANAGE_THREADS,
     READ_HISTORY,
     SEND,
     SEND_IN_THREADS,
@@ -53,34 +51,6 @@ async def test_threads_reactions_history_and_files_have_permissions_of_their_own
     eyes = await rest("PUT", f"{GENERAL}/messages/{said}/reactions/%F0%9F%91%80/@me")
     assert [thread[1]["code"], eyes[1]["code"]] == [50013, 50013]
     assert (await rest("GET", f"{GENERAL}/messages"))[1] == []
-
-
-async def test_a_members_overwrite_outweighs_everybodys_and_an_administrator_has_all(rest: Rest) -> None:
-    forbid(rest, SEND)
-    settings = rest.simulator.settings
-    own: Json = {"id": "1001", "type": 1, "allow": str(SEND), "deny": "0"}
-    settings.channel_overwrites["4001"].append(own)
-    assert (await rest("POST", f"{GENERAL}/messages", {"content": "x"}))[0] == 200
-    settings.channel_overwrites["4001"].pop()
-    settings.bot_permissions = ADMINISTRATOR
-    assert (await rest("POST", f"{GENERAL}/messages", {"content": "x"}))[0] == 200
-
-
-async def test_a_locked_thread_is_written_in_and_opened_by_its_managers_only(rest: Rest) -> None:
-    thread_id = await started(rest)
-    path = f"/channels/{thread_id}"
-    own = (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["id"]
-    rest.simulator.lock_thread(thread_id)
-    assert (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["code"] == 160005
-    assert (await rest("PATCH", f"{path}/messages/{own}", {"content": "y"}))[1]["code"] == 160005
-    assert (await rest("PUT", f"{path}/messages/{own}/reactions/✅/@me"))[0] == 204
-    assert (await rest("DELETE", f"{path}/messages/{own}"))[0] == 204
-    assert (await rest("PATCH", path, {"locked": False}))[1]["code"] == 50013
-    rest.simulator.lock_thread(thread_id, is_archived=True)
-    assert (await rest("POST", f"{path}/messages", {"content": "x"}))[1]["code"] == 50083
-    assert (await rest("PATCH", path, {"archived": False}))[1]["code"] == 50013
-    rest.simulator.settings.bot_permissions |= MANAGE_THREADS
-    assert (await rest("POST", f"{path}/messages", {"content": "x"}))[0] == 200
 
 
 async def test_answers_have_the_fields_that_the_openapi_document_requires(rest: Rest) -> None:

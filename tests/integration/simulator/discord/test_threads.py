@@ -17,18 +17,6 @@ async def started(rest: Rest, name: str = "work") -> str:
     return message_id
 
 
-async def test_a_message_has_at_most_one_thread(rest: Rest) -> None:
-    thread_id = await started(rest)
-    path = f"{GENERAL}/messages/{thread_id}/threads"
-    assert (await rest("POST", path, {"name": "again"}))[1]["code"] == 160004
-    _, message = await rest("GET", f"{GENERAL}/messages/{thread_id}")
-    assert message["flags"] == 32
-    assert message["thread"]["name"] == "work"
-    _, inside = await rest("GET", f"/channels/{thread_id}/messages")
-    assert [(item["type"], item["content"]) for item in inside] == [(21, "")]
-    assert inside[0]["referenced_message"]["content"] == "start"
-
-
 @pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": "x" * 101}, {"name": "x", "auto_archive_duration": 61}])
 async def test_a_thread_that_discord_refuses(rest: Rest, body: Json) -> None:
     message_id = await rest.simulator.say("alice", "4001", "start")
@@ -42,17 +30,6 @@ async def test_threads_start_in_text_channels_alone(rest: Rest) -> None:
     path = f"/channels/{thread_id}/threads"
     assert (await rest("POST", path, {"name": "deeper"}))[1]["code"] == 50024
     assert (await rest("POST", "/channels/5001/threads", {"name": "x"}))[1]["code"] == 50024
-
-
-async def test_a_thread_without_a_message_is_told_in_its_channel(rest: Rest) -> None:
-    _, thread = await rest("POST", f"{GENERAL}/threads", {"name": "free", "type": 11})
-    _, messages = await rest("GET", f"{GENERAL}/messages")
-    assert [(item["type"], item["content"]) for item in messages] == [(18, "free")]
-    assert messages[0]["id"] != thread["id"]
-    assert (await rest("POST", f"{GENERAL}/threads", {"name": "x", "type": 5}))[1]["code"] == 50035
-    channel = rest.simulator.view().channels[0]
-    assert channel.messages == ()
-    assert [item.title for item in channel.threads] == ["free"]
 
 
 async def test_a_post_wakes_an_archived_thread_and_nothing_else_does(rest: Rest) -> None:

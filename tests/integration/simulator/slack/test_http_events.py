@@ -59,18 +59,6 @@ async def test_an_event_is_signed_and_repeated_until_it_is_taken() -> None:
         assert await slack.http_events.verify()
 
 
-async def test_a_receiver_can_ask_for_no_retries() -> None:
-    receiver = Receiver()
-    receiver.statuses = [500, 200]
-    receiver.headers = {"X-Slack-No-Retry": "1"}
-    async with serve_http(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:
-        await slack.say("alice", "general", "hi")
-        await slack.say("alice", "general", "next")
-        await until(lambda: len(receiver.requests) == 2)
-        texts = [json.loads(body)["event"]["text"] for _, body in receiver.requests]
-        assert texts == ["hi", "next"]
-
-
 async def test_commands_and_clicks_come_as_forms() -> None:
     receiver = Receiver()
     async with serve_http(receiver.handle) as url, SlackSimulator(settings=settings(url)) as slack:

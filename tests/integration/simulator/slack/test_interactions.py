@@ -8,7 +8,7 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.view import Button, Select
+from simulator.view import Select
 from tests.integration.simulator.slack.conftest import Recorder, seen
 from tests.integration.simulator.slack.test_web_api import code, general
 from tests.support.waiting import until
@@ -63,20 +63,6 @@ def catching(bot: Recorder, *names: str) -> list[dict[str, Any]]:
     for name in names:
         bot.app.action(name)(take)
     return caught
-
-
-async def test_a_pressed_button_says_who_where_and_what(slack: SlackSimulator, bot: Recorder) -> None:
-    caught, ts = catching(bot, "yes"), await asked(slack, bot.client)
-    (control,) = [e for e in seen(slack).messages[0].elements if isinstance(e, Button)]
-    assert (control.control_id, control.label, control.style) == ("ask/yes", "Go", "primary")
-    await slack.press("bob", general(slack), ts, control.control_id)
-    body = caught[0]
-    assert body["type"] == "block_actions"
-    assert body["user"]["id"] == slack.member("bob").user_id
-    assert body["container"]["message_ts"] == body["message"]["ts"] == ts
-    assert body["channel"] == {"id": general(slack), "name": "general"}
-    (action,) = body["actions"]
-    assert (action["action_id"], action["block_id"], action["value"]) == ("yes", "ask", "1")
 
 
 async def test_a_chosen_option_comes_with_its_text_and_stays_in_the_state(slack: SlackSimulator, bot: Recorder) -> None:

@@ -6,20 +6,11 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSettings, SlackSimulator
-from simulator.view import Divider, Markdown, Picture, Select, SimulatedPlatform
+from simulator.view import Divider, Markdown, Picture, Select
 from tests.integration.simulator.slack.conftest import Recorder, seen
 from tests.integration.simulator.slack.test_web_api import general
 from tests.support.waiting import until
 from tests.unit.simulator.slack.test_blocks import plain
-
-
-async def test_it_is_a_simulated_platform(slack: SlackSimulator) -> None:
-    platform: SimulatedPlatform = slack
-    view = platform.view()
-    assert (view.platform, view.people, view.bot_name) == ("slack", ("alice", "bob"), "threadhand")
-    assert [channel.name for channel in view.channels] == ["alice", "bob", "general", "random"]
-    assert [command.name for command in view.commands] == ["agent"]
-    assert not view.is_bot_connected
 
 
 async def test_a_direct_message_is_no_mention(slack: SlackSimulator, bot: Recorder) -> None:
@@ -40,14 +31,6 @@ async def test_another_apps_message_has_the_whole_profile_of_its_bot(slack: Slac
     profile = bot.events[0]["bot_profile"]
     assert profile.keys() >= {"id", "name", "app_id", "team_id", "icons", "updated", "deleted"}
     assert (profile["name"], profile["user_id"]) == ("Monitor", "U0MONITOR")
-
-
-async def test_both_orders_of_a_mention_and_its_message_occur(slack: SlackSimulator, bot: Recorder) -> None:
-    await slack.say("alice", "general", "@threadhand one")
-    await until(lambda: len(bot.events) == 2)
-    await slack.say("alice", "general", "@threadhand two")
-    await until(lambda: len(bot.events) == 4)
-    assert bot.kinds() == ["app_mention", "message", "message", "app_mention"]
 
 
 async def test_an_edit_and_a_deletion_are_told(slack: SlackSimulator, bot: Recorder) -> None:
@@ -95,36 +78,6 @@ async def test_special_characters_are_escaped_and_shown_as_typed(slack: SlackSim
     ts = await slack.say("alice", "general", "<b> & @nobody @here")
     message = slack.channel("general").messages[ts]
     assert message.text == "&lt;b&gt; &amp; @nobody <!here>"
-
-
-async def test_the_app_hears_nothing_of_a_channel_it_is_not_in(slack: SlackSimulator, bot: Recorder) -> None:
-    alice = slack.member("alice").user_id
-    slack.workspace.add_channel("quiet", members=(alice,))
-    await slack.say("alice", "quiet", "@threadhand hi")
-    await slack.say("alice", "general", "loud")
-    await until(lambda: bot.events)
-    assert [event["text"] for event in bot.events] == ["loud"]
-    await slack.invite("quiet")
-    await slack.say("alice", "quiet", "now")
-    await until(lambda: len(bot.events) == 2)
-
-
-async def test_changes_are_told_as_they_happen(slack: SlackSimulator, client: AsyncWebClient) -> None:
-    versions: list[int] = []
-
-    async def watch() -> None:
-        async for version in slack.changes():
-            versions.append(version)  # noqa: PERF401 - seen from outside while it grows
-
-    watching = asyncio.ensure_future(watch())
-    await until(lambda: len(versions) == 1)
-    await slack.say("alice", "general", "hi")
-    await until(lambda: len(versions) == 2)
-    await client.chat_postMessage(channel=general(slack), text="a")
-    await until(lambda: len(versions) == 3)
-    assert versions == sorted(set(versions))
-    watching.cancel()
-    await asyncio.wait([watching])
 
 
 async def test_two_watchers_both_see_a_change(slack: SlackSimulator) -> None:

@@ -52,28 +52,6 @@ async def test_a_stream_grows_and_ends(slack: SlackSimulator, client: AsyncWebCl
     assert slack.workspace.sessions[general(slack), root].status == "active"
 
 
-async def test_the_sdks_own_stream_works(slack: SlackSimulator, client: AsyncWebClient) -> None:
-    root = await slack.say("alice", "general", "work")
-    stream = await client.chat_stream(
-        channel=general(slack),
-        thread_ts=root,
-        recipient_user_id=slack.member("alice").user_id,
-        recipient_team_id=slack.workspace.team_id,
-        buffer_size=4,
-    )
-    for piece in ("hello ", "world"):
-        await stream.append(markdown_text=piece)
-    await stream.stop()
-    message = seen(slack).threads[0].messages[1]
-    assert message.elements == (Markdown(text="hello world", flavour="markdown"),)
-
-
-async def test_a_stream_in_a_channel_needs_its_reader(slack: SlackSimulator, client: AsyncWebClient) -> None:
-    root = await slack.say("alice", "general", "work")
-    start = client.chat_startStream(channel=general(slack), thread_ts=root)
-    assert await code(start) == "missing_recipient_user_id"
-
-
 async def test_a_stream_that_gets_nothing_ends_by_itself() -> None:
     settings = SlackSettings(rate_scale=0, stream_idle_seconds=0.0)
     async with SlackSimulator(settings=settings) as slack:

@@ -8,11 +8,9 @@ from typing import Any
 import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
-from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.web.async_client import AsyncWebClient
 
-from simulator.slack import SlackSettings, SlackSimulator
-from simulator.slack.settings import SCOPES
+from simulator.slack import SlackSimulator
 from tests.integration.simulator.slack.conftest import seen
 
 
@@ -41,17 +39,6 @@ async def test_who_calls_is_told_by_the_token(slack: SlackSimulator, client: Any
     assert await code(nobody.auth_test()) == "not_authed"
     assert await code(client.api_call("apps.connections.open")) == "not_allowed_token_type"
     assert await code(client.api_call("chat.nothing")) == "unknown_method"
-
-
-async def test_a_missing_scope_names_what_is_needed() -> None:
-    settings = SlackSettings(scopes=("chat:write",))
-    async with SlackSimulator(settings=settings) as slack:
-        client = AsyncWebClient(settings.bot_token, base_url=slack.api_url)
-        answer = await refusal(client.reactions_add(channel=general(slack), name="x", timestamp="1.0"))
-        assert answer["error"] == "missing_scope"
-        assert (answer["needed"], answer["provided"]) == ("reactions:write", "chat:write")
-        history = client.conversations_history(channel=general(slack))
-        assert (await refusal(history))["needed"] == "channels:history"
 
 
 async def test_arguments_come_from_query_form_and_json(slack: SlackSimulator) -> None:
@@ -111,19 +98,6 @@ async def test_only_own_messages_can_be_changed(slack: SlackSimulator, client: A
     assert await code(delete(channel=channel, ts=own)) == "message_not_found"
 
 
-async def test_an_update_with_text_alone_takes_the_blocks_away(slack: SlackSimulator, client: Any) -> None:
-    channel = general(slack)
-    posted = await client.chat_postMessage(channel=channel, text="a", blocks=[{"type": "divider"}])
-    answer = await client.chat_update(channel=channel, ts=posted["ts"], text="b")
-    assert "blocks" not in answer["message"]
-    assert answer["message"]["edited"]["user"] == slack.workspace.bot.user_id
-
-
-async def test_long_text_is_cut_at_forty_thousand(slack: SlackSimulator, client: Any) -> None:
-    posted = await client.chat_postMessage(channel=general(slack), text="x" * 40_001)
-    assert len(posted["message"]["text"]) == 40_000
-
-
 async def test_reactions_are_counted_once(slack: SlackSimulator, client: Any) -> None:
     channel, ts = general(slack), await slack.say("alice", "general", "hi")
     where = {"channel": channel, "timestamp": ts}
@@ -157,26 +131,6 @@ async def test_metadata_is_checked_and_shown_on_demand(slack: SlackSimulator, cl
     assert shown["messages"][0]["metadata"] == metadata
     hidden = await client.conversations_history(channel=channel)
     assert hidden["messages"][0]["metadata"] == {"event_type": "run"}
-
-
-async def test_replies_come_in_order_and_in_pages(slack: SlackSimulator, client: Any) -> None:
-    channel, root = general(slack), await slack.say("alice", "general", "0")
-    texts = ["1", "2", "3", "4"]
-    sent = [root, *[await slack.say("bob", channel, text, thread_id=root) for text in texts]]
-    found: list[str] = []
-    cursor = ""
-    while True:
-        page = await client.conversations_replies(channel=channel, ts=root, limit=2, cursor=cursor)
-        found.extend(message["ts"] for message in page["messages"])
-        if not page["has_more"]:
-            break
-        cursor = page["response_metadata"]["next_cursor"]
-    assert found == sent
-    latest = await client.conversations_replies(channel=channel, ts=root, oldest=sent[2])
-    assert [message["text"] for message in latest["messages"]] == ["0", "3", "4"]
-    assert latest["messages"][0]["reply_count"] == 4
-    gone = client.conversations_replies(channel=channel, ts="1.0")
-    assert await code(gone) == "thread_not_found"
 
 
 async def test_a_history_is_read_after_a_moment_newest_first(slack: SlackSimulator, client: Any) -> None:
@@ -226,30 +180,6 @@ async def test_people_and_channels_can_be_looked_up(slack: SlackSimulator, clien
     assert (await client.bots_info())["bot"]["user_id"] == slack.workspace.bot.user_id
 
 
-async def test_an_ephemeral_message_is_for_one_person_and_cannot_be_found(slack: SlackSimulator, client: Any) -> None:
-    channel, alice = general(slack), slack.member("alice").user_id
-    post = client.chat_postEphemeral
-    ts = (await post(channel=channel, user=alice, text="psst"))["message_ts"]
-    (message,) = seen(slack).messages
-    assert (message.message_id, message.visible_to) == (ts, "alice")
-    assert (await client.conversations_history(channel=channel))["messages"] == []
-    assert await code(client.chat_update(channel=channel, ts=ts, text="b")) == "message_not_found"
-
-
-async def test_posting_too_fast_is_limited_per_channel() -> None:
-    async with SlackSimulator() as slack:
-        client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
-        for _ in range(5):
-            await client.chat_postMessage(channel=general(slack), text="a")
-        with pytest.raises(SlackApiError) as caught:
-            await client.chat_postMessage(channel=general(slack), text="a")
-        response = caught.value.response
-        assert (response.status_code, response["error"]) == (429, "ratelimited")
-        assert response.headers["Retry-After"] == "1"
-        assert [call.status for call in slack.calls] == [200] * 5 + [429]
-        assert slack.calls[-1].error == "ratelimited"
-
-
 @pytest.mark.parametrize(("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)])
 async def test_a_method_is_limited_by_its_tier(method: str, per_minute: int) -> None:
     async with SlackSimulator() as slack:
@@ -267,34 +197,3 @@ async def test_a_method_is_limited_by_its_tier(method: str, per_minute: int) -> 
         assert (response.status_code, response["error"]) == (429, "ratelimited")
         assert 1 <= int(response.headers["Retry-After"]) <= math.ceil(60 / per_minute)
         assert (await client.users_list())["ok"], "each method has a limit of its own"
-
-
-async def test_each_workspace_keeps_to_itself(slack: SlackSimulator, client: Any) -> None:
-    other = slack.add_workspace("other", bot_token="xoxb-other", people=("carol",))
-    theirs = AsyncWebClient("xoxb-other", base_url=slack.api_url)
-    assert (await theirs.auth_test())["team_id"] == other.workspace.team_id
-    channel = other.channel("general").channel_id
-    await theirs.chat_postMessage(channel=channel, text="a")
-    assert await code(client.chat_postMessage(channel=channel, text="a")) == "channel_not_found"
-
-
-async def test_each_kind_of_channel_is_listed_by_its_own_scope() -> None:
-    scopes = tuple(one for one in SCOPES if one != "im:read")
-    async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack:
-        client = AsyncWebClient(token=slack.settings.bot_token, base_url=slack.api_url)
-        assert await code(client.users_conversations(types="im,public_channel")) == "missing_scope"
-        assert (await client.users_conversations(types="public_channel"))["channels"]
-
-
-async def test_a_rate_limit_is_obeyed_by_the_sdk(slack: SlackSimulator) -> None:
-    client = AsyncWebClient(
-        slack.settings.bot_token, base_url=slack.api_url, retry_handlers=[AsyncRateLimitErrorRetryHandler()]
-    )
-    slack.misbehave("rate_limit", method="chat.*", seconds=1)
-    await client.auth_test()
-    await client.chat_postMessage(channel=general(slack), text="a")
-    assert [(call.method, call.status) for call in slack.calls] == [
-        ("auth.test", 200),
-        ("chat.postMessage", 429),
-        ("chat.postMessage", 200),
-    ]
