@@ -14,7 +14,7 @@ from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
 from simulator.discord.rules.permissions import MANAGE_THREADS, SEND, SEND_IN_THREADS
-from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE, Channel
+from simulator.discord.world import FORUM, PRIVATE_THREAD, STAGE, THREAD, VOICE, Channel
 from tests.support.narrow import require_type
 
 
@@ -125,19 +125,6 @@ async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, c
             await asyncio.sleep(0.01)
 
 
-async def test_an_archived_thread_is_looked_at_once(world, connect) -> None:
-    await opened(world)
-    address = world.program.received[0].address
-    await world.app.close()
-    world.discord.archive_thread(address.thread_key, is_archived=True)
-    world.program.cursor_of.clear()
-    app = (await connect(world.program)).app
-    before = world.calls("GET", f"/channels/{address.thread_key}")
-    for delivery_id in ("d1", "d2"):
-        await app.surface.post(address, Notice(markdown="answer"), delivery_id=delivery_id)
-    assert world.calls("GET", f"/channels/{address.thread_key}") == before + 1
-
-
 async def stays_closed(world, app, address: Address, status: str, *, is_archived: bool) -> None:
     before = len(world.thread.messages)
     with pytest.raises(SurfaceRefused) as refused:
@@ -199,16 +186,6 @@ async def test_the_chat_of_a_voice_channel_says_why_it_does_not_work(world, kind
     await world.discord.say("alice", voice.channel_id, "@threadhand hello")
     await world.until(lambda: any(shown(one.messages) == [NO_THREADS_HERE] for one in world.discord.view().channels))
     assert world.program.received == []
-
-
-async def test_a_thread_of_an_announcement_channel_works(world) -> None:
-    news = world.discord.add_channel("news", ANNOUNCEMENTS)
-    await world.until(lambda: world.app.client.get_channel(int(news.channel_id)))
-    await world.discord.say("alice", news.channel_id, "@threadhand hello")
-    request = await world.received()
-    await world.app.surface.post(request.address, Notice(markdown="hi"), delivery_id="d1")
-    (thread,) = next(one for one in world.discord.view().channels if one.channel_id == news.channel_id).threads
-    assert "hi" in shown(thread.messages)[0]
 
 
 @pytest.mark.parametrize("parent", [FORUM, None])

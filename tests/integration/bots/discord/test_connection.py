@@ -66,31 +66,6 @@ async def test_commands_are_registered_once_and_not_again(world, connect) -> Non
     assert world.calls("PUT", "/commands") == 1
 
 
-async def test_a_resumed_connection_misses_and_repeats_nothing(world) -> None:
-    await world.say("@threadhand one")
-    await world.received()
-    world.discord.misbehave("reconnect")
-    await world.say("@threadhand two")
-    assert (await world.received(2)).text == "two"
-    world.discord.misbehave("drop_connection")
-    await world.say("@threadhand three")
-    assert (await world.received(3)).text == "three"
-    await asyncio.sleep(0.2)
-    assert len(world.program.received) == 3
-
-
-async def test_a_lost_session_is_caught_up_from_history(world) -> None:
-    await world.say("@threadhand one")
-    await world.received()
-    await world.until(lambda: world.general.threads)
-    world.discord.misbehave("invalid_session")
-    world.discord.misbehave("reconnect")
-    await world.say("two", thread_id=world.thread.thread_id)
-    await world.say("@threadhand three")
-    await world.until(lambda: len(world.program.received) >= 3)
-    assert {one.text for one in world.program.received} == {"one", "two", "three"}
-
-
 async def test_what_was_written_while_the_program_was_away_is_read_in_order(world, connect) -> None:
     await world.say("@threadhand one")
     await world.until(lambda: world.general.threads)
@@ -141,20 +116,6 @@ async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world
     await again.until(lambda: again.general.threads)
     assert again.thread.title == "count the lines"
     assert again.program.received == []
-
-
-async def test_it_knows_whether_it_is_connected(world) -> None:
-    assert world.app.is_ready
-    await world.app.close()
-    assert not world.app.is_ready
-
-
-async def test_it_survives_a_gateway_that_hangs_up(world) -> None:
-    for _ in range(3):
-        world.discord.misbehave("drop_connection")
-        await asyncio.sleep(0.05)
-    await world.say("@threadhand still there?")
-    assert (await world.received()).text == "still there?"
 
 
 async def test_of_several_shards_each_tells_its_part(discord, world, connect) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from bots.inbound import retry_buffer
-from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from core.domain.actions import IncomingMessage, MessageDeleted, StopRequested
 from core.domain.errors import StorageUnavailable
 from simulator.discord.rules.permissions import READ_HISTORY
 
@@ -23,18 +23,6 @@ async def asked(world) -> tuple[str, str]:
     return world.general.channel_id, message_id
 
 
-async def test_edits_keep_their_order(world) -> None:
-    channel_id, message_id = await asked(world)
-    world.program.failures = FAILURES
-    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the words")
-    await world.until(lambda: world.program.failures < FAILURES)
-    await world.discord.edit("alice", channel_id, message_id, "@threadhand count the pages")
-    await world.received(3)
-    edits = world.program.received[1:]
-    assert [type(one) for one in edits] == [MessageEdited, MessageEdited]
-    assert [one.text for one in edits] == ["count the words", "count the pages"]
-
-
 async def test_deletions(world) -> None:
     channel_id, message_id = await asked(world)
     other = await world.say("more", thread_id=world.thread.thread_id)
@@ -52,13 +40,6 @@ async def test_a_cross(world) -> None:
     channel_id, message_id = await asked(world)
     world.program.failures = FAILURES
     await world.discord.react("bob", channel_id, message_id, "❌")
-    assert isinstance(await world.received(2), StopRequested)
-
-
-async def test_a_lock_of_the_thread(world) -> None:
-    await asked(world)
-    world.program.failures = FAILURES
-    world.discord.lock_thread(world.thread.thread_id)
     assert isinstance(await world.received(2), StopRequested)
 
 
@@ -82,22 +63,3 @@ async def test_an_uninstall(world) -> None:
     guild = world.app.client.get_guild(int(guild_id))
     await world.app.client.on_guild_remove(guild)
     await world.until(lambda: len(left) == FAILURES)
-
-
-async def test_missed_messages_if_the_database_comes_later_than_the_gateway(
-    world, connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await asked(world)
-    thread_id = world.thread.thread_id
-    await world.app.close()
-    await world.say("and the words", thread_id=thread_id)
-    failures, cursors = ["a", "b", "c"], world.program.cursors
-
-    async def unavailable(platform: str) -> dict[str, str]:
-        if failures:
-            raise StorageUnavailable(failures.pop())
-        return await cursors(platform)
-
-    monkeypatch.setattr(world.program, "cursors", unavailable)
-    again = await connect(world.program)
-    assert (await again.received(2)).text == "and the words"

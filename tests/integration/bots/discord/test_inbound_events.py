@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from bots.inbound.actions import CommandCalled, Outcome
-from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from core.domain.actions import IncomingMessage, MessageEdited, StopRequested
 from core.domain.threads import Address
 from simulator.view import SentFile
 from tests.support.narrow import require_type
@@ -27,15 +27,6 @@ async def test_a_mention_in_a_channel_opens_a_thread_under_the_message(world) ->
     await world.until(lambda: world.general.threads)
     assert world.thread.thread_id == message_id
     assert world.thread.title == "count the lines, ask @Bob"
-
-
-async def test_a_message_in_a_thread_needs_no_mention(world) -> None:
-    message_id = await world.say("@threadhand hello")
-    await world.until(lambda: world.general.threads)
-    await world.say("and the words too", thread_id=message_id)
-    inbound = require_type(await world.received(2), IncomingMessage)
-    assert (inbound.text, inbound.is_addressed) == ("and the words too", False)
-    assert inbound.address.thread_key == message_id
 
 
 async def test_talk_among_people_is_none_of_our_business(world) -> None:
@@ -99,15 +90,6 @@ async def test_attachments_come_along(world) -> None:
     assert b"".join(pieces) == b"a,b\n1,2\n"
 
 
-async def test_an_edit_of_the_request_is_told_with_its_new_text(world) -> None:
-    message_id = await world.say("@threadhand count the lines")
-    await world.until(lambda: world.general.threads)
-    await world.discord.edit("alice", world.general.channel_id, message_id, "@threadhand count the words")
-    inbound = require_type(await world.received(2), MessageEdited)
-    assert (inbound.text, inbound.message_ref) == ("count the words", message_id)
-    assert inbound.address.thread_key == message_id
-
-
 async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(world) -> None:
     channel_id = world.general.channel_id
     message_id = await world.say("threadhand count the lines")
@@ -147,15 +129,6 @@ async def test_two_edits_of_one_message_are_two_edits(world) -> None:
         assert (await world.received(number)).text == text
 
 
-async def test_a_deletion_is_told(world) -> None:
-    message_id = await world.say("@threadhand count the lines")
-    await world.received()
-    await world.until(lambda: world.general.threads)  # opening it would fail after the deletion
-    await world.discord.delete("alice", world.general.channel_id, message_id)
-    inbound = require_type(await world.received(2), MessageDeleted)
-    assert (inbound.message_ref, inbound.person.name) == (message_id, "Alice")
-
-
 async def test_a_cross_on_the_request_wishes_a_stop_and_other_reactions_do_not(world) -> None:
     message_id = await world.say("@threadhand count the lines")
     await world.received()
@@ -172,24 +145,6 @@ async def test_our_own_cross_wishes_nothing(world) -> None:
     await world.app.surface.react(inbound.address, inbound.message_ref, "failed")
     await world.say("hi", thread_id=inbound.message_ref)
     assert (await world.received(2)).text == "hi"
-
-
-async def test_a_delivery_that_comes_twice_starts_once(world) -> None:
-    world.discord.misbehave("duplicate", times=3)
-    await world.say("@threadhand hello")
-    await world.until(lambda: world.general.threads)
-    await world.say("next", thread_id=world.thread.thread_id)
-    assert (await world.received(2)).text == "next"
-    assert len(world.general.threads) == 1
-
-
-async def test_where_threads_may_not_be_opened_the_person_is_told_and_nothing_starts(world) -> None:
-    guild = world.app.client.get_guild(int(world.discord.world.home.guild_id))
-    guild.default_role._permissions = 0x400 | 0x800
-    await world.say("@threadhand hello")
-    await world.until(lambda: len(world.general.messages) == 2)
-    assert "Create Public Threads" in world.general.messages[-1].elements[0].text
-    assert world.program.received == []
 
 
 @pytest.mark.parametrize("way", ["permission", "as many threads as there may be"])

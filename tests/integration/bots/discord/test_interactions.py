@@ -93,15 +93,6 @@ async def test_commands_are_named_and_described_in_the_persons_language(world) -
     assert "agent run" in {one.name for one in world.discord.view().commands}
 
 
-async def test_run_in_a_thread_goes_on_there(world) -> None:
-    await run(world, "one")
-    await world.until(lambda: world.general.threads)
-    await run(world, "two", thread_id=world.thread.thread_id)
-    inbound = await world.received(2)
-    assert inbound.address.thread_key == world.thread.thread_id
-    assert len(world.general.threads) == 1
-
-
 async def test_run_in_a_direct_message_stays_there(world) -> None:
     await world.discord.command("alice", world.direct.channel_id, "agent run", {"prompt": "count"})
     assert (await world.received()).address.thread_key == "dm"
@@ -208,14 +199,6 @@ async def test_what_all_should_see_is_seen_by_all_also_where_it_took_long(world)
     )
 
 
-async def test_an_option_button_answers_with_its_option(world) -> None:
-    message_id = await asked(world, "red", "blue")
-    await press(world, message_id, "1")
-    answer = require_type(await world.received(2), AskAnswered)
-    assert (answer.ask_id, answer.option, answer.person.name) == (ASK_ID, 1, "Bob")
-    assert answer.address.thread_key == world.thread.thread_id
-
-
 async def test_a_select_answers_with_its_option_however_long_it_is(world) -> None:
     long = "a very long option indeed, " * 6
     message_id = await asked(world, long, *(f"o{n}" for n in range(6)))
@@ -290,18 +273,6 @@ async def test_buttons_and_forms_work_after_a_restart(world, connect) -> None:
     assert (await again.received(2)).text == "green"
     await press(again, message_id, "0")
     assert (await again.received(3)).option == 0
-
-
-async def test_a_late_click_is_told_to_the_person_alone(world) -> None:
-    message_id = await asked(world, "red", "blue")
-
-    async def answer(inbound):
-        return Outcome(notice="This question has been answered already.", is_ignored=True)
-
-    world.program.answer = answer
-    await press(world, message_id, "0")
-    await world.until(lambda: len(world.thread.messages) == 2)
-    assert world.thread.messages[-1].visible_to is not None
 
 
 async def test_the_buttons_of_a_status_name_their_run(world) -> None:

@@ -87,14 +87,6 @@ async def test_what_was_there_before_a_delivery_is_not_searched_for_it(world) ->
     assert world.calls("GET", "/messages") == pages + 1
 
 
-async def test_a_second_post_under_one_delivery_id_is_the_first_message(world) -> None:
-    address = await begun(world)
-    first = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    second = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert first == second
-    assert len(world.thread.messages) == 1
-
-
 async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
     message_id = await world.say("hello, nobody")
     address = Address(
@@ -107,13 +99,6 @@ async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
     ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
     assert world.thread.thread_id == message_id
     assert world.thread.messages[0].message_id == ref
-
-
-async def test_direct_messages_need_no_thread(world) -> None:
-    await world.discord.say("alice", world.direct.channel_id, "hi")
-    address = (await world.received()).address
-    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert world.direct.messages[-1].message_id == ref
 
 
 async def test_a_file_is_uploaded_and_found_again(world) -> None:
@@ -183,14 +168,6 @@ async def test_an_edit_of_a_message_that_is_gone_is_refused(world) -> None:
     assert refused.value.code == "10008"
 
 
-async def test_a_refused_permission_is_told_by_its_code(world) -> None:
-    address = await begun(world)
-    world.discord.settings.missing_permissions.add("POST */messages")
-    with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert refused.value.code == "50013"
-
-
 async def test_a_short_rate_limit_is_waited_out(world) -> None:
     address = await begun(world)
     world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.05)
@@ -204,13 +181,6 @@ async def test_a_long_rate_limit_is_handed_on(world) -> None:
     with pytest.raises(SurfaceRateLimited) as limited:
         await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
     assert limited.value.retry_after_seconds == pytest.approx(45, abs=1)
-
-
-async def test_a_server_fault_after_the_post_leaves_one_message(world) -> None:
-    address = await begun(world)
-    world.discord.misbehave("error_after", method="POST /channels/*/messages")
-    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert [m.message_id for m in world.thread.messages] == [ref]
 
 
 async def test_no_answer_is_unclear_and_the_message_can_be_looked_for(world) -> None:
@@ -230,18 +200,6 @@ async def test_a_cancelled_caller_does_not_lock_the_rate_limit(world) -> None:
             await world.app.surface.post(address, AnswerPart(markdown="1"), delivery_id="d1")
     async with asyncio.timeout(30):
         await world.app.surface.post(address, AnswerPart(markdown="2"), delivery_id="d2")
-
-
-async def test_one_reaction_at_a_time(world) -> None:
-    address = await begun(world)
-    ref = world.general.messages[0].message_id
-    signs = []
-    for sign in ("seen", "queued", "done", "failed"):
-        await world.app.surface.react(address, ref, sign)
-        signs.append([r.emoji for r in world.message(ref).reactions])
-    assert signs[-2:] == [["✅"], ["❌"]]
-    await world.app.surface.react(address, ref, None)
-    assert world.message(ref).reactions == ()
 
 
 async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:

@@ -1,8 +1,8 @@
 """Several bots with one token at a strict Discord: what it allows is for all of them together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from discord.http import Route
@@ -16,7 +16,6 @@ from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.integration.bots.discord.conftest import Program
 from tests.support.waiting import until
 
-READS = "/channels/{channel_id}/messages"
 CHANNELS = tuple(f"channel{number}" for number in range(12))
 CALLS = 120
 
@@ -38,20 +37,6 @@ async def signed_in(
         await app.close()
 
 
-async def read(discord: DiscordSimulator, apps: Sequence[DiscordApp]) -> None:
-    """All calls at once, in turns by each, spread over channels so that no route is over its limit."""
-    places = [one.channel_id for one in discord.view().channels if not one.is_direct]
-    async with asyncio.timeout(100):
-        await asyncio.gather(
-            *(
-                apps[number % len(apps)].client.rest.call(
-                    "GET", READS, channel_id=places[number % len(places)], query={"limit": "1"}
-                )
-                for number in range(CALLS)
-            )
-        )
-
-
 def refused(discord: DiscordSimulator) -> int:
     return sum(call.status == 429 for call in discord.calls)
 
@@ -60,18 +45,6 @@ def refused(discord: DiscordSimulator) -> int:
 async def strict() -> AsyncIterator[DiscordSimulator]:
     async with DiscordSimulator(settings=DiscordSettings(), channels=CHANNELS) as simulator:
         yield simulator
-
-
-async def test_bots_that_share_a_budget_are_not_refused(strict: DiscordSimulator) -> None:
-    # a window for twice what one budget gives and half of what four would: a machine may stumble a little
-    strict.settings.rate_limit_scale = 0.5
-    limiter = RateLimiter(MemoryRateBudget())
-    async with AsyncExitStack() as stack:
-        apps = [await stack.enter_async_context(signed_in(strict, limiter, limits_proactively=True)) for _ in range(4)]
-        await read(strict, apps)
-    assert refused(strict) == 0
-    passed = [one for one in strict.calls if one.path.endswith("/messages") and one.status == 200]
-    assert len(passed) == CALLS
 
 
 async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:

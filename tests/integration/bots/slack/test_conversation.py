@@ -63,22 +63,6 @@ async def test_the_pair_of_events_of_one_mention_is_received_once(receiver: Reco
     assert receiver.calls == 2
 
 
-async def test_a_duplicate_delivery_has_the_same_key(slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver):
-    slack.misbehave("duplicate", method="message.channels")
-    await slack.say("alice", channel_of(slack), "@threadhand once")
-    await until(lambda: receiver.calls == 2)
-    assert len(receiver.taken) == 1
-
-
-async def test_what_could_not_be_stored_is_delivered_again(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
-    receiver.failures = 2
-    await slack.say("alice", channel_of(slack), "@threadhand keep this")
-    await until(lambda: receiver.taken)
-    assert receiver.calls >= 3
-
-
 @pytest.mark.parametrize("fault", ["drop_connection", "reconnect"])
 async def test_a_lost_socket_is_made_again(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, fault: str

@@ -2,28 +2,11 @@
 
 import pytest
 
-from bots.inbound import retry_buffer
-from bots.inbound.actions import Outcome, UserAction
 from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited
-from core.domain.errors import StorageUnavailable
 from simulator.slack import SlackSettings, SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, running
 from tests.integration.bots.slack.storing_app import StoringReceiver, listening
 from tests.support.waiting import until
-
-
-async def test_a_slow_look_up_does_not_change_the_order(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
-    async with running(slack, receiver):
-        channel = channel_of(slack)
-        root = await slack.say("alice", channel, "@threadhand hello")
-        await until(lambda: receiver.taken)
-        slack.misbehave("slow", method="users.info", seconds=0.4)
-        await slack.say("bob", channel, "first", thread_id=root)
-        for word in ("second", "third"):
-            await slack.say("alice", channel, word, thread_id=root)
-        await until(lambda: len(receiver.taken) == 4)
-        said = [one.text for one in receiver.taken if isinstance(one, IncomingMessage)]
-        assert said == ["hello", "first", "second", "third"]
 
 
 async def test_the_time_zone_of_an_author_is_looked_up(slack: SlackSimulator, receiver: RecordingReceiver) -> None:
@@ -66,30 +49,6 @@ async def test_a_reply_that_comes_before_its_root_is_not_lost(
         await slack.say("alice", channel, "and the columns", thread_id=root)
         await until(lambda: len(storing_receiver.taken) == 2)
         assert storing_receiver.taken == ["count the rows", "and the columns"]
-
-
-async def test_a_reply_that_came_first_waits_for_the_database(
-    storing_receiver: StoringReceiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.05)
-    store, failures = storing_receiver.receive, ["once", "twice"]
-
-    async def receive(inbound: UserAction) -> Outcome:
-        is_reply = isinstance(inbound, IncomingMessage) and inbound.text == "and the columns"
-        if is_reply and storing_receiver.taken and failures:
-            raise StorageUnavailable(failures.pop())
-        return await store(inbound)
-
-    monkeypatch.setattr(storing_receiver, "receive", receive)
-    async with SlackSimulator() as slack, listening(slack, storing_receiver):
-        channel = channel_of(slack)
-        for method in ("message.channels", "app_mention"):
-            slack.misbehave("delay", method=method, seconds=1.2)
-        root = await slack.say("alice", channel, "@threadhand count the rows")
-        await slack.say("alice", channel, "and the columns", thread_id=root)
-        await until(lambda: len(storing_receiver.taken) == 2)
-        assert storing_receiver.taken == ["count the rows", "and the columns"]
-        assert failures == []
 
 
 async def test_a_slack_that_answers_no_look_up_delays_no_message(receiver: RecordingReceiver) -> None:

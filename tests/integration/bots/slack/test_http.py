@@ -19,8 +19,7 @@ from bots.slack.install.manifest import BOT_SCOPES, build_manifest, build_manife
 from core.domain.actions import AskAnswered, IncomingMessage
 from core.domain.messages import JsonObject
 from simulator.slack import SlackSimulator
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of
-from tests.support.waiting import until
+from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.web import serve_http
 from tests.unit.bots.slack.test_parse import fixture
 
@@ -167,13 +166,6 @@ async def test_signed_nonsense_is_told_to_be_a_bad_request(url: URL, receiver: R
     assert receiver.calls == 0
 
 
-async def test_slacks_question_for_the_address_is_answered(url: URL):
-    body = json.dumps({"type": "url_verification", "challenge": "c-1", "token": "x"}).encode()
-    status, text = await send(url, body, signed(body))
-    assert (status, json.loads(text)["challenge"]) == (200, "c-1")
-    assert (await send(url, body, {}))[0] == 401
-
-
 async def test_the_check_of_the_certificate_is_answered(url: URL):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert (await send(url, b"token=x&ssl_check=1", form))[0] == 200
@@ -211,27 +203,6 @@ async def test_before_the_start_and_after_the_end_slack_is_asked_to_come_again(
     body = event()
     assert (await send(url, body, signed(body)))[0] == 503
     assert receiver.calls == 0
-
-
-async def test_the_simulated_slack_signs_as_slack_does(receiver: RecordingReceiver):
-    app: SlackApp | None = None
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        assert app is not None
-        return await app.http_routes()[0].handler(request)
-
-    async with serve_http(handle) as origin, SlackSimulator(events_url=f"{origin}/slack/events") as slack:
-        app = SlackApp(
-            bot_token=slack.settings.bot_token,
-            signing_secret=slack.settings.signing_secret,
-            api_url=slack.api_url,
-            receive=receiver.receive,
-        )
-        await app.start()
-        await slack.say("alice", channel_of(slack), "@threadhand by HTTP")
-        await until(lambda: receiver.taken)
-        await app.close()
-    assert isinstance(receiver.taken[0], IncomingMessage)
 
 
 def test_the_manifest_fits_the_way_in():

@@ -86,17 +86,6 @@ async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
         assert looked_up(slack) == [1, 0, 0]
 
 
-async def test_a_follow_up_that_comes_while_its_request_is_looked_up_is_not_lost(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
-) -> None:
-    channel = channel_of(slack)
-    async with guarded(slack, storing_receiver, database):
-        slack.misbehave("slow", method="users.info", seconds=0.5)
-        root = await slack.say("alice", channel, "@threadhand hello")
-        await slack.say("alice", channel, "and in German", thread_id=root)
-        await until(lambda: storing_receiver.taken == ["hello", "and in German"])
-
-
 async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
     storing_receiver: StoringReceiver, database: Database
 ) -> None:

@@ -170,25 +170,6 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
     assert refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
 
 
-async def test_an_organisation_takes_the_bot_away_from_all_its_workspaces(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installed(installable, grid)
-    await installable.install(ALONE)
-    addresses = [
-        await installable.said(grid.sales, "dan", "hello"),
-        await installable.said(grid.research, "erin", "hello"),
-    ]
-    installable.slack.oauth.uninstall(EVERYBODY)
-    await until(lambda: installable.left)
-    await installable.said(grid.slack, "alice", "still here?")
-    assert set(installable.left) == {("slack", EVERYBODY)}
-    assert [owner for owner, _ in await installable.stored()] == [ALONE]
-    for address in addresses:
-        with pytest.raises(SurfaceRefused, match="not installed"):
-            await post(installable, address)
-
-
 async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     here = await installable.said(grid.sales, "dan", "hello")
@@ -240,17 +221,6 @@ async def test_a_user_group_counts_in_its_own_workspace(installable: Installable
     for people in (grid.sales, grid.research):
         await installable.said(people, "carol", "hello")
     assert [one.actor.groups for one in installable.receiver.taken] == [frozenset(), {GROUP}]
-
-
-async def test_the_same_person_has_a_conversation_of_their_own_in_each_workspace(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installed(installable, grid)
-    here = await installable.said(grid.sales, "carol", "hello")
-    there = await installable.said(grid.research, "carol", "hello")
-    people = {one.person.person_id for one in installable.receiver.taken if isinstance(one, IncomingMessage)}
-    assert len(people) == 1
-    assert len({(one.workspace_id, one.thread_key) for one in (here, there)}) == 2
 
 
 async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(

@@ -10,12 +10,9 @@ from functools import partial
 import pytest
 
 from bots.inbound.actions import MISSED_SECONDS_MAX
-from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.backfill import OVERLAP_SECONDS, Backfill, find_gaps
-from bots.slack.events.bolt import build_bolt_app
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.transports import PING_SECONDS, SocketModeTransport
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
 from core import failpoints
@@ -90,32 +87,6 @@ async def test_what_was_left_alone_is_not_decided_again(
     assert storing_receiver.taken == ["but now"]
 
 
-async def test_a_request_that_others_overtook_is_not_lost(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    channel = channel_of(slack)
-    await slack.say("alice", channel, "@threadhand first")
-    async with listening(slack, storing_receiver):
-        await slack.say("alice", channel, "@threadhand second")
-        await storing_receiver.marked()
-    async with listening(slack, storing_receiver):
-        await until(lambda: len(storing_receiver.taken) == 2)
-    assert storing_receiver.taken == ["second", "first"]
-
-
-async def test_two_programs_take_what_was_missed_once(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    await heard_once(slack, storing_receiver)
-    for number in range(5):
-        await slack.say("alice", channel_of(slack), f"@threadhand {number}")
-    async with listening(slack, storing_receiver), listening(slack, storing_receiver):
-        await until(lambda: caplog.text.count("caught up in workspace") == 2)
-    assert sorted(storing_receiver.taken) == ["0", "1", "2", "3", "4", "begin"]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     client: SlackClient
@@ -174,39 +145,6 @@ async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_r
         await _hand_over(slack, event_handler, "@threadhand begin")
         assert list(await storing_receiver.marks()) == [f"{FIRST}:{channel_of(slack)}"]
     assert calls_of(slack, "conversations.history") == 0
-
-
-async def test_what_was_said_while_the_socket_was_down_is_read(
-    slack: SlackSimulator, storing_receiver: StoringReceiver
-):
-    looks: list[bool] = []
-    async with unplugged(slack, storing_receiver, outage_seconds=PING_SECONDS * 1.5) as parts:
-
-        def on_connection_state(is_connected: bool) -> None:
-            looks.append(is_connected)
-            parts.catch_up.on_connection_state(is_connected=is_connected)
-
-        async def leave(team_id: str) -> None:
-            raise AssertionError(team_id)
-
-        bolt = build_bolt_app(parts.client, parts.teams, leave, RetryBuffer("slack"))
-        socket = SocketModeTransport(parts.client, bolt, slack.settings.app_token, on_connection_state)
-        parts.catch_up.pause_cursors()
-        await socket.open()
-        parts.catch_up.start()
-        try:
-            await until(slack.socket_mode.is_connected)
-            await slack.say("alice", channel_of(slack), "@threadhand begin")
-            await storing_receiver.marked()
-            slack.misbehave("server_error", method="apps.connections.open", times=1000)
-            slack.misbehave("drop_connection")
-            await until(lambda: not slack.socket_mode.is_connected())
-            await slack.say("alice", channel_of(slack), "@threadhand anybody?")
-            await until(lambda: False in looks, seconds=30)
-            slack.misbehave("none")
-            await until(lambda: storing_receiver.taken == ["begin", "anybody?"], seconds=60)
-        finally:
-            await socket.close()
 
 
 async def _hand_over(slack: SlackSimulator, event_handler: EventHandler, words: str) -> None:

@@ -4,9 +4,8 @@ from typing import Literal
 
 import pytest
 
-from bots.delivery.content import AnswerPart, Notice
+from bots.delivery.content import AnswerPart
 from bots.slack.app import SlackApp
-from bots.slack.web_api import client as client_module
 from core.domain.errors import ConfigurationError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
 from simulator.slack import SlackSimulator
@@ -58,27 +57,6 @@ async def test_an_unclear_post_is_never_repeated_and_can_be_found(
     found = await speaker.surface.find(address, "d1")
     assert (found is not None) == bool(posted)
     assert await speaker.surface.find(address, "d2") is None
-
-
-@pytest.mark.parametrize("fault", ["timeout", "timeout_after"])
-async def test_no_answer_is_unclear(
-    slack: SlackSimulator, address: Address, monkeypatch: pytest.MonkeyPatch, fault: str
-):
-    monkeypatch.setattr(client_module, "CALL_SECONDS_MAX", 0.5)
-    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await app.start()
-    slack.misbehave(fault, method="chat.postMessage")
-    with pytest.raises(SurfaceUnclear):
-        await app.surface.post(address, ANSWER, delivery_id="d1")
-    await app.close()
-    assert calls(slack, "chat.postMessage") <= 1
-
-
-async def test_an_edit_is_repeated_after_a_server_fault(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    slack.misbehave("server_error", method="chat.update")
-    await speaker.surface.edit(address, ref, Notice(markdown="Changed."))
-    assert "Changed." in str(slack.view())
 
 
 async def test_a_message_of_the_bot_is_deleted(slack: SlackSimulator, speaker: SlackApp, address: Address):

@@ -89,17 +89,6 @@ async def test_two_bots_that_share_a_budget_are_never_refused(slack: SlackSimula
     assert took >= POSTS - POST_BURST - 0.5
 
 
-async def test_two_bots_that_do_not_are_refused_and_lose_nothing(slack: SlackSimulator) -> None:
-    async with (
-        speaking(slack, MemoryRateBudget(), limits_proactively=True) as one,
-        speaking(slack, MemoryRateBudget(), limits_proactively=True) as other,
-    ):
-        await post_by_turns(slack, one, other)
-
-    assert refused(slack, "chat.postMessage") > 0
-    assert posted(slack) == [f"{number}" for number in range(POSTS)]
-
-
 async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimulator, redis_url: str) -> None:
     edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
     counted = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
@@ -122,15 +111,6 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimula
     assert 10 < there.value.retry_after_seconds <= 70
     assert sum(call.method == "chat.update" for call in slack.calls) == 1
     assert posted(slack) == ["answer"]
-
-
-async def test_a_bot_that_was_refused_waits_for_a_place_and_not_only_for_the_time(slack: SlackSimulator) -> None:
-    """All who were refused together would be refused together again."""
-    async with speaking(slack, MemoryRateBudget()) as client:
-        await post_by_turns(slack, client, client)
-        # five of the burst; the rest was refused once, and then each of them came when it could pass
-        assert refused(slack, "chat.postMessage") <= POSTS - 5
-    assert posted(slack) == [f"{number}" for number in range(POSTS)]
 
 
 @pytest.mark.parametrize("limits_proactively", [True, False])
