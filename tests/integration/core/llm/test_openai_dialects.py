@@ -9,7 +9,7 @@ from aiohttp import web
 
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
 from core.llm.openai_client import OpenAIChatClient
-from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta
 from tests.integration.core.llm.test_openai_stream import endpoint as served
 
 HI = TextDelta(text="Hi")
@@ -112,31 +112,6 @@ async def test_what_is_no_answer_is_told_in_the_services_words(body: str, expect
     with pytest.raises(expected) as caught:
         await answered(body.encode())
     assert detail in caught.value.detail
-
-
-async def test_a_call_of_the_older_interface_is_a_call():
-    got = await answered(
-        chunk('{"delta":{"function_call":{"name":"bash","arguments":""}}}')
-        + chunk('{"delta":{"function_call":{"arguments":"{}"}}}')
-        + chunk('{"delta":{},"finish_reason":"function_call"}')
-    )
-    assert got == [
-        ToolCallDelta(index=0, name="bash"),
-        ToolCallDelta(index=0, arguments="{}"),
-        ModelFinished(finish_reason="tool_calls"),
-    ]
-
-
-@pytest.mark.parametrize("reason", ["model_length", "max_output_tokens", "MAX_TOKENS", "model_context_window_exceeded"])
-async def test_an_answer_that_was_cut_for_its_length_is_told_as_such(reason: str):
-    got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
-    assert got == [HI, ModelFinished(finish_reason="length")]
-
-
-@pytest.mark.parametrize("reason", ["sensitive", "refusal", "RECITATION", "SPII", "content_filtered"])
-async def test_an_answer_that_a_filter_ended_is_told_as_such(reason: str):
-    got = await answered(chunk(f'{{"delta":{{"content":"Hi"}},"finish_reason":"{reason}"}}'))
-    assert got == [HI, ModelFinished(finish_reason="content_filter")]
 
 
 def picky(*refusals: tuple[str, str]) -> tuple[Answer, list[dict[str, object]]]:

@@ -45,10 +45,6 @@ async def test_a_blocking_command_tells_its_exact_exit_code(bench: Bench, code: 
     assert outcome.outcome == ("completed" if code == 0 else "failed")
 
 
-async def test_a_killed_program_tells_its_signal(bench: Bench) -> None:
-    assert "exit code 137]" in await run(bench, "sh -c 'kill -9 $$'")
-
-
 async def test_a_command_is_not_expanded_by_another_shell(bench: Bench) -> None:
     command = """x='$HOME `id` !!'; printf '%s|' "$x" "a\\"b"; echo"""
     assert await run(bench, command) == ("""$HOME `id` !!|a"b|\n[session main, in /workspace: exit code 0]""")
@@ -57,11 +53,6 @@ async def test_a_command_is_not_expanded_by_another_shell(bench: Bench) -> None:
 async def test_an_output_that_repeats_the_command_is_not_taken_for_its_end(bench: Bench) -> None:
     shown = await run(bench, "set -x; sleep 0.2; echo 'exit code 9'; set +x; (exit 3)")
     assert shown.endswith("exit code 3]")
-
-
-async def test_a_command_is_waited_for_by_default(bench: Bench) -> None:
-    shown = await bench.output("execute_command", command="sleep 0.5; echo hi")
-    assert shown == "hi\n[session default, in /workspace: exit code 0]"
 
 
 async def test_a_command_that_takes_too_long_goes_on_in_the_background(bench: Bench) -> None:
@@ -106,13 +97,6 @@ async def test_a_session_keeps_folder_and_variables(bench: Bench) -> None:
     assert "kept" not in await run(bench, "echo $WORD", session="other")
 
 
-@pytest.mark.parametrize("folder", ["deep", "/workspace/deep", "./deep/"])
-async def test_a_command_starts_in_the_folder_it_names(bench: Bench, folder: str) -> None:
-    await run(bench, "mkdir deep")
-    shown = await bench.output("execute_command", command="true", folder=folder, blocking=True)
-    assert "in /workspace/deep:" in shown
-
-
 async def test_a_wrong_folder_runs_nothing(bench: Bench) -> None:
     for folder, reason in (("nowhere", "no folder"), ("/etc", "outside"), ("../x", "climbs")):
         error = await bench.error("execute_command", command="touch ran", folder=folder, blocking=True)
@@ -151,25 +135,6 @@ async def test_checking_can_kill_the_session(bench: Bench) -> None:
     assert await bench.sessions() == []
 
 
-async def test_a_program_that_waits_is_given_what_it_asks_for(bench: Bench) -> None:
-    command = "read -p 'Your name? ' name; echo \"Hello $name\""
-    await bench.output("execute_command", command=command, session_name="main", timeout=0)
-    await until_said(bench, "main", "Your name?")
-    await bench.output("check_command_output", session_name="main", input="Kim")
-    shown = await until_ended(bench, "main")
-    assert shown == "Your name? Hello Kim\n[session main, in /workspace: exit code 0]"
-
-
-async def test_a_control_character_ends_the_input_without_enter(bench: Bench) -> None:
-    command = "echo ready; cat; echo over"
-    await bench.output("execute_command", command=command, session_name="main", timeout=0)
-    await until_said(bench, "main", "ready")
-    await bench.output("check_command_output", session_name="main", input="line")
-    await until_said(bench, "main", "line")
-    await bench.output("check_command_output", session_name="main", input="\x04")
-    assert (await until_ended(bench, "main")).startswith("ready\nline\nover\n[session main")
-
-
 async def test_a_line_that_the_terminal_would_cut_is_refused(bench: Bench) -> None:
     error = await bench.error("check_command_output", session_name="main", input="short\n" + "€" * 1366)
     assert "at most 4095 bytes" in error
@@ -180,28 +145,6 @@ async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) ->
     error = await bench.error("check_command_output", session_name="main", input="y")
     assert error == "No command is running in this session that could read input."
     assert "true" not in await run(bench, "echo next")
-
-
-async def test_terminating_kills_what_the_session_started(bench: Bench) -> None:
-    command = "(setsid sleep 4321 &) ; sleep 4321 & sh -c 'sleep 4321' & sleep 4321"
-    await bench.output("execute_command", command=command, session_name="main", timeout=0)
-    count = "grep -lz '^4321$' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
-    deadline = time.monotonic() + SECONDS
-    while not (await run(bench, count, "eye")).startswith("4"):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-    shown = await bench.output("terminate_command", session_name="main")
-    assert shown == "The command of the session main and all that it started were killed."
-    while not (await run(bench, count, "eye")).startswith("0"):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
-
-
-async def test_a_killed_command_leaves_its_session_as_it_was(bench: Bench) -> None:
-    await run(bench, "mkdir a; cd a; A=1")
-    await bench.output("execute_command", command="A=2; sleep 60", session_name="main", timeout=0)
-    await bench.output("terminate_command", session_name="main")
-    assert await run(bench, "echo $A") == "1\n[session main, in /workspace/a: exit code 0]"
 
 
 async def test_progress_bars_cost_one_line(bench: Bench) -> None:
@@ -250,23 +193,6 @@ async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
     await run(bench, "echo 1", session="a")
     await bench.output("execute_command", command="sleep 60", session_name="b", timeout=0)
     assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
-
-
-async def test_long_output_says_where_all_of_it_is(bench: Bench) -> None:
-    outcome = await bench.call("execute_command", command="seq 200000", blocking=True, timeout=30)
-    shown = str(outcome.result["output"])
-    assert count_text(shown) <= RESULT_TOKENS_MAX
-    assert shown.startswith("1\n2\n")
-    assert shown.endswith("[session default, in /workspace: exit code 0]")
-    assert "199999\n200000\n" in shown
-    path = shown.rsplit("all of it is in /", 1)[1].split(",")[0]
-    assert "100000\n" in await run(bench, f"grep -x 100000 /{path}")
-
-
-async def test_binary_output_is_readable_text(bench: Bench) -> None:
-    shown = await run(bench, "head -c 2000 /dev/urandom; printf '\\033[31mred\\033[0m'")
-    assert "red" in shown
-    assert not any(ord(character) < 32 and character not in "\n\t" for character in shown)
 
 
 @pytest.mark.parametrize(

@@ -81,19 +81,6 @@ async def test_a_folder_is_viewed_two_levels_deep_without_what_is_hidden(bench: 
     assert "without view_range" in await Editor(bench).refuses("view", "src", view_range=[1, 2])
 
 
-async def test_a_folder_with_one_file_is_a_folder(bench: Bench) -> None:
-    await bench.put("src/src", b"x")
-    assert await Editor(bench).does("view", "src") == "src/src"
-
-
-async def test_a_new_file_is_made_and_an_old_one_left_alone(bench: Bench) -> None:
-    editor = Editor(bench)
-    assert "Created" in await editor.does("create", "new/a.txt", file_text="one\n")
-    assert await bench.get("new/a.txt") == b"one\n"
-    assert "exists already" in await editor.refuses("create", "new/a.txt", file_text="two\n")
-    assert await bench.get("new/a.txt") == b"one\n"
-
-
 async def test_the_one_place_is_replaced_and_shown(bench: Bench) -> None:
     await bench.put("a.txt", TEN.encode())
     said = await Editor(bench).does("str_replace", "a.txt", old_str="line 6", new_str="six\nand a half")
@@ -234,16 +221,6 @@ async def test_each_file_has_its_own_way_back_with_so_many_steps(bench: Bench) -
     assert await bench.get("a.txt") == b"3\n"
     assert "no edit" in await editor.refuses("undo_edit", "a.txt")
     assert "no edit" in await editor.refuses("undo_edit", "b.txt")
-
-
-async def test_the_permissions_of_a_file_survive_edits_and_the_way_back(bench: Bench) -> None:
-    editor = Editor(bench)
-    await editor.does("create", "run.sh", file_text="echo 1\n")
-    await bench.output("execute_command", command="chmod 755 run.sh", blocking=True)
-    await editor.does("str_replace", "run.sh", old_str="1", new_str="2")
-    await editor.does("undo_edit", "run.sh")
-    shown = await bench.output("execute_command", command="stat -c %a run.sh; cat run.sh", blocking=True)
-    assert shown.startswith("755\necho 1")
 
 
 async def test_what_a_command_needs_is_asked_for(bench: Bench) -> None:
