@@ -35,14 +35,6 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
         yield made
 
 
-async def test_a_running_sandbox_that_is_denied_in_passing_is_joined(stage: Stage) -> None:
-    sandbox = await stage.worker().open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"never saved"))
-    stage.modal.faults.arm("SandboxWaitV2", Status.NOT_FOUND, times=LOOKUPS - 1)
-    assert await content(await stage.worker().open("thread", fence=2), "file") == b"never saved"
-    assert stage.modal.calls.count("SandboxCreateV2") == 1
-
-
 @pytest.mark.parametrize("call", ["SandboxWaitV2", "SandboxGetExitSnapshotV2"])
 async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, call: str) -> None:
     sandbox = await stage.worker().open("thread", fence=1)
@@ -113,18 +105,6 @@ async def test_an_orphan_that_cannot_be_ended_keeps_no_other_alive(
     assert stage.living == []
 
 
-async def test_an_orphan_that_ends_while_it_is_looked_at_keeps_no_other_alive(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    for thread_id in ("one", "two"):
-        await stage.worker(home="home").open(thread_id, fence=1)
-        await stage.records.remove("modal", thread_id)
-    await stage.clock.advance(HOUR)
-    stage.modal.faults.arm("SandboxTagsGetV2", Status.NOT_FOUND, "just ended")
-    assert await stage.worker(home="home").terminate_orphans() == 1
-    assert "just ended" in caplog.text
-
-
 async def left_alone(stage: Stage) -> None:
     """Leaves a sandbox whose worker died so long ago that it is due to be stopped."""
     dead = stage.worker()
@@ -169,18 +149,6 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     sandbox = await joining.open("thread", fence=2)
     assert (await sandbox.shell.check("main")).exit_code is None
     assert stage.snapshots == []
-
-
-@pytest.mark.parametrize("status", [Status.ABORTED, Status.FAILED_PRECONDITION])
-async def test_an_exit_snapshot_that_is_refused_in_passing_is_not_lost(stage: Stage, status: Status) -> None:
-    sandbox = await stage.worker().open("thread", fence=1)
-    await sandbox.files.write("file", pieces(b"never saved by us"))
-    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
-    stage.modal.faults.arm("SandboxGetExitSnapshotV2", status, "not now")
-    other = stage.worker()
-    with pytest.raises(SandboxUnavailable, match="with all files as they were"):
-        await other.open("thread", fence=2)
-    assert await content(await other.open("thread", fence=2), "file") == b"never saved by us"
 
 
 async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:

@@ -44,13 +44,6 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(stage: Stage) -> None:
     assert (await run(sandbox, "echo once >>file; cat file")).output == "once\n"
 
 
-async def test_a_call_whose_answer_was_lost_makes_no_second_sandbox(stage: Stage) -> None:
-    stage.modal.faults.arm("SandboxCreateV2", Status.UNAVAILABLE, is_done=True)
-    sandbox = await stage.worker().open("thread", fence=1)
-    assert stage.living == ["thread.thread"]
-    assert (await run(sandbox, "echo on")).output == "on\n"
-
-
 @pytest.mark.parametrize(
     ("status", "public", "operator"),
     [
@@ -81,16 +74,6 @@ async def test_a_refusal_is_told_to_people_plainly_and_to_the_operator_with_fact
     assert (await run(await worker.open("thread", fence=1), "echo on")).output == "on\n"
 
 
-@pytest.mark.parametrize("status", [Status.RESOURCE_EXHAUSTED, Status.PERMISSION_DENIED])
-async def test_a_spend_limit_is_told_with_its_remedy(stage: Stage, status: Status) -> None:
-    worker = stage.worker()
-    stage.modal.faults.arm("SandboxCreateV2", status, "Workspace spend limit reached", times=9)
-    with pytest.raises(SandboxUnavailable, match="paused here") as caught:
-        await worker.open("thread", fence=1)
-    assert is_plain(str(caught.value))
-    assert "budget of the Modal workspace" in caught.value.detail
-
-
 async def test_an_image_that_cannot_be_built_is_not_built_again_at_once(stage: Stage) -> None:
     worker = stage.worker()
     stage.modal.world.failing_builds = 7
@@ -104,16 +87,6 @@ async def test_an_image_that_cannot_be_built_is_not_built_again_at_once(stage: S
         assert pause_seconds - 30 < left_seconds <= pause_seconds
         worker._account._build_again_at = 0.0
     await worker.open("thread", fence=1)
-
-
-async def test_a_full_workspace_is_told_and_room_is_found_again(stage: Stage) -> None:
-    stage.modal.world.sandboxes_max = 1
-    worker = stage.worker()
-    first = await worker.open("one", fence=1)
-    with pytest.raises(SandboxUnavailable, match="no capacity"):
-        await worker.open("two", fence=1)
-    await first.close()
-    await worker.open("two", fence=1)
 
 
 async def test_a_wrong_token_is_told_at_the_probe(stage: Stage) -> None:
@@ -133,15 +106,6 @@ async def test_a_silent_modal_is_given_up_in_time(stage: Stage) -> None:
         await worker.open("thread", fence=1)
     assert time.monotonic() - started < 30
     assert (await run(await soon(worker), "echo on")).output == "on\n"
-
-
-async def test_an_unreachable_modal_is_given_up_in_time(stage: Stage) -> None:
-    stage.leads_to("http://127.0.0.1:1")
-    worker = stage.worker(start_seconds=1)
-    started = time.monotonic()
-    with pytest.raises(SandboxUnavailable, match="does not answer"):
-        await worker.open("thread", fence=1)
-    assert time.monotonic() - started < 30
 
 
 async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
@@ -222,14 +186,6 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     assert "have expired" in describe_sdk_error
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error
     assert await content(await worker.open("thread", fence=2), "uploads/a.txt") == b"attached"
-
-
-async def test_a_snapshot_that_fails_leaves_the_sandbox_as_it_is(stage: Stage) -> None:
-    worker, sandbox = await stage.open_sandbox(b"kept")
-    stage.modal.faults.arm("TaskSnapshotFilesystem", Status.FAILED_PRECONDITION, times=1)
-    await sandbox.close()
-    assert stage.living == ["thread.thread"]
-    assert await content(await worker.open("thread", fence=2), "file") == b"kept"
 
 
 async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:

@@ -4,13 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from grpclib import Status
 from modal_proto import api_pb2
 
 from core import failpoints
 from core.domain.errors import SandboxUnavailable
 from core.failpoints import FailpointHit
-from core.tasks import spawn
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
@@ -151,35 +149,6 @@ async def test_a_newer_run_elsewhere_ends_the_older_one(stage: Stage) -> None:
     assert (await run(new, "echo on")).output == "on\n"
 
 
-async def test_runs_of_other_threads_are_no_newer_runs(stage: Stage) -> None:
-    worker = stage.worker()
-    later = await worker.open("one", fence=9)
-    await run(later, "X=1")
-    earlier = await worker.open("two", fence=1)
-    assert (await run(earlier, "echo on")).output == "on\n"
-    assert (await run(later, "echo $X")).output == "1\n"
-
-
-async def test_a_reader_elsewhere_disturbs_nobody(stage: Stage) -> None:
-    worker, reader = stage.worker(), stage.worker()
-    sandbox = await worker.open("thread", fence=7)
-    await run(sandbox, "echo kept >file; X=1")
-    await run(sandbox, "sleep 1000", seconds=0)
-    assert await content(await reader.open("thread", fence=0), "file") == b"kept\n"
-    assert (await sandbox.shell.check("main")).exit_code is None
-
-
-async def test_a_reader_whose_call_fails_disturbs_nobody(stage: Stage) -> None:
-    worker, reader = stage.worker(), stage.worker()
-    sandbox = await worker.open("thread", fence=7)
-    await run(sandbox, "sleep 1000", seconds=0)
-    stage.modal.faults.arm("TaskExecStart", Status.INTERNAL, "a fault of Modal", times=20)
-    with pytest.raises(SandboxUnavailable):
-        await reader.open("thread", fence=0)
-    assert "SandboxTerminateV2" not in stage.modal.calls
-    assert (await sandbox.shell.check("main")).exit_code is None
-
-
 async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> None:
     dead, living = stage.worker(silence_seconds=0.5), stage.worker()
     await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
@@ -219,21 +188,6 @@ async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once
         await provider.open("thread", fence=fence)
 
 
-async def test_one_that_is_opened_while_it_is_about_to_be_stopped_goes_on(stage: Stage) -> None:
-    worker = stage.worker()
-    await worker.open("thread", fence=1)
-    await stage.clock.advance(18 * MINUTE)
-    async with worker._machines.hold_stopped("thread"):
-        opening = spawn(worker.open("thread", fence=2), name="open")
-        await asyncio.sleep(0)  # its turn comes first
-        stopping = spawn(worker.background_jobs.run_once(), name="stop")
-        while len(worker._machines._locks["thread"]._waiters or ()) < 2:
-            await asyncio.sleep(0.01)
-    sandbox = await opening
-    await stopping
-    assert (await run(sandbox, "echo on")).output == "on\n"
-
-
 async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) -> None:
     worker = stage.worker()
     await worker.open("thread", fence=1)
@@ -246,16 +200,6 @@ async def test_a_save_that_comes_after_the_stop_changes_nothing(stage: Stage) ->
     assert len(stage.snapshots) == 1
 
 
-async def test_the_program_inside_ends_when_nobody_calls(stage: Stage) -> None:
-    worker = stage.worker(silence_seconds=2)
-    sandbox = await worker.open("thread", fence=1)
-    living = stage.modal.world.living()[0]
-    await until(lambda: not any(command.code is None for command in living.commands.values()))
-    with pytest.raises(SandboxUnavailable):
-        await sandbox.files.list("")
-    assert await (await worker.open("thread", fence=1)).files.list("") == ()
-
-
 async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
     worker = stage.worker(silence_seconds=1.5)
     sandbox = await worker.open("thread", fence=1)
@@ -264,25 +208,6 @@ async def test_a_ping_keeps_the_program_inside_alive(stage: Stage) -> None:
         await asyncio.sleep(0.3)
         await worker.background_jobs.ping()
     assert (await run(sandbox, "echo $X")).output == "kept\n"
-
-
-async def test_a_forgotten_thread_leaves_nothing_at_modal(stage: Stage) -> None:
-    worker = stage.worker()
-    await (await worker.open("thread", fence=1)).files.write("file", pieces(b"x"))
-    worker.release("thread")
-    await until_saved(stage)
-    await worker.destroy("thread")
-    assert (stage.living, stage.snapshots) == ([], [])
-    assert await stage.records.find("modal", "thread") is None
-
-
-async def test_closing_saves_and_stops(stage: Stage) -> None:
-    worker = stage.worker()
-    for name in ("one", "two"):
-        await (await worker.open(name, fence=1)).files.write("file", pieces(name.encode()))
-    await worker.close()
-    assert (stage.living, len(stage.snapshots)) == ([], 2)
-    assert await content(await stage.worker().open("two", fence=2), "file") == b"two"
 
 
 async def opened_and_closed(worker: ModalSandboxProvider) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import random
 import time
-from dataclasses import replace
 
 import pytest
 from grpclib import Status
@@ -16,7 +15,6 @@ from sandbox.modal import snapshots
 from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
-from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
 from tests.integration.sandbox.modal_stage import stage as stage
@@ -33,18 +31,6 @@ async def recorded(stage: Stage) -> SandboxRecord:
     record = await stage.records.find("modal", "thread")
     assert record is not None
     return record
-
-
-async def test_a_thread_is_opened_again_while_its_old_sandbox_still_ends() -> None:
-    async with modal_stage(pace=Pace(end_seconds=(60, 60), scale=1)) as stage:
-        worker = stage.worker()
-        for number in range(6):
-            sandbox = await worker.open("thread", fence=number + 1)
-            if number:
-                assert await content(sandbox, "file") == str(number - 1).encode()
-            await sandbox.files.write("file", pieces(str(number).encode()))
-            await sandbox.close()
-        assert stage.modal.calls.count("SandboxCreateV2") == 6
 
 
 async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:
@@ -96,14 +82,6 @@ async def test_an_app_that_was_stopped_is_looked_up_anew(stage: Stage) -> None:
 @pytest.fixture
 def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "LOOKUP_PAUSE_SECONDS", 0.01)
-
-
-@pytest.mark.usefixtures("quick_lookups")
-async def test_an_image_that_is_denied_once_is_looked_up_again(stage: Stage) -> None:
-    worker, sandbox = await stage.open_sandbox(b"one")
-    await sandbox.close()
-    stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS - 1)
-    assert await content(await worker.open("thread", fence=2), "file") == b"one"
 
 
 @pytest.mark.usefixtures("quick_lookups")
@@ -184,20 +162,6 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     assert stage.exit_snapshots == [(await recorded(stage)).snapshot_ref]
 
 
-async def test_an_idle_end_while_nobody_looked_costs_nothing(stage: Stage) -> None:
-    dead = stage.worker(silence_seconds=0.2)
-    await (await dead.open("thread", fence=1)).files.write("file", pieces(b"kept"))
-    stage.workers.remove(dead)
-    await dead.background_jobs.close()
-    (made,) = stage.modal.world.living()
-    await until(lambda: not any(command.code is None for command in made.commands.values()))
-    await stage.clock.advance(3600)
-    assert stage.living == []
-    sandbox = await stage.worker().open("thread", fence=2)  # tells of no loss
-    assert await content(sandbox, "file") == b"kept"
-    await dead.close()
-
-
 async def test_the_janitor_keeps_what_modal_saved(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).files.write("file", pieces(b"kept"))
@@ -265,15 +229,3 @@ async def _open(worker: ModalSandboxProvider, fence: int) -> Sandbox:
         told = str(error)
     assert "with all files as they were" in told
     return await worker.open("thread", fence=fence)
-
-
-def test_a_pace_repeats_itself() -> None:
-    one, other = (Pace(seed=7, scale=0.1) for _ in range(2))
-    drawn = [one.draw((0.2, 35)) for _ in range(5)]
-    assert drawn == [replace(other).draw((0.2, 35)), *drawn[1:]]
-    assert all(0.02 <= seconds <= 3.5 for seconds in drawn)
-
-
-async def test_a_simulated_modal_ends_sandboxes_as_slowly_as_modal_does() -> None:
-    async with ModalSimulator() as modal:
-        assert (modal.world.pace.end_seconds, modal.world.pace.scale) == ((0.2, 35.0), 1)
