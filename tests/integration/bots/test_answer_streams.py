@@ -1,9 +1,7 @@
 """Answers that people read while the model writes them: whole and once, whatever happens to the stream."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
 
@@ -12,13 +10,11 @@ from bots.delivery.answer_stream import STREAM_AFTER_CHARACTERS
 from bots.delivery.content import AnswerPart, RunStatus
 from bots.delivery.poster import AnswerStreams
 from bots.delivery.run_view import RunView
-from core.domain.errors import ModelUnavailable, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address
-from core.llm.retry import stream_with_retries
 from core.ports import Precondition, TextDelta, ThinkingDelta
 from core.stores import Delivery
-from core.tasks import spawn
-from tests.fakes.streamed_model import Played, calls, ended, text
+from tests.fakes.streamed_model import Played, calls, text
 from tests.fakes.surface import Failure, FakeSurface, Posted
 from tests.integration.bots.delivery_stage import Stage
 from tests.integration.bots.delivery_stage import stage as stage
@@ -139,13 +135,6 @@ async def test_a_stream_without_news_is_kept_open(stage: Stage, growing: Growing
     assert answers(growing) == [f"{FIRST}{SECOND}".strip()]
 
 
-async def test_a_short_answer_is_posted(stage: Stage, growing: GrowingSurface) -> None:
-    stage.world.model.turns = [text("Short.")]
-    await stage.run()
-    assert answers(growing) == ["Short."]
-    assert growing.written == {}
-
-
 async def test_an_append_that_is_limited_is_sent_again(stage: Stage, growing: GrowingSurface) -> None:
     limited = SurfaceRateLimited("slowly", retry_after_seconds=0.01)
     growing.failures += [Failure("append", limited), Failure("append", limited)]
@@ -164,54 +153,6 @@ async def test_text_before_a_tool_call_stays_whole_and_the_answer_follows(
     await played(stage, growing, first, text(SECOND), gate=gate)
     assert list(growing.written.values()) == [f"{FIRST}To the end"]
     assert answers(growing) == [SECOND.strip()]
-
-
-async def leave_first_answer(
-    stage: Stage, first: Played, second: Played, gate: asyncio.Event, *, after: Callable[[], bool]
-) -> None:
-    """Plays a run that goes on after its first answer: somebody writes before the gate lets that answer end."""
-    stage.world.model.turns = [first, second]
-    run_id, running = await stage.start_followed()
-    await until(after)
-    assert await stage.world.say("and the totals") == run_id
-    gate.set()
-    await running
-    await stage.shown()
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["at once", "slow to show"])
-async def test_an_answer_that_streams_while_somebody_writes_is_there_once(
-    stage: Stage, growing: GrowingSurface, seconds: float
-) -> None:
-    growing.edit_interval_seconds = seconds
-    first: Played = [TextDelta(text=FIRST), gate := asyncio.Event(), *text(SECOND)]
-    await leave_first_answer(
-        stage, first, text("The totals."), gate, after=lambda: FIRST in "".join(growing.written.values())
-    )
-    assert answers(growing) == [f"{FIRST}{SECOND}".strip(), "The totals."]
-    assert all(one.contents for one in growing.posted), "the stream has become the answer"
-
-
-async def test_nothing_streams_after_a_reply_that_was_left(stage: Stage, growing: GrowingSurface) -> None:
-    first: Played = [TextDelta(text="Short."), gate := asyncio.Event(), ended()]
-    second: Played = [TextDelta(text=FIRST), more := asyncio.Event(), *text(SECOND)]
-    opening = spawn(until(lambda: len(stage.world.model.requests) == 2), name="second turn")
-    opening.add_done_callback(lambda _: asyncio.get_running_loop().call_later(0.1, more.set))
-    await leave_first_answer(stage, first, second, gate, after=lambda: bool(stage.world.model.requests))
-    assert answers(growing) == ["Short.", f"{FIRST}{SECOND}".strip()]
-    assert growing.written == {}
-
-
-async def test_an_answer_that_the_model_begins_again_is_there_once(stage: Stage, growing: GrowingSurface) -> None:
-    gate = asyncio.Event()
-    again: Played = [TextDelta(text=SECOND), TextDelta(text=FIRST), ended()]
-    first: Played = [TextDelta(text=FIRST), gate, ModelUnavailable("gone")]
-    world = stage.world
-    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
-    await played(stage, growing, first, again, gate=gate)
-    assert answers(growing) == [f"{SECOND}{FIRST}".strip()]
-    assert list(growing.written.values()) == [FIRST]
-    assert len(growing.posted) == 1
 
 
 @pytest.mark.parametrize("operation", ["start", "append", "finish"])

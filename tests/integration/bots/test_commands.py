@@ -1,6 +1,5 @@
 """The words that are answered at once."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,7 +13,6 @@ from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS
 from bots.inbound.commands.table import COMMANDS
 from core.domain.threads import Usage
 from core.failpoints import FailpointHit, arm
-from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message
 from tests.integration.bots.receiver_stage import stage as stage
@@ -37,17 +35,6 @@ async def test_new_starts_afresh_and_forget_deletes(stage: ReceiverStage) -> Non
     assert await stage.world.deps.stores.conversations.find(HERE) is None
     assert await stage.world.deps.stores.conversations.snapshot(after.thread.thread_id) is None
     assert await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id) is None
-
-
-async def test_new_closes_an_open_question_at_once(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))]
-    asked = await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
-    before = require(await stage.world.deps.stores.conversations.find(HERE))
-    assert before.open_ask is not None
-    stage.woken.clear()
-    await stage.receiver.receive(command("new", "k1"))
-    assert stage.woken == [asked]
-    assert require(await stage.world.deps.stores.conversations.snapshot(before.thread.thread_id)).open_ask is None
 
 
 async def test_forget_deletes_what_was_before_new_for_those_who_worked_here(stage: ReceiverStage) -> None:
@@ -78,44 +65,6 @@ def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     assert format_usage(replace(usage, estimated_usd=0.02)).endswith("$0.0300 ($0.0200 of it estimated)")
 
 
-async def test_a_repeated_command_is_answered_once(stage: ReceiverStage) -> None:
-    assert (await stage.receiver.receive(command("help"))).notice
-    assert (await stage.receiver.receive(command("help"))).is_ignored
-
-
-@pytest.mark.parametrize("name", ["status", "files", "usage", "help", "new", "forget"])
-async def test_a_command_that_a_crash_cut_off_is_answered_when_it_comes_again(stage: ReceiverStage, name: str) -> None:
-    stage.world.model.turns = [text("one")]
-    await stage.play((await stage.receiver.receive(message())).run_id)
-    arm("storage.claim_key.before:raise")
-    try:
-        with pytest.raises(FailpointHit):
-            await stage.receiver.receive(command(name))
-    finally:
-        arm("")
-
-    assert (await stage.receiver.receive(command(name))).notice
-    assert (await stage.receiver.receive(command(name))).is_ignored
-
-
-async def test_a_command_that_comes_twice_at_once_is_answered_once(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [text("one")]
-    await stage.play((await stage.receiver.receive(message())).run_id)
-    outcomes = await asyncio.gather(*(stage.receiver.receive(command("forget", argument="yes")) for _ in range(3)))
-
-    assert [one.notice[:9] for one in outcomes if not one.is_ignored] == ["Forgotten"]
-
-
-async def test_a_word_that_is_done_forgets_nothing_of_what_came_after_it(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [text("one"), text("two")]
-    await stage.play((await stage.receiver.receive(message(key="m1"))).run_id)
-    await stage.receiver.receive(command("forget", argument="yes"))
-    await stage.play((await stage.receiver.receive(message(key="m2"))).run_id)
-
-    assert (await stage.receiver.receive(command("forget", argument="yes"))).is_ignored
-    assert await stage.world.deps.stores.conversations.find(HERE) is not None
-
-
 async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("one")]
     await stage.play((await stage.receiver.receive(message())).run_id)
@@ -134,35 +83,6 @@ async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(s
     assert await sandbox.files.list(".") == ()
     await stage.receiver.receive(command("forget", argument="yes"))
     assert await stage.world.deps.stores.conversations.find(HERE) is None
-
-
-class OvertakenSandboxes(MemorySandboxes):
-    """A worker that froze while it was making a sandbox wakes, and makes it, right after the first was destroyed."""
-
-    has_woken = False
-
-    async def destroy(self, thread_id: str) -> None:
-        await super().destroy(thread_id)
-        if not self.has_woken:
-            self.has_woken = True
-            await self.open(thread_id, fence=1)
-
-
-async def test_what_a_worker_makes_while_a_conversation_is_forgotten_goes_too(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [text("one")]
-    await stage.play((await stage.receiver.receive(message())).run_id)
-    sandboxes = OvertakenSandboxes()
-    receiver = replace(
-        stage.receiver,
-        commands=replace(
-            stage.receiver.commands, erasure=replace(stage.receiver.commands.erasure, sandboxes=sandboxes)
-        ),
-    )
-
-    await receiver.receive(command("forget", argument="yes"))
-
-    assert sandboxes.has_woken
-    assert sandboxes.machines == {}
 
 
 async def one_piece(content: bytes) -> AsyncIterator[bytes]:

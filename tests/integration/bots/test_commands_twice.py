@@ -10,7 +10,7 @@ from core.domain.errors import StorageUnavailable
 from core.domain.plans import Plan, Step
 from core.flow.steps import add_plan
 from tests.fakes.streamed_model import text
-from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message, runs_of
+from tests.integration.bots.receiver_stage import ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -52,34 +52,3 @@ async def test_a_step_is_added_once(stage: ReceiverStage, monkeypatch: pytest.Mo
 
     (after,) = await plans.read(run.thread_id)
     assert [step.text for step in after.steps] == ["one", "Pay Bob 100 EUR"]
-
-
-@pytest.mark.parametrize(("name", "argument"), [("forget", "yes"), ("new", "")])
-async def test_a_conversation_that_is_newer_than_the_command_stays(
-    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch, name: str, argument: str
-) -> None:
-    stage.world.model.turns = [text("ok"), text("new")]
-    await stage.play((await stage.receiver.receive(message("hello"))).run_id)
-
-    run_id = await carried_out_twice(stage, monkeypatch, name, argument, "a new request")
-
-    (run,) = await runs_of(stage)
-    assert (run.run_id, run.status) == (run_id, "queued")
-    assert len(await stage.world.deps.stores.conversations.thread_ids(HERE)) == 1 + (name == "new")
-
-
-async def test_forget_me_ends_the_runs_of_the_person(stage: ReceiverStage) -> None:
-    mine = await stage.receiver.receive(message("count the rows"))
-    after = datetime.now(UTC) + timedelta(seconds=1)
-    theirs = replace(message("and the columns", key="slack:2", author=BOB), sent_at=after)
-    await stage.receiver.receive(theirs)
-
-    await stage.receiver.receive(command("forget", argument="me yes"))
-
-    stage.world.model.turns = [text("three columns")]
-    first, second = await runs_of(stage)
-    assert (first.run_id, first.status) == (mine.run_id, "stopped")
-    await stage.play(second.run_id)
-    (request,) = stage.world.model.requests
-    assert "and the columns" in str(request.messages)
-    assert "count the rows" not in str(request.messages)

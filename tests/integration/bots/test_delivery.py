@@ -14,10 +14,9 @@ import pytest
 from bots.delivery import next_step, poster
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.inbound.actions import decide
-from bots.inbound.commands.erasure import forget_thread
 from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.approval import APPROVE_ONCE, CHOICES
-from core.domain.errors import ModelRejected, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import ModelRejected, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunEvent
 from core.domain.threads import Accept, Address
 from core.ports import TextDelta
@@ -29,7 +28,6 @@ from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure, Posted
 from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage
 from tests.integration.bots.delivery_stage import stage as stage
-from tests.integration.bots.receiver_stage import command_deps
 from tests.integration.core.conftest import world as world
 from tests.support.narrow import require_type
 from tests.support.waiting import until
@@ -71,12 +69,6 @@ async def test_the_status_shows_no_end_before_the_answer_is_posted(stage: Stage)
     await stage.run()
     assert stage.of(AnswerPart)
     assert set(states_before) <= {"queued", "working"}
-
-
-async def test_the_request_carries_one_reaction_at_a_time_and_two_in_all(stage: Stage) -> None:
-    stage.world.model.turns = [text("ok")]
-    await stage.run()
-    assert stage.surface.reactions == [("1", "seen"), ("1", "done")]
 
 
 def guarded(stage: Stage) -> Stage:
@@ -135,43 +127,6 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
 
 
-async def test_a_second_question_right_after_the_first_is_shown_too(stage: Stage) -> None:
-    """The run goes on and asks again before the status message may be edited."""
-    stage.surface.edit_interval_seconds = 2.0
-    guarded(stage).world.model.turns = [
-        calls(("echo", '{"text": "a"}')),
-        calls(("echo", '{"text": "b"}')),
-        text("Said."),
-    ]
-    run_id = await stage.execute()
-    await until(lambda: len(stage.of(AskPrompt)) == 1)
-    assert await stage.world.run(APPROVE_ONCE) == run_id
-    await until(lambda: len(stage.of(AskPrompt)) == 2)
-    first, second = (one.newest for one in stage.of(AskPrompt))
-    assert isinstance(first, AskPrompt)
-    assert isinstance(second, AskPrompt)
-    assert (first.ask.state, second.ask.state) == ("answered", "open")
-    assert await stage.run(APPROVE_ONCE) == run_id
-    assert stage.world.bench.said == ["a", "b"]
-
-
-async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("echo", '{"text": "a"}')),
-        text("Said."),
-    ]
-    _run_id, running = await stage.begin()
-    await until(lambda: bool(stage.of(RunStatus)))
-    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
-    stage.world.bench.gate("x").set()
-    await running
-    await until(lambda: bool(stage.of(AskPrompt)))
-    assert stage.surface.failures == []
-    await stage.run(APPROVE_ONCE)
-    assert len(stage.of(AskPrompt)) == 1
-
-
 async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
     guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
     await stage.execute()
@@ -196,28 +151,6 @@ async def test_edits_keep_their_pace(stage: Stage) -> None:
     stage.world.model.turns = [*many, text("done")]
     await stage.run()
     assert stage.surface.edits <= 20
-    assert len(stage.of(RunStatus)) == 1
-
-
-@pytest.mark.parametrize("is_carried_out", [True, False])
-@pytest.mark.parametrize("operation", ["post", "post with files"])
-async def test_after_an_unclear_failure_nothing_is_there_twice(
-    stage: Stage, operation: str, is_carried_out: bool
-) -> None:
-    stage.world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("complete", '{"text": "Done.", "attachments": "a.txt"}')),
-    ]
-    run_id, running = await stage.begin()
-    await stage.world.bench.until_started("x")
-    await stage.put_file(run_id, "a.txt", b"content")
-    unclear = SurfaceUnclear("no answer came")
-    stage.surface.failures.append(Failure(operation, unclear, is_carried_out))
-    stage.world.bench.gate("x").set()
-    await running
-    await stage.shown()
-    assert len(stage.of(AnswerPart)) == 1
-    assert stage.surface.all_files() == [("a.txt", b"content")]
     assert len(stage.of(RunStatus)) == 1
 
 
@@ -274,14 +207,6 @@ async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
     assert [run.status for run in await stage.world.runs(run_id)] == ["stopped"]
 
 
-async def test_a_rate_limit_is_waited_out(stage: Stage) -> None:
-    stage.world.model.turns = [text("The answer.")]
-    limited = SurfaceRateLimited("slow down", retry_after_seconds=0.1)
-    stage.surface.failures += [Failure("post", limited), Failure("edit", limited)]
-    await stage.run()
-    assert len(stage.of(AnswerPart)) == 1
-
-
 async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,19 +252,6 @@ async def test_a_run_without_steps_shows_its_status_after_a_while(
     assert states[-1] == "completed"
 
 
-async def test_a_limited_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
-    limited = SurfaceRateLimited("slow down", retry_after_seconds=60)
-    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), calls(("wait", '{"text": "y"}')), text("The answer.")]
-    _run_id, running = await stage.begin()
-    await until(lambda: bool(stage.of(RunStatus)))
-    stage.surface.failures.append(Failure("edit", limited))
-    stage.world.bench.gate("x").set()
-    await until(lambda: not stage.surface.failures)
-    stage.world.bench.gate("y").set()
-    await running
-    await until(lambda: bool(stage.of(AnswerPart)))
-
-
 async def test_a_refused_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
     stage.world.model.turns = [text("The answer.")]
     refused = SurfaceRefused("it was deleted", code="message_not_found")
@@ -357,62 +269,6 @@ async def test_a_failed_run_says_so_once_in_the_status(stage: Stage) -> None:
     assert final.view.can_retry
     assert len(stage.surface.posted) == 1
     assert stage.surface.reactions[-1] == ("1", "failed")
-
-
-async def test_an_answered_question_shows_who_answered_also_after_a_restart(stage: Stage) -> None:
-    stage.world.model.turns = [calls(("ask", '{"text": "Which?", "options": ["A", "B"]}')), text("A it is.")]
-    await stage.run()
-    (prompt,) = stage.of(AskPrompt)
-    await stage.delivery.close()
-    await stage.world.run("A")
-    stage.delivery = stage.new_delivery("worker-1")
-    stage.delivery.start()
-    await stage.shown()
-    content = require_type(prompt.newest, AskPrompt)
-    assert content.ask.answered_by is not None
-    assert (content.ask.state, content.ask.answer) == ("answered", "A")
-    assert content.ask.answered_by.name == "alice"
-    assert len(stage.of(AskPrompt)) == 1
-
-
-async def test_a_new_process_takes_the_same_status_message_up(stage: Stage) -> None:
-    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    _run_id, running = await stage.begin()
-    await until(lambda: bool(stage.of(RunStatus)))
-    await stage.delivery.close()
-    stage.delivery = stage.new_delivery("worker-1")
-    stage.delivery.start()
-    stage.world.bench.gate("x").set()
-    await running
-    await stage.shown()
-    (status,) = stage.of(RunStatus)
-    assert isinstance(status.newest, RunStatus)
-    assert status.newest.view.state == "completed"
-    assert len(stage.of(AnswerPart)) == 1
-
-
-async def test_a_reaction_that_fails_changes_nothing(stage: Stage) -> None:
-    refused = SurfaceRefused("no", code="no_permission")
-    stage.surface.failures += [Failure("react", refused), Failure("react", refused)]
-    stage.world.model.turns = [text("ok")]
-    await stage.run()
-    assert len(stage.of(AnswerPart)) == 1
-
-
-async def test_an_answer_does_not_overtake_that_of_an_earlier_run(stage: Stage) -> None:
-    await stage.delivery.close()
-    stage.world.model.turns = [text("first"), text("second")]
-    first = await stage.world.run("one")
-    second = await stage.world.run("two")
-    stage.delivery = stage.new_delivery("worker-1")
-    stage.delivery.wake(second)
-    await until(lambda: stage.delivery.active_runs() == 1)
-    await asyncio.sleep(0)
-    stage.delivery.wake(first)
-    await stage.shown()
-    answers = [one.newest for one in stage.of(AnswerPart)]
-    assert [one.markdown for one in answers if isinstance(one, AnswerPart)] == ["first", "second"]
-    await stage.delivery.close()
 
 
 async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -> None:
@@ -435,21 +291,6 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
     assert isinstance(asked.newest, AskPrompt)
     assert (asked.newest.ask.text, asked.newest.ask.options) == ("I was away. Still wanted?", ("Yes, go ahead", "No"))
     assert stage.surface.reactions[-1] == ("1.0", "asking")
-
-
-async def test_a_conversation_that_is_forgotten_leaves_no_status_at_work(stage: Stage) -> None:
-    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
-    run_id, running = await stage.start_followed()
-    await until(lambda: bool(stage.of(RunStatus)))
-    run = await stage.world.read_run(run_id)
-
-    await forget_thread(run.thread_id, command_deps(stage.world).erasure)
-
-    await running
-    (status,) = stage.of(RunStatus)
-    assert isinstance(status.newest, RunStatus)
-    assert (status.newest.view.state, status.newest.view.can_stop) == ("stopped", False)
-    assert await stage.world.deps.stores.conversations.snapshot(run.thread_id) is None
 
 
 async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> None:

@@ -3,18 +3,11 @@
 import csv
 import io
 import json
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, Notice
-from bots.delivery.outbox import deliver_outbox
-from bots.delivery.poster import Poster
 from core.domain.errors import SurfaceRefused
-from core.domain.threads import Address
-from core.stores import Deliveries, Delivery, DeliveryLease
-from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.fakes.surface import Failure
 from tests.integration.bots.delivery_stage import Stage
@@ -186,53 +179,6 @@ async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage:
     (answer,) = stage.of(AnswerPart)
     assert [*answer.files.values()] == [("a.txt", b"x")]
     assert sorted(name for name, _ in stage.surface.all_files()) == sorted(names)
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-class KilledDeliveries:
-    """A store of deliveries that ends the process instead of its n-th write, or right after it."""
-
-    def __init__(self, inner: Deliveries, at: int, *, is_done: bool) -> None:
-        self.inner, self.left, self.is_done = inner, at, is_done
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    async def record(self, rendering: DeliveryLease, delivery: Delivery, **more: Any) -> None:
-        self.left -= 1
-        if self.left == 0 and not self.is_done:
-            raise Killed
-        await self.inner.record(rendering, delivery, **more)
-        if self.left == 0:
-            raise Killed
-
-
-@pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize("at", range(1, 8))
-async def test_a_process_killed_at_any_write_leaves_nothing_lost_and_nothing_twice(
-    stage: Stage, at: int, is_done: bool
-) -> None:
-    await stage.delivery.close()
-    run_id = await ended_with_files(stage, "a.txt", "b.txt")
-    deliveries = SqlDeliveries(stage.world.database)
-    lease = await deliveries.claim(run_id, "worker-0")
-    run = await stage.world.deps.stores.conversations.run(run_id)
-    assert lease is not None
-    assert run is not None
-    address = Address(platform="slack", workspace_id="T", channel_id="C", thread_key="1")
-    killed: Any = KilledDeliveries(deliveries, at, is_done=is_done)
-    first = stage.new_delivery("worker-0", killed)
-    with suppress(Killed):
-        await deliver_outbox(run, Poster(address, stage.surface, lease, killed), first._deps)
-    again = Poster(address, stage.surface, lease, deliveries)
-    await deliver_outbox(run, again, first._deps)
-    assert len(stage.of(AnswerPart)) == 1
-    assert stage.surface.all_files() == [("a.txt", b"x"), ("b.txt", b"x")]
-    left = [one for one in await deliveries.plan(lease, []) if one.state != "delivered"]
-    assert left == []
 
 
 async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Literal
 
 import pytest
@@ -15,8 +15,6 @@ from bots.settings import load_settings
 from core.domain.actions import ActorContext, AskAnswered, MessageDeleted, MessageEdited, StopRequested
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Address, IncomingFile, Platform
-from core.stores import DeliveryDraft
-from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
 from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
@@ -65,28 +63,6 @@ async def test_a_run_that_could_not_be_prepared_begins_all_the_same(
         assert not outcome.is_ignored
         assert await stage.receiver.queue.claim() == outcome.run_id
     assert f"run {outcome.run_id} begins unprepared" in caplog.text
-
-
-async def test_a_second_delivery_changes_nothing(stage: ReceiverStage) -> None:
-    first = await stage.receiver.receive(message())
-    second = await stage.receiver.receive(message())
-    assert second.is_ignored
-    assert await stage.world.deps.stores.conversations.find(HERE) is not None
-    assert [one.run_id for one in await runs_of(stage)] == [first.run_id]
-
-
-async def test_talk_that_is_not_for_the_agent_is_left_alone(stage: ReceiverStage) -> None:
-    outcome = await stage.receiver.receive(message(is_addressed=False))
-    assert outcome.is_ignored
-    assert outcome.notice == ""
-    assert await stage.world.deps.stores.conversations.find(HERE) is None
-
-
-async def test_a_thread_with_one_person_needs_no_mention(stage: ReceiverStage) -> None:
-    first = await stage.receiver.receive(message(key=HERE.thread_key))
-    more = message("and add the totals", key="2", is_addressed=False)
-    assert (await stage.receiver.receive(more)).run_id == first.run_id
-    assert (await stage.receiver.receive(replace(more, dedupe_key="3", person=BOB))).is_ignored
 
 
 async def test_an_empty_mention_is_greeted(stage: ReceiverStage) -> None:
@@ -149,56 +125,6 @@ async def test_stop_where_nothing_runs_says_so(stage: ReceiverStage) -> None:
     assert (await stage.receiver.receive(command("stop"))).notice == "Nothing is running here."
 
 
-async def test_a_cross_counts_on_the_request_by_the_requester(stage: ReceiverStage) -> None:
-    await stage.receiver.receive(message(key="m1"))
-    await stage.receiver.receive(message("more", key="m2"))
-    for ref, person, stopped in (("m2", ALICE, False), ("m1", BOB, False), ("m1", ALICE, True)):
-        cross = StopRequested(address=HERE, dedupe_key=f"x{ref}{person.name}", message_ref=ref, person=person)
-        await stage.receiver.receive(cross)
-        assert [run.stop_requested for run in await runs_of(stage)] == [stopped]
-
-
-async def test_deleting_the_request_stops_its_run(stage: ReceiverStage) -> None:
-    await stage.receiver.receive(message(key="m1"))
-    now = datetime.now(UTC)
-    gone = MessageDeleted(address=HERE, dedupe_key="d1", message_ref="m1", person=ALICE, sent_at=now)
-    await stage.receiver.receive(gone)
-    (run,) = await runs_of(stage)
-    assert run.stop_requested or run.status == "stopped"
-
-
-async def test_an_edit_before_the_run_takes_the_message_up_changes_it(stage: ReceiverStage) -> None:
-    outcome = await stage.receiver.receive(message("red", key="m1"))
-    edit = MessageEdited(
-        address=HERE, dedupe_key="m1:edit", message_ref="m1", person=ALICE, text="blue", sent_at=datetime.now(UTC)
-    )
-    await stage.receiver.receive(edit)
-    stage.world.model.turns = [text("ok")]
-    await stage.play(outcome.run_id)
-    sent = str(stage.world.model.requests[0].messages[-1]["content"])
-    assert "blue" in sent
-    assert "red" not in sent
-
-
-async def test_an_edit_that_comes_before_its_message_is_what_is_read(stage: ReceiverStage) -> None:
-    now = datetime.now(UTC)
-    edit = MessageEdited(
-        address=HERE,
-        dedupe_key="m1:edit",
-        message_ref="m1",
-        person=ALICE,
-        text="Pay 10 EUR.",
-        sent_at=now + timedelta(minutes=1),  # the platform's clock is ahead
-    )
-    await stage.receiver.receive(edit)
-    outcome = await stage.receiver.receive(message("Pay 1000 EUR.", key="m1"))
-    stage.world.model.turns = [text("ok")]
-    await stage.play(outcome.run_id)
-    sent = str(stage.world.model.requests[0].messages[-1]["content"])
-    assert "10 EUR" in sent
-    assert "1000" not in sent
-
-
 async def test_the_first_answer_wins(stage: ReceiverStage) -> None:
     asked = calls(("ask", '{"text": "Which?", "options": ["A", "B"]}'))
     stage.world.model.turns = [asked, text("ok")]
@@ -245,46 +171,6 @@ async def test_a_chosen_option_is_told_whole_however_short_its_label_is(
     await stage.play(outcome.run_id)
     answer = str(stage.world.model.requests[-1].messages[-1]["content"])
     assert f"\n{options[option]}\n" in answer
-
-
-@pytest.mark.parametrize("is_mentioned", [True, False])
-async def test_stop_is_an_answer_where_a_question_is_open(stage: ReceiverStage, is_mentioned: bool) -> None:
-    stage.world.model.turns = [calls(("ask", '{"text": "A or B?", "options": ["A", "B"]}')), text("ok")]
-    await stage.play((await stage.receiver.receive(message())).run_id)
-    stop = StopRequested(address=HERE, dedupe_key="bob", message_ref="", person=BOB)
-    assert (await stage.receiver.receive(stop)).is_ignored
-    wish = command("stop") if is_mentioned else replace(stop, dedupe_key="alice", person=ALICE)
-    outcome = await stage.receiver.receive(wish)
-    assert outcome.run_id is not None
-    await stage.play(outcome.run_id)
-    assert "Stop" in str(stage.world.model.requests[-1].messages[-1]["content"])
-    assert require(await stage.world.deps.stores.conversations.find(HERE)).open_ask is None
-
-
-async def test_retry_makes_one_new_run_however_often_it_is_pressed(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [[RuntimeError("bang")], text("now it works")]
-    failed = await stage.play((await stage.receiver.receive(message())).run_id)
-    presses = [
-        await stage.receiver.receive(
-            RunButtonPressed(address=HERE, dedupe_key=f"p{n}", run_id=failed, action="retry", person=ALICE)
-        )
-        for n in range(2)
-    ]
-    assert presses[0].run_id is not None
-    assert presses[1].run_id is None
-    await stage.play(presses[0].run_id)
-    assert [run.status for run in await runs_of(stage)] == ["failed", "completed"]
-
-
-async def test_stop_stops_a_run_though_one_of_its_replies_was_refused(stage: ReceiverStage) -> None:
-    run_id = str((await stage.receiver.receive(message())).run_id)
-    deliveries = SqlDeliveries(stage.world.database)
-    lease = require(await deliveries.claim(run_id, "w1"))
-    (reply,) = await deliveries.plan(lease, [DeliveryDraft(slot="answer", body={"text": "x"})])
-    await deliveries.record(lease, replace(reply, state="failed", error="not_in_channel"))
-    press = RunButtonPressed(address=HERE, dedupe_key="p1", run_id=run_id, action="stop", person=ALICE)
-    assert (await stage.receiver.receive(press)).run_id == run_id
-    assert [run.stop_requested for run in await runs_of(stage)] == [True]
 
 
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])
