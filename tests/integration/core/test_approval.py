@@ -21,7 +21,6 @@ from core.domain.approval import (
 from core.domain.events import AgentEvent, ApprovalAsked
 from core.domain.threads import Ask, Lease, Person
 from core.failpoints import Failpoint
-from core.run.execute import execute
 from core.stores import JournalEntry
 from core.tools.tool import ToolSet
 from storage.sql.database import Database
@@ -105,22 +104,6 @@ async def test_a_denial_is_told_to_the_model(world: World) -> None:
     assert world.bench.said == []
     (result,) = await results(world, run_id)
     assert result["error"] == ("Not run: alice denied it. Do not try it again; find another way or ask.")
-
-
-async def test_a_plain_no_denies(world: World) -> None:
-    run_id = await suspended(world)
-    await world.run("No.")
-    assert world.bench.said == []
-    (result,) = await results(world, run_id)
-    assert "denied it" in str(result["error"])
-
-
-async def test_always_holds_for_the_thread(world: World) -> None:
-    run_id = await suspended(world)
-    await world.run(APPROVE_ALWAYS)
-    world.model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    assert await world.run("again") != run_id
-    assert world.bench.said == ["a", "a"]
 
 
 async def test_always_does_not_hold_for_another_target(world: World) -> None:
@@ -217,14 +200,6 @@ async def test_everything_is_told_where_no_files_are_shown(world: World) -> None
     assert (await asked(world, run_id)).text == event.text
 
 
-async def test_once_holds_once(world: World) -> None:
-    await suspended(world)
-    world.model.turns[-1:] = [calls(("echo", '{"text": "b"}'))]
-    run_id = await world.run(APPROVE_ONCE)
-    assert world.bench.said == ["a"]
-    assert (await world.read_run(run_id)).status == "waiting"
-
-
 async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world: World) -> None:
     world.bench.gate("b").set()
     guarded(world).model.turns = [
@@ -238,16 +213,6 @@ async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world
     found = await results(world, run_id)
     assert sorted(str(one["output"]) for one in found if one["success"]) == ["echo a", "waited for b"]
     assert any("Field required" in str(one["error"]) for one in found)
-
-
-async def test_stopping_a_waiting_run_ends_it_and_runs_nothing(world: World) -> None:
-    run_id = await suspended(world)
-    await world.stop(run_id)
-    await execute(run_id, world.deps)
-    run = await world.read_run(run_id)
-    assert run.status == "stopped"
-    assert world.bench.said == []
-    assert require(await world.deps.stores.conversations.snapshot(run.thread_id)).open_ask is None
 
 
 async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -> None:

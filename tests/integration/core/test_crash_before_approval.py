@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +14,6 @@ from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
 from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
 from core.domain.threads import Ask, Lease
 from core.run.execute import execute
-from core.run.history_repair import INTERRUPTED
 from core.stores import JournalEntry
 from core.tools.tool import ToolSet
 from storage.sql.stores.run_journal import SqlRunJournal
@@ -29,11 +27,8 @@ class Dying(SqlRunJournal):
     """A journal whose program is killed right before, or right after, the run is suspended."""
 
     is_stored = False
-    before_suspend: Callable[[], Awaitable[None]] | None = None
 
     async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
-        if self.before_suspend is not None:
-            await self.before_suspend()
         if self.is_stored:
             await self.write(lease, entry)
         raise asyncio.CancelledError
@@ -109,65 +104,6 @@ async def test_turns_stay_in_pairs_and_the_call_shows_when_it_starts(world: Worl
     assert opened == closed
     titles = [event.title for event in events if isinstance(event, ToolStarted)]
     assert titles == ["echo a (needs approval)", "echo a"]
-
-
-async def test_the_other_calls_of_the_turn_are_not_run_again(world: World) -> None:
-    world.bench.gate("b").set()
-    guarded(world).model.turns = [
-        calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}'), ("wait", "{}")),
-        text("done"),
-    ]
-    journal = Dying(world.database)
-    journal.is_stored = True
-    run_id = await killed_before_asking(world, journal)
-    await execute(run_id, world.deps)
-    await world.run(APPROVE_ONCE)
-    assert sorted(world.bench.said) == ["a", "b"]
-    told = await results(world, run_id)
-    assert len(told) == 3
-    assert "echo a" in told[0]
-    assert "waited for b" in told[1]
-    assert "Field required" in told[2]
-
-
-async def test_a_call_beside_it_that_was_cut_off_is_told_of_once_and_not_repeated(world: World) -> None:
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}')), text("done")]
-    keeps = world.deps
-    run_id = await world.say("go")
-    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    await world.bench.until_started("b")
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    world.deps = replace(keeps, worker_id="worker-2")
-    await world.deps.stores.claims.remove_worker("worker-that-dies")
-    await execute(run_id, world.deps)
-    assert require(await question(world, run_id)).state == "open"
-    await world.run(APPROVE_ONCE)
-    assert world.bench.said == ["b", "a"]
-    told = await results(world, run_id)
-    assert "echo a" in told[0]
-    assert INTERRUPTED.split(":")[0] in told[1]
-
-
-async def test_a_stop_that_comes_before_the_question_is_kept(world: World) -> None:
-    """Whoever stops the run while it is being suspended, and when another takes it over, is asked nothing more."""
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    journal = Dying(world.database)
-    journal.is_stored = True
-    run_id = await killed_before_asking(world, journal)
-    await world.stop(run_id)
-    await execute(run_id, world.deps)
-    run = await world.read_run(run_id)
-    if run.status != "stopped":
-        assert run.status == "queued"
-        await execute(run_id, world.deps)
-        run = await world.read_run(run_id)
-    assert run.status == "stopped"
-    assert world.bench.said == []
-    asked = await question(world, run_id)
-    assert asked is None or asked.state == "withdrawn"
 
 
 async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(world: World) -> None:

@@ -10,18 +10,14 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.errors import StorageUnavailable
 from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import Lease, ToolCallRecord
+from core.domain.threads import ToolCallRecord
 from core.domain.wire_format import suna_objects
-from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED, NEVER_STARTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
-from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
-from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
 from tests.support.narrow import require
@@ -62,34 +58,6 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: Wor
     assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
     run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
-
-
-class Unending(SqlRunJournal):
-    """A journal that stores everything but the end of a run."""
-
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
-        await self.write(lease, entry)
-        raise StorageUnavailable("the server is gone")
-
-
-@pytest.mark.parametrize("last", [text("done"), calls(("complete", '{"text": "done"}'))])
-async def test_an_answer_that_was_stored_is_not_asked_for_again(
-    world: World, last: list[ModelDelta | Exception | asyncio.Event]
-) -> None:
-    keeps = world.deps.stores.journal
-    world.model.turns = [text("first")]
-    await world.run("hello")
-    world.model.turns = [last]
-    run_id = await world.say("go")
-    world.with_deps(journal=Unending(world.database))
-    await execute(run_id, world.deps)
-    world.with_deps(journal=keeps)
-    asked = len(world.model.requests)
-    await execute(run_id, world.deps)
-    assert len(world.model.requests) == asked
-    run = await world.read_run(run_id)
-    assert (run.status, run.attempt) == ("completed", 2)
-    assert (await world.read_reply(run_id)).text == "done"
 
 
 async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
@@ -138,17 +106,6 @@ async def test_turns_stay_in_pairs_over_a_takeover_in_a_call(world: World) -> No
     events = await world.events(run_id)
     assert len(turns(events)) == 2
     assert isinstance(events[-1], RunFinished)
-
-
-async def test_a_turn_that_was_cut_off_keeps_its_number(world: World) -> None:
-    echo = calls(("echo", '{"text": "again"}'))
-    world.model.turns = [echo, echo, calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await world.say("go")
-    await died_during_a_call(world, run_id)
-    await taken_over(world, run_id)
-    started = [one for one in await world.events(run_id) if isinstance(one, TurnStarted)]
-    assert [one.number for one in started] == [1, 2, 3, 3, 4]
-    assert started[2].turn_id == started[3].turn_id
 
 
 async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(world: World) -> None:
@@ -213,14 +170,6 @@ def record(**changes: object) -> ToolCallRecord:
         "assistant_message_id": "m",
     }
     return ToolCallRecord(**{**values, **changes})
-
-
-async def test_a_finished_call_keeps_its_result(world: World) -> None:
-    result = {"success": True, "output": "echo a", "error": None}
-    added = await mended_history(world, NativeDialect(), record(state="finished", result=result))
-    assert len(added) == 2
-    assert "echo a" in added[1]
-    assert world.bench.said == []
 
 
 async def test_a_call_whose_tool_is_gone_is_still_told_as_perhaps_done(world: World) -> None:
