@@ -8,7 +8,6 @@ from simulator.discord.server import DiscordSimulator
 from simulator.view import SentFile
 from tests.chaos.harness import PERSON, Stage
 from tests.integration.e2e.staging import run_staged
-from tests.integration.e2e.test_retention import add_document
 
 SCENARIO = """
 conversations:
@@ -40,6 +39,13 @@ async def run(stage: Stage, prompt: str, **files: SentFile) -> None:
     await stage.platform.command(PERSON, stage.channel_id, "agent run", {"prompt": prompt}, files=files)
     await stage.settled(1)
     (stage.thread_id,) = stage.threads()
+
+
+async def add_document(stage: Stage, file: SentFile) -> None:
+    await stage.platform.command(
+        PERSON, stage.channel_id, "agent knowledge", {"action": "add"}, thread_id=stage.thread_id, files={"file": file}
+    )
+    await stage.until(lambda: stage.rows("SELECT * FROM knowledge_entry WHERE is_ready"), "known")
 
 
 async def suggested(stage: Stage, name: str, option: str, typed: str, *, person: str = PERSON) -> list[str]:
