@@ -11,7 +11,6 @@ import openpyxl
 import pptx
 from PIL import Image, ImageDraw, ImageFont
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import DictionaryObject, NameObject, NumberObject, StreamObject
 
 from core.knowledge.document import Document, ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, spool_to_file
@@ -126,21 +125,6 @@ def scanned_pdf(pages: Sequence[str | None]) -> bytes:
         if text is None:
             Image.open(io.BytesIO(picture(f"Invoice {number}"))).save(made, "PDF")
         writer.append(made)
-    writer.write(out)
-    return out.getvalue()
-
-
-def pdf_with_damage() -> bytes:
-    """Three pages, of which the second has content that cannot be decoded."""
-    writer, out = PdfWriter(), io.BytesIO()
-    for text in ("One.", "Two.", "Three."):
-        writer.append(io.BytesIO(pdf([text])))
-    damaged = StreamObject()
-    damaged.set_data(b"this is not deflated")
-    damaged[NameObject("/Filter")] = NameObject("/FlateDecode")
-    odd = DictionaryObject({NameObject("/Predictor"): NumberObject(99)})
-    damaged[NameObject("/DecodeParms")] = odd
-    writer.pages[1][NameObject("/Contents")] = writer._add_object(damaged)
     writer.write(out)
     return out.getvalue()
 

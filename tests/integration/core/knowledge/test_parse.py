@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.knowledge.document import PICTURE_PAGE, UNREADABLE_PAGE, Page
+from core.knowledge.document import UNREADABLE_PAGE, Page
 from core.knowledge.parsing.pdf import find_tesseract_data
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
@@ -71,20 +71,6 @@ async def test_an_old_excel_file_is_read(content: bytes) -> None:
     assert document.pages == (Page(None, "Old", "| Item | Price |\n| --- | --- |\n| Bolt | 2.5 |"),)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.csv", 'name,note\nbolt,"big, round"\n'),
-        ("a.csv", "name;note\nbolt;big, round\n"),
-        ("a.tsv", "name\tnote\nbolt\tbig, round\n"),
-    ],
-)
-async def test_separated_values_become_a_table(name: str, content: str) -> None:
-    document = await parsed(content.encode(), name)
-
-    assert document.pages[0].text == "| name | note |\n| --- | --- |\n| bolt | big, round |"
-
-
 async def test_markdown_is_divided_at_headings_outside_of_code() -> None:
     text = "Before.\n\n# One\ntext\n```\n# no heading\n```\n## Two ##\nmore"
     document = await parsed(text.encode(), "notes.md")
@@ -95,12 +81,6 @@ async def test_markdown_is_divided_at_headings_outside_of_code() -> None:
         ("One", "# One\ntext\n```\n# no heading\n```"),
         ("Two", "## Two ##\nmore"),
     ]
-
-
-async def test_form_feeds_divide_a_text_into_pages() -> None:
-    document = await parsed(b"one\n\ftwo\n\f", "a.txt")
-
-    assert [(page.number, page.text.strip()) for page in document.pages] == [(1, "one"), (2, "two")]
 
 
 PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p{}</style></head>
@@ -128,14 +108,6 @@ async def test_chinese_text_is_read_in_any_usual_encoding(encoding: str) -> None
     assert CHINESE in document.pages[0].text
 
 
-async def test_other_scripts_are_told_apart() -> None:
-    german = "Größe, Straße und Äpfel, überall schön. " * 5
-    big5 = "這是一個測試文件，資料不會遺失。我們明天再討論這個問題。" * 3
-
-    assert (await parsed(german.encode("cp1252"), "a.txt")).pages[0].text == german
-    assert (await parsed(big5.encode("big5"), "a.txt")).pages[0].text == big5
-
-
 async def test_the_content_decides_where_the_name_is_wrong() -> None:
     assert (await parsed(made_files.pdf(["Hello."]), "hello.docx")).kind == "pdf"
     assert (await parsed(PAGE.encode(), "page")).kind == "html"
@@ -161,22 +133,10 @@ async def test_each_part_of_a_very_long_table_has_its_header() -> None:
     assert told == "\n".join(f"| {number} | some words |" for number in range(10_000))
 
 
-async def test_the_pages_of_a_pdf_that_are_pictures_are_named() -> None:
-    document = await parsed(made_files.scanned_pdf(["Cover.", None, "End."]), "a.pdf")
-
-    assert [page.text.split("\n")[0] for page in document.pages] == ["Cover.", PICTURE_PAGE, "End."]
-
-
 async def test_text_in_a_scanned_page_is_recognised_where_tesseract_is_installed() -> None:
     document = await parsed(made_files.scanned_pdf(["Cover.", None]), "a.pdf")
 
     assert ("Invoice 2" in document.pages[1].text) == (find_tesseract_data() is not None)
-
-
-async def test_a_damaged_page_of_a_pdf_is_named() -> None:
-    document = await parsed(made_files.pdf_with_damage(), "a.pdf")
-
-    assert [page.text.strip() for page in document.pages] == ["One.", UNREADABLE_PAGE, "Three."]
 
 
 async def test_a_table_of_sixty_megabytes_is_read_as_far_as_it_fits() -> None:

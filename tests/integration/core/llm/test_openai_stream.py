@@ -6,17 +6,8 @@ from aiohttp import web
 
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.threads import Usage
-from core.llm.openai_answer import join_deltas
 from core.llm.openai_client import OpenAIChatClient
-from core.ports import (
-    ModelDelta,
-    ModelFinished,
-    ModelRequest,
-    ReasoningSnapshot,
-    TextDelta,
-    ThinkingDelta,
-    ToolCallDelta,
-)
+from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta
 from tests.support.closing import close_after
 from tests.support.web import serve_http
 
@@ -45,47 +36,6 @@ def events(*pieces: bytes) -> Answer:
 async def answered(*pieces: bytes) -> list[ModelDelta]:
     async with endpoint(events(*pieces)) as llm:
         return [delta async for delta in llm.stream(REQUEST)]
-
-
-async def test_lines_are_put_together_however_they_are_cut():
-    stream = (
-        b": keep-alive\r\n\r\nevent: message\r\n"
-        b'data: {"choices":[{"delta":{"reasoning":"Hm"}}]}\r\n\r\n'
-        b'data:{"choices":[{"delta":{"content":"h\xc3\xa9"}}]}\n\n'
-        b'data: {"choices":[{"delta":{"refusal":"No."},"finish_reason":"stop"}]}\n\n'
-        b"data: [DONE]\n\n"
-    )
-    expected = [ThinkingDelta(text="Hm"), TextDelta(text="héNo."), ModelFinished(finish_reason="stop")]
-    for pieces in ([stream], [stream[start : start + 1] for start in range(len(stream))]):
-        got = await answered(*pieces)
-        assert list(join_deltas(one for one in got if not isinstance(one, ReasoningSnapshot))) == expected
-
-
-async def test_the_usage_after_the_finish_and_the_cost_are_read():
-    got = await answered(
-        b'data: {"choices":[{"delta":{"content":"x"},"finish_reason":"length"}]}\n',
-        b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"cost":0.5,'
-        b'"prompt_tokens_details":{"cached_tokens":4}}}\n',
-    )
-    usage = Usage(input_tokens=9, cached_tokens=4, output_tokens=2, cost_usd=0.5)
-    assert got[-1] == ModelFinished(finish_reason="length", usage=usage)
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
-        b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n',
-        b"data: {broken\n\n",
-        b"data: 7\n\n",
-        b'data: {"error":{"message":"overloaded","code":502}}\n\n',
-        b'data: {"error":"boom"}\n\n',
-        b"",
-    ],
-)
-async def test_a_stream_that_is_no_whole_answer_is_unavailable(piece: bytes):
-    with pytest.raises(ModelUnavailable):
-        await answered(piece)
 
 
 async def test_strange_shapes_are_passed_over():
