@@ -178,11 +178,3 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
     assert result["success"] is True
     assert isinstance(result["output"], str)
     assert (await world.read_run(run_id)).status == "completed"
-
-
-async def test_two_calls_of_one_name_and_the_same_arguments_both_run(world: World) -> None:
-    same = ("echo", {"text": "a"})
-    world.with_deps(dialect=XmlDialect()).model.turns = [text(invokes(same, same)), text("done")]
-    await world.run("go")
-    assert world.bench.said == ["a", "a"]
-    assert str(world.model.requests[1].messages[-1]).count("tool_execution") == 2

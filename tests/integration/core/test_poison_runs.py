@@ -137,11 +137,3 @@ async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world
     await execute(run_id, world.deps)
     assert (await world.read_run(run_id)).status == "failed"
     assert len(ends(await world.events(run_id))) == 1
-
-
-async def test_each_death_is_told_to_the_operator(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    run_id = await died(world, 2)
-    world.model.turns = [text("done")]
-    with caplog.at_level(logging.WARNING):
-        await execute(run_id, world.deps)
-    assert f"run {run_id}: its worker died, which makes 2 in a row" in caplog.text

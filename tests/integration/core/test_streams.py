@@ -88,16 +88,6 @@ async def _end(stores: Stores, lease: Lease, n: int) -> RunEvent:
     return last
 
 
-async def test_a_finished_run_is_replayed(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _store(stores, lease, _stored(lease, 1), _stored(lease, 4))
-    await _end(stores, lease, 5)
-
-    assert await Reader(stores, bus, lease.run_id, None).ended() == ["1-1", "1-4", "1-5"]
-    assert await Reader(stores, bus, lease.run_id, Cursor(1, 1)).ended() == ["1-4", "1-5"]
-    assert await Reader(stores, bus, lease.run_id, Cursor(1, 5)).ended() == []
-
-
 async def test_live_events_follow_the_stored_ones_and_repeat_none(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     await _store(stores, lease, _stored(lease, 1), _stored(lease, 2))
@@ -129,18 +119,6 @@ async def test_a_new_attempt_starts_its_text_again(stores: Stores, bus: MemoryEv
     await bus.publish([_chunk(second, 1), _chunk(lease, 10), _chunk(second, 2)])
     await reader.got("1-9", "2-1", "2-2")
     await cancel(reader.task)
-
-
-async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    reader = Reader(stores, bus, lease.run_id, None)
-    await bus.publish([])
-    events = [_stored(lease, n) for n in range(1, 101)]
-    await _store(stores, lease, *events)
-    await bus.publish(events)
-    await bus.publish([await _end(stores, lease, 101)])
-
-    assert await reader.ended() == [f"1-{n}" for n in range(1, 102)]
 
 
 async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: MemoryEventBus) -> None:
@@ -201,16 +179,6 @@ async def test_an_unknown_run_and_one_without_events_end_at_once(stores: Stores,
 
     assert await Reader(stores, bus, lease.run_id, None).ended() == []
     assert await Reader(stores, bus, "unknown", None).ended() == []
-
-
-async def test_a_reader_that_leaves_is_forgotten_by_the_bus(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    reader = Reader(stores, bus, lease.run_id, None)
-    await _store(stores, lease, _stored(lease, 1))
-    await reader.got("1-1")
-    await cancel(reader.task)
-
-    assert bus._readers == {}
 
 
 async def test_readers_that_come_at_any_moment_get_every_stored_event_once(stores: Stores, bus: MemoryEventBus) -> None:
