@@ -1,10 +1,14 @@
 """The Database port of the stores, and opening, creating or upgrading the database behind a URL."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import CoroutineType
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Select
 from sqlalchemy.engine import URL, make_url
@@ -16,6 +20,8 @@ from storage.migrations import migrate_connection, move_connection, needs_migrat
 from storage.sql.statements import CompiledStatement
 
 ResultT = TypeVar("ResultT")
+StoreT = TypeVar("StoreT", bound="Store")
+ParametersT = ParamSpec("ParametersT")
 Work = Callable[[Connection], ResultT]
 
 
@@ -60,6 +66,45 @@ class Database(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Store:
+    """A part of the database. A method that takes a connection becomes a transaction by `reads` or `writes`."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+
+def reads(
+    work: Callable[Concatenate[StoreT, Connection, ParametersT], ResultT],
+) -> Callable[Concatenate[StoreT, ParametersT], CoroutineType[Any, Any, ResultT]]:
+    """Decorator: the method runs as a read-only transaction, see `Database.read`."""
+
+    @wraps(work)
+    async def read(store: StoreT, /, *args: ParametersT.args, **options: ParametersT.kwargs) -> ResultT:
+        return await store.database.read(lambda connection: work(store, connection, *args, **options))
+
+    return read
+
+
+def writes(
+    point: Failpoint,
+) -> Callable[
+    [Callable[Concatenate[StoreT, Connection, ParametersT], ResultT]],
+    Callable[Concatenate[StoreT, ParametersT], CoroutineType[Any, Any, ResultT]],
+]:
+    """Decorator: the method runs as a transaction that may write, see `Database.write`."""
+
+    def decorate(
+        work: Callable[Concatenate[StoreT, Connection, ParametersT], ResultT],
+    ) -> Callable[Concatenate[StoreT, ParametersT], CoroutineType[Any, Any, ResultT]]:
+        @wraps(work)
+        async def write(store: StoreT, /, *args: ParametersT.args, **options: ParametersT.kwargs) -> ResultT:
+            return await store.database.write(point, lambda connection: work(store, connection, *args, **options))
+
+        return write
+
+    return decorate
 
 
 async def read_all(

@@ -13,7 +13,7 @@ from core.domain.ids import new_id
 from core.domain.plans import Plan, Plans
 from core.domain.threads import Address, Lease, Person
 from core.failpoints import Failpoint
-from storage.sql.database import Database
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import Row, from_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.stores.audit import record_act, record_in_thread
@@ -22,51 +22,12 @@ from storage.sql.stores.inbox import claim_key
 from storage.sql.tables import agent_versions, leases, plans, runs, saved_agents, threads
 
 _RECORD = Failpoint("storage.record_agent")
-_CHOOSE = Failpoint("storage.choose_agent")
 _SAVE = Failpoint("storage.save_agent")
 _SIGN = CompiledStatement(
     update(runs)
     .where(runs.c.run_id == bindparam("run"))
     .values(agent_id=bindparam("agent"), agent_version_id=bindparam("version"))
 )
-
-
-class SqlAgentVersions:
-    """`core.agents.roster.AgentVersions`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def record(self, definition: AgentDefinition) -> AgentVersion:
-        known = await self._database.read(lambda c: _known(c, definition))
-        return known or await self._database.write(_RECORD, lambda c: _recorded(c, definition))
-
-    async def version(self, agent_version_id: str) -> AgentVersion | None:
-        statement = select(agent_versions).where(agent_versions.c.agent_version_id == agent_version_id)
-        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
-        return _version_of(row) if row else None
-
-    async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
-        statement = (
-            select(agent_versions).where(agent_versions.c.agent_id == agent_id).order_by(agent_versions.c.number)
-        )
-        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
-        return _readable(rows)
-
-    async def saved(self) -> Mapping[str, AgentVersion]:
-        rows = await self._database.read(lambda c: c.execute(_SAVED).mappings().all())
-        return {version.definition.agent_id: version for version in _readable(rows)}
-
-    async def save(
-        self, definition: AgentDefinition, *, at: Address | None = None, by: Person | None = None
-    ) -> AgentVersion:
-        return await self._database.write(_SAVE, lambda c: _save(c, definition, at, by))
-
-    async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
-        return await self._database.write(_SAVE, lambda c: _reset(c, agent_id, at, by))
-
-    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = "") -> None:
-        await self._database.write(_CHOOSE, lambda c: _choose(c, address, agent_id, by, begins_with))
 
 
 _SAVED = (
@@ -76,30 +37,75 @@ _SAVED = (
 )
 
 
+class SqlAgentVersions(Store):
+    """`core.agents.roster.AgentVersions`."""
+
+    async def record(self, definition: AgentDefinition) -> AgentVersion:
+        known = await self.database.read(lambda c: _known(c, definition))
+        return known or await self.database.write(_RECORD, lambda c: _recorded(c, definition))
+
+    @reads
+    def version(self, connection: Connection, agent_version_id: str) -> AgentVersion | None:
+        statement = select(agent_versions).where(agent_versions.c.agent_version_id == agent_version_id)
+        row = connection.execute(statement).mappings().one_or_none()
+        return _version_of(row) if row else None
+
+    @reads
+    def list(self, connection: Connection, agent_id: str) -> tuple[AgentVersion, ...]:
+        of_agent = select(agent_versions).where(agent_versions.c.agent_id == agent_id).order_by(agent_versions.c.number)
+        return _readable(connection.execute(of_agent).mappings().all())
+
+    @reads
+    def saved(self, connection: Connection) -> Mapping[str, AgentVersion]:
+        rows = connection.execute(_SAVED).mappings().all()
+        return {version.definition.agent_id: version for version in _readable(rows)}
+
+    @writes(_SAVE)
+    def save(
+        self,
+        connection: Connection,
+        definition: AgentDefinition,
+        *,
+        at: Address | None = None,
+        by: Person | None = None,
+    ) -> AgentVersion:
+        version = _recorded(connection, definition)
+        values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
+        insert_or_replace(connection, saved_agents, values)
+        if at is not None and by is not None:
+            subject = f"{definition.agent_id} version {version.number}"
+            record_act(connection, "agent_changed", at, by, subject=subject)
+        return version
+
+    @writes(_SAVE)
+    def reset(self, connection: Connection, agent_id: str, *, at: Address, by: Person) -> bool:
+        dropped = connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == agent_id))
+        if not dropped.rowcount:
+            return False
+        record_act(connection, "agent_changed", at, by, subject=f"{agent_id} reset")
+        return True
+
+    @writes(Failpoint("storage.choose_agent"))
+    def choose(
+        self,
+        connection: Connection,
+        address: Address,
+        agent_id: str,
+        *,
+        by: Person | None = None,
+        begins_with: str = "",
+    ) -> None:
+        thread = lock_thread_at(connection, address) or insert_thread(connection, address, begins_with=begins_with)
+        connection.execute(update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id))
+        record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
+
+
 def _readable(rows: Sequence[RowMapping]) -> tuple[AgentVersion, ...]:
     found: list[AgentVersion] = []
     for row in rows:
         with suppress(ConfigurationError):
             found.append(_version_of(row))
     return tuple(found)
-
-
-def _save(connection: Connection, definition: AgentDefinition, at: Address | None, by: Person | None) -> AgentVersion:
-    version = _recorded(connection, definition)
-    values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
-    insert_or_replace(connection, saved_agents, values)
-    if at is not None and by is not None:
-        subject = f"{definition.agent_id} version {version.number}"
-        record_act(connection, "agent_changed", at, by, subject=subject)
-    return version
-
-
-def _reset(connection: Connection, agent_id: str, at: Address, by: Person) -> bool:
-    dropped = connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == agent_id))
-    if not dropped.rowcount:
-        return False
-    record_act(connection, "agent_changed", at, by, subject=f"{agent_id} reset")
-    return True
 
 
 def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion | None:
@@ -136,12 +142,6 @@ def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersi
         insert_or_skip(connection, agent_versions, [values])
 
 
-def _choose(connection: Connection, address: Address, agent_id: str, by: Person | None, begins_with: str) -> None:
-    thread = lock_thread_at(connection, address) or insert_thread(connection, address, begins_with=begins_with)
-    connection.execute(update(threads).where(threads.c.thread_id == thread.thread_id).values(agent_id=agent_id))
-    record_in_thread(connection, "agent_chosen", thread, by, subject=agent_id)
-
-
 def set_run_agent(connection: Connection, lease: Lease, agent: AgentVersion) -> None:
     """Assigns the agent version to the run of the lease, whose row is locked."""
     signed = {"run": lease.run_id, "agent": agent.definition.agent_id, "version": agent.agent_version_id}
@@ -158,59 +158,52 @@ def _version_of(row: Row) -> AgentVersion:
     return from_row(AgentVersion, row, definition=definition)
 
 
-_CHANGE = Failpoint("storage.change_plans")
 _PLAN = TypeAdapter(Plan)
 _COLUMNS = frozenset({"plan_id", "is_active"})
 
 
-class SqlPlans:
+class SqlPlans(Store):
     """`core.domain.plans.PlanStore`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def change(
-        self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
+    @writes(Failpoint("storage.change_plans"))
+    def change(
+        self,
+        connection: Connection,
+        thread_id: str,
+        how: Callable[[Plans], Plans],
+        *,
+        lease: Lease | None = None,
+        key: str = "",
     ) -> Plans:
-        def work(connection: Connection) -> Plans:
-            is_done = key and not claim_key(connection, f"{key}:done")
-            return _changed(connection, thread_id, _unchanged if is_done else how, lease)
-
-        return await self._database.write(_CHANGE, work)
-
-    async def read(self, thread_id: str) -> Plans:
-        return await self._database.read(lambda c: tuple(_plan(row) for row in _rows(c, thread_id)))
-
-
-def _changed(connection: Connection, thread_id: str, how: Callable[[Plans], Plans], lease: Lease | None) -> Plans:
-    if lock_thread(connection, thread_id) is None:
-        return ()
-    if lease is not None:
-        _check_held(connection, lease)
-    rows = _rows(connection, thread_id)
-    before = tuple(_plan(row) for row in rows)
-    after = how(before)
-    if after == before:
+        is_done = key and not claim_key(connection, f"{key}:done")
+        if lock_thread(connection, thread_id) is None:
+            return ()
+        if lease is not None:
+            _check_held(connection, lease)
+        rows = _rows(connection, thread_id)
+        before = tuple(map(_plan, rows))
+        after = before if is_done else how(before)
+        if after == before:
+            return after
+        made_at = {row["plan_id"]: row["created_at"] for row in rows}
+        connection.execute(delete(plans).where(plans.c.thread_id == thread_id))
+        values: list[dict[str, object]] = [
+            {
+                "thread_id": thread_id,
+                "plan_id": plan.plan_id,
+                "content": _PLAN.dump_python(plan, mode="json", exclude=set(_COLUMNS)),
+                "is_active": plan.is_active,
+                "created_at": made_at.get(plan.plan_id, datetime.now(UTC)),
+            }
+            for plan in after
+        ]
+        if values:
+            connection.execute(plans.insert(), values)
         return after
-    made_at = {row["plan_id"]: row["created_at"] for row in rows}
-    connection.execute(delete(plans).where(plans.c.thread_id == thread_id))
-    values: list[dict[str, object]] = [
-        {
-            "thread_id": thread_id,
-            "plan_id": plan.plan_id,
-            "content": _PLAN.dump_python(plan, mode="json", exclude=set(_COLUMNS)),
-            "is_active": plan.is_active,
-            "created_at": made_at.get(plan.plan_id, datetime.now(UTC)),
-        }
-        for plan in after
-    ]
-    if values:
-        connection.execute(plans.insert(), values)
-    return after
 
-
-def _unchanged(known: Plans) -> Plans:
-    return known
+    @reads
+    def read(self, connection: Connection, thread_id: str) -> Plans:
+        return tuple(map(_plan, _rows(connection, thread_id)))
 
 
 def _check_held(connection: Connection, lease: Lease) -> None:

@@ -10,57 +10,52 @@ from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import Address, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
-from storage.sql.database import Database, read_all
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import Row, from_row, to_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.tables import audit_entries
 
 SUBJECT_CHARACTERS_MAX = 300
 SWEPT_AT_ONCE_MAX = 500
-_RECORD = Failpoint("storage.record_audit")
-_SWEEP = Failpoint("storage.sweep_audit")
 _ADD_ENTRY = CompiledStatement(audit_entries.insert())
 
 
-class SqlAuditLog:
+class SqlAuditLog(Store):
     """`core.domain.audit.AuditLog`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes(Failpoint("storage.record_audit"))
+    def record(self, connection: Connection, entry: AuditEntry) -> None:
+        insert_entry(connection, entry)
 
-    async def record(self, entry: AuditEntry) -> None:
-        await self._database.write(_RECORD, lambda c: insert_entry(c, entry))
-
-    async def newest(
-        self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
+    @reads
+    def newest(
+        self, connection: Connection, *, limit: int, platform: str | None = None, workspace_id: str | None = None
     ) -> tuple[AuditEntry, ...]:
         statement = select(audit_entries).order_by(audit_entries.c.entry_id.desc()).limit(limit)
         if platform is not None:
             statement = statement.where(audit_entries.c.platform == platform)
         if workspace_id is not None:
             statement = statement.where(audit_entries.c.workspace_id == workspace_id)
-        return await read_all(self._database, statement, _entry_of)
+        return tuple(map(_entry_of, connection.execute(statement).mappings()))
 
-    async def sweep(self, *, older_than_days: float) -> int:
-        """Deletes a batch of the entries that are that old. Returns how many were deleted, 0 if none are left."""
+    @writes(Failpoint("storage.sweep_audit"))
+    def sweep(self, connection: Connection, *, older_than_days: float) -> int:
+        """Deletes a batch of the entries that are that old. Returns how many were deleted, 0 if none are left.
+
+        Entry ids sort by creation time, so the oldest are found without an index on the time. Skips rows that another
+        process is deleting."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
-        return await self._database.write(_SWEEP, lambda c: _delete_oldest(c, before))
-
-
-def _delete_oldest(connection: Connection, before: datetime) -> int:
-    """Entry ids sort by creation time, so the oldest are found without an index on the time. Skips rows that another
-    process is deleting."""
-    oldest = (
-        select(audit_entries.c.entry_id, audit_entries.c.happened_at)
-        .order_by(audit_entries.c.entry_id)
-        .limit(SWEPT_AT_ONCE_MAX)
-        .with_for_update(skip_locked=True)
-    )
-    found = connection.execute(oldest).all()
-    gone = [entry_id for entry_id, happened_at in found if happened_at < before]
-    if gone:
-        connection.execute(delete(audit_entries).where(audit_entries.c.entry_id.in_(gone)))
-    return len(gone)
+        oldest = (
+            select(audit_entries.c.entry_id, audit_entries.c.happened_at)
+            .order_by(audit_entries.c.entry_id)
+            .limit(SWEPT_AT_ONCE_MAX)
+            .with_for_update(skip_locked=True)
+        )
+        found = connection.execute(oldest).all()
+        gone = [entry_id for entry_id, happened_at in found if happened_at < before]
+        if gone:
+            connection.execute(delete(audit_entries).where(audit_entries.c.entry_id.in_(gone)))
+        return len(gone)
 
 
 def insert_entry(connection: Connection, entry: AuditEntry) -> None:

@@ -29,7 +29,6 @@ from core.domain.approval import always_granted
 from core.domain.events import Cursor, RunEvent
 from core.domain.ids import new_id
 from core.domain.messages import Message
-from core.domain.schedules import Schedule
 from core.domain.threads import (
     Address,
     Ask,
@@ -46,7 +45,7 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import ErasedCounts, LoadedRun
-from storage.sql.database import Database, read_all
+from storage.sql.database import Store, read_all, reads, writes
 from storage.sql.rows import (
     Row,
     address_parameters,
@@ -247,11 +246,8 @@ def _thread(row: Row | None) -> Thread | None:
     return thread_from_row(row) if row else None
 
 
-_CREATE = Failpoint("storage.create_thread")
 _RENEW = Failpoint("storage.renew")
 _FORGET = Failpoint("storage.forget")
-_NOTE = Failpoint("storage.note_earlier_authors")
-_THREAD_WITH_ID = update(threads).where(threads.c.thread_id == bindparam("thread"))
 _RUN = CompiledStatement(select(runs).where(runs.c.run_id == bindparam("of_run")))
 _ANSWERED_APPROVALS = CompiledStatement(
     select(pending_asks).where(
@@ -318,20 +314,16 @@ _EVENT_MESSAGES = CompiledStatement(
 )
 
 
-class SqlConversations:
+class SqlConversations(Store):
     """`core.stores.Conversations`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @reads
+    def find(self, connection: Connection, address: Address) -> ThreadSnapshot | None:
+        thread = read_thread_at(connection, address)
+        return read_snapshot(connection, thread) if thread else None
 
-    async def find(self, address: Address) -> ThreadSnapshot | None:
-        def work(connection: Connection) -> ThreadSnapshot | None:
-            thread = read_thread_at(connection, address)
-            return read_snapshot(connection, thread) if thread else None
-
-        return await self._database.read(work)
-
-    async def stopped_by(self, address: Address, run_id: str) -> str:
+    @reads
+    def stopped_by(self, connection: Connection, address: Address, run_id: str) -> str:
         row = audit_entries.c
         newest = (
             select(row.actor_name)
@@ -340,62 +332,65 @@ class SqlConversations:
             .order_by(row.entry_id.desc())
             .limit(1)
         )
-        return await self._database.read(lambda c: c.execute(newest).scalar()) or ""
+        return connection.execute(newest).scalar() or ""
 
     async def has_thread(self, address: Address) -> bool:
-        return bool(await self._database.read_statement(_READ_BOUND, address_parameters(address)))
+        return bool(await self.database.read_statement(_READ_BOUND, address_parameters(address)))
 
     async def place_of_message(self, channel: Address, message_ref: str) -> Address | None:
         place = {**address_parameters(channel), "ref": message_ref}
-        found = await self._database.read_statement(_PLACE_OF_MESSAGE, place)
+        found = await self.database.read_statement(_PLACE_OF_MESSAGE, place)
         return replace(channel, thread_key=str(found[0]["thread_key"])) if found else None
 
-    async def thread_ids(self, address: Address, *, begun_by: datetime | None = None) -> tuple[str, ...]:
+    @reads
+    def thread_ids(
+        self, connection: Connection, address: Address, *, begun_by: datetime | None = None
+    ) -> tuple[str, ...]:
         place = [threads.c[name] == value for name, value in asdict(address).items()]
         if begun_by is not None:
             place.append(threads.c.thread_id.not_in(_begun_after(begun_by)))
         found = select(threads.c.thread_id).where(*place).order_by(threads.c.thread_id.desc())
-        return await self._database.read(lambda c: tuple(c.execute(found).scalars()))
+        return tuple(connection.execute(found).scalars())
 
-    async def snapshot(self, thread_id: str) -> ThreadSnapshot | None:
-        def work(connection: Connection) -> ThreadSnapshot | None:
-            thread = read_thread(connection, thread_id)
-            return read_snapshot(connection, thread) if thread else None
+    @reads
+    def snapshot(self, connection: Connection, thread_id: str) -> ThreadSnapshot | None:
+        thread = read_thread(connection, thread_id)
+        return read_snapshot(connection, thread) if thread else None
 
-        return await self._database.read(work)
-
-    async def create(self, address: Address, *, title: str = "") -> Thread:
+    @writes(Failpoint("storage.create_thread"))
+    def create(self, connection: Connection, address: Address, *, title: str = "") -> Thread:
         """Returns the existing thread if the address is bound."""
+        return lock_thread_at(connection, address) or insert_thread(connection, address, title=title)
 
-        def work(connection: Connection) -> Thread:
-            known = lock_thread_at(connection, address)
-            return known or insert_thread(connection, address, title=title)
-
-        return await self._database.write(_CREATE, work)
-
-    async def unbind(self, place: Address | str, *, by: Person | None = None, begun_by: datetime | None = None) -> bool:
+    @writes(_RENEW)
+    def unbind(
+        self,
+        connection: Connection,
+        place: Address | str,
+        *,
+        by: Person | None = None,
+        begun_by: datetime | None = None,
+    ) -> bool:
         # here, because that module imports this one
         from storage.sql.stores.run_transitions import withdraw_open_ask
 
-        def work(connection: Connection) -> bool:
-            thread = lock_thread(connection, place) if isinstance(place, str) else lock_thread_at(connection, place)
-            if begun_by is not None and thread is not None:
-                is_newer = _begun_after(begun_by).where(runs.c.thread_id == thread.thread_id)
-                thread = None if connection.execute(is_newer).first() else thread
-            if thread is not None:
-                if read_snapshot(connection, thread).active_run is not None:
-                    return False
-                withdraw_open_ask(connection, thread.thread_id)
-                unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
-                connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
-                record_in_thread(connection, "conversation_renewed", thread, by)
-            return True
+        thread = lock_thread(connection, place) if isinstance(place, str) else lock_thread_at(connection, place)
+        if begun_by is not None and thread is not None:
+            is_newer = _begun_after(begun_by).where(runs.c.thread_id == thread.thread_id)
+            thread = None if connection.execute(is_newer).first() else thread
+        if thread is not None:
+            if read_snapshot(connection, thread).active_run is not None:
+                return False
+            withdraw_open_ask(connection, thread.thread_id)
+            unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
+            connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
+            record_in_thread(connection, "conversation_renewed", thread, by)
+        return True
 
-        return await self._database.write(_RENEW, work)
-
-    async def note_earlier_authors(self, thread_id: str, authors: Mapping[str, str]) -> None:
-        statement = _THREAD_WITH_ID.values(earlier_authors=dict(authors))
-        await self._database.write(_NOTE, lambda c: c.execute(statement, {"thread": thread_id}))
+    @writes(Failpoint("storage.note_earlier_authors"))
+    def note_earlier_authors(self, connection: Connection, thread_id: str, authors: Mapping[str, str]) -> None:
+        this = update(threads).where(threads.c.thread_id == thread_id)
+        connection.execute(this.values(earlier_authors=dict(authors)))
 
     async def note_author(self, address: Address, person: Person) -> None:
         found = await self.find(address)
@@ -405,18 +400,17 @@ class SqlConversations:
         authors = {**known, person.person_id: person.name}
         await self.note_earlier_authors(found.thread.thread_id, authors)
 
-    async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
-        def work(connection: Connection) -> None:
-            thread = lock_thread(connection, thread_id)
-            if thread is not None:
-                if by is not None:  # an old conversation goes without its schedules
-                    connection.execute(delete(schedules).where(schedules.c.thread_id == thread_id))
-                erase_thread(connection, thread_id)
-                record_in_thread(connection, "conversation_forgotten", thread, by)
+    @writes(_FORGET)
+    def forget(self, connection: Connection, thread_id: str, *, by: Person | None = None) -> None:
+        thread = lock_thread(connection, thread_id)
+        if thread is not None:
+            if by is not None:  # an old conversation goes without its schedules
+                connection.execute(delete(schedules).where(schedules.c.thread_id == thread_id))
+            erase_thread(connection, thread_id)
+            record_in_thread(connection, "conversation_forgotten", thread, by)
 
-        await self._database.write(_FORGET, work)
-
-    async def unended_runs_of(self, address: Address, person_id: str) -> tuple[str, ...]:
+    @reads
+    def unended_runs_of(self, connection: Connection, address: Address, person_id: str) -> tuple[str, ...]:
         found = (
             select(runs.c.run_id)
             .join(threads, threads.c.thread_id == runs.c.thread_id)
@@ -426,23 +420,24 @@ class SqlConversations:
                 *erasure_place(address.platform, address.workspace_id),
             )
         )
-        return await self._database.read(lambda c: tuple(c.execute(found).scalars()))
+        return tuple(connection.execute(found).scalars())
 
     async def erase_person(self, address: Address, person_id: str) -> ErasedCounts:
         place = address.platform, address.workspace_id, person_id
         # messages last, because a run may make them of inputs meanwhile
-        counts = await self._database.write(_FORGET, lambda c: erase_rows(c, *place))
+        counts = await self.database.write(_FORGET, lambda c: erase_rows(c, *place))
         after, changed = "", 0
         while True:
-            batch, after = await self._database.write(
+            batch, after = await self.database.write(
                 _FORGET, lambda c, start=after: erase_messages(c, *place, after=start)
             )
             changed += batch
             if not after:
                 return replace(counts, messages=max(counts.messages, changed))
 
-    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
-        return await self._database.write(_RENEW, lambda c: unbind_inactive(c, before, limit))
+    @writes(_RENEW)
+    def inactive(self, connection: Connection, before: datetime, *, limit: int) -> tuple[str, ...]:
+        return unbind_inactive(connection, before, limit)
 
     async def messages(
         self, thread_id: str, *, after_sequence: int = 0, limit: int | None = None
@@ -453,7 +448,7 @@ class SqlConversations:
             .order_by(messages.c.sequence)
             .limit(limit)
         )
-        return await read_all(self._database, statement, message_from_row)
+        return await read_all(self.database, statement, message_from_row)
 
     async def history(self, thread_id: str) -> tuple[Message, ...]:
         statement = (
@@ -461,47 +456,64 @@ class SqlConversations:
             .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
             .order_by(messages.c.sequence)
         )
-        return await read_all(self._database, statement, message_from_row)
+        return await read_all(self.database, statement, message_from_row)
 
-    async def recent(self, thread_id: str) -> tuple[Message, ...]:
-        return await self._database.read(lambda c: recent_messages(c, thread_id))
+    @reads
+    def recent(self, connection: Connection, thread_id: str) -> tuple[Message, ...]:
+        return recent_messages(connection, thread_id)
 
-    async def message(self, thread_id: str, message_id: str) -> Message | None:
+    @reads
+    def message(self, connection: Connection, thread_id: str, message_id: str) -> Message | None:
         statement = select(messages).where(messages.c.message_id == message_id, messages.c.thread_id == thread_id)
-        row = await self._database.read(lambda c: c.execute(statement).mappings().one_or_none())
+        row = connection.execute(statement).mappings().one_or_none()
         return message_from_row(row) if row else None
 
     async def run(self, run_id: str) -> Run | None:
-        rows = await self._database.read_statement(_RUN, {"of_run": run_id})
+        rows = await self.database.read_statement(_RUN, {"of_run": run_id})
         return run_from_row(rows[0]) if rows else None
 
-    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread] | None:
-        return await self._database.read(lambda c: read_run_with_thread(c, run_id))
+    @reads
+    def run_with_thread(self, connection: Connection, run_id: str) -> tuple[Run, Thread] | None:
+        return read_run_with_thread(connection, run_id)
 
-    async def load_run(self, run_id: str) -> LoadedRun | None:
-        return await self._database.read(lambda c: _load_run(c, run_id))
+    @reads
+    def load_run(self, connection: Connection, run_id: str) -> LoadedRun | None:
+        found = read_run_with_thread(connection, run_id)
+        if found is None:
+            return None
+        run, thread = found
+        approvals = _ANSWERED_APPROVALS.fetch_rows(connection, {"thread": thread.thread_id})
+        place = {**address_parameters(thread.address), "owner": run.requester.person_id if run.requester else ""}
+        return LoadedRun(
+            run=run,
+            thread=thread,
+            history=recent_messages(connection, thread.thread_id),
+            granted=frozenset[str]().union(*(always_granted(ask_from_row(row)) for row in approvals)),
+            schedules=tuple(map(schedule_from_row, _VISIBLE_SCHEDULES.fetch_rows(connection, place))),
+        )
 
     async def unread_inputs(self, thread_id: str) -> tuple[ThreadInput, ...]:
-        rows = await self._database.read_statement(_UNREAD, {"of_thread": thread_id})
+        rows = await self.database.read_statement(_UNREAD, {"of_thread": thread_id})
         return tuple(map(input_from_row, rows))
 
-    async def unread_talk(self, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
-        return await self._database.read(lambda c: read_unread_talk(c, thread_id, before))
+    @reads
+    def unread_talk(self, connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
+        return read_unread_talk(connection, thread_id, before)
 
     async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
-        rows = await self._database.read_statement(_REFS_SHOWN_BY, {"of_run": run_id})
+        rows = await self.database.read_statement(_REFS_SHOWN_BY, {"of_run": run_id})
         return tuple(row["ref"] for row in rows)
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number)
-        return await read_all(self._database, statement, run_from_row)
+        return await read_all(self.database, statement, run_from_row)
 
     async def newest_runs(self, thread_id: str, *, before: str | None = None, limit: int) -> tuple[Run, ...]:
         statement = select(runs).where(runs.c.thread_id == thread_id).order_by(runs.c.number.desc()).limit(limit)
         if before is not None:
             number = select(runs.c.number).where(runs.c.run_id == before, runs.c.thread_id == thread_id)
             statement = statement.where(runs.c.number < number.scalar_subquery())
-        return await read_all(self._database, statement, run_from_row)
+        return await read_all(self.database, statement, run_from_row)
 
     async def newest_threads(
         self, selection: Selection, *, before: Position | None = None, limit: int
@@ -525,10 +537,18 @@ class SqlConversations:
             .outerjoin(runs, and_(runs.c.thread_id == page.c.thread_id, runs.c.number == newest))
             .order_by(*map(desc, by_activity(page)))
         )
-        return await read_all(self._database, statement, listed_thread_from_row)
+        return await read_all(self.database, statement, listed_thread_from_row)
 
-    async def runs_of_person(
-        self, platform: str, workspace_id: str, person_id: str, *, limit: int, channel_id: str | None = None
+    @reads
+    def runs_of_person(
+        self,
+        connection: Connection,
+        platform: str,
+        workspace_id: str,
+        person_id: str,
+        *,
+        limit: int,
+        channel_id: str | None = None,
     ) -> tuple[tuple[Run, Thread, str], ...]:
         place = [threads.c.platform == platform, threads.c.workspace_id == workspace_id]
         place += [threads.c.channel_id == channel_id] if channel_id is not None else []
@@ -539,17 +559,14 @@ class SqlConversations:
             .order_by(runs.c.run_id.desc())
             .limit(limit)
         )
+        return tuple(
+            (run, thread, read_request(connection, run.thread_id, run.run_id))
+            for run in map(run_from_row, connection.execute(newest).mappings().all())
+            if (thread := read_thread(connection, run.thread_id))
+        )
 
-        def read(connection: Connection) -> tuple[tuple[Run, Thread, str], ...]:
-            return tuple(
-                (run, thread, read_request(connection, run.thread_id, run.run_id))
-                for run in map(run_from_row, connection.execute(newest).mappings().all())
-                if (thread := read_thread(connection, run.thread_id))
-            )
-
-        return await self._database.read(read)
-
-    async def usage(self, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
+    @reads
+    def usage(self, connection: Connection, *, thread_id: str | None = None, run_id: str | None = None) -> Usage:
         """Returns the sum over the thread or the run, or over everything if neither is given."""
         names = [field.name for field in fields(Usage) if field.name != "written_tokens"]
         sums = [func.coalesce(func.sum(usages.c[name]), 0).label(name) for name in names]
@@ -558,48 +575,24 @@ class SqlConversations:
             statement = statement.where(usages.c.thread_id == thread_id)
         if run_id is not None:
             statement = statement.where(usages.c.run_id == run_id)
-        row = await self._database.read(lambda c: c.execute(statement).mappings().one())
-        return from_row(Usage, row, written_tokens=0)
+        return from_row(Usage, connection.execute(statement).mappings().one(), written_tokens=0)
 
-    async def events(self, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
-        return await self._database.read(lambda c: _events(c, run_id, after))
+    @reads
+    def events(self, connection: Connection, run_id: str, *, after: Cursor | None = None) -> tuple[RunEvent, ...]:
+        return _events(connection, run_id, after)
 
-    async def events_so_far(self, run_id: str, *, after: Cursor) -> tuple[tuple[RunEvent, ...], bool]:
+    @reads
+    def events_so_far(self, connection: Connection, run_id: str, *, after: Cursor) -> tuple[tuple[RunEvent, ...], bool]:
         """Reads the run before its events: if the run is over, all of its events are stored."""
-
-        def work(connection: Connection) -> tuple[tuple[RunEvent, ...], bool]:
-            row = _RUN.fetch_first(connection, {"of_run": run_id})
-            is_over = row is None or row["status"] not in UNENDED
-            return _events(connection, run_id, after), is_over
-
-        return await self._database.read(work)
+        row = _RUN.fetch_first(connection, {"of_run": run_id})
+        is_over = row is None or row["status"] not in UNENDED
+        return _events(connection, run_id, after), is_over
 
 
 def read_run_with_thread(connection: Connection, run_id: str) -> tuple[Run, Thread] | None:
     row = _RUN.fetch_first(connection, {"of_run": run_id})
     thread = read_thread(connection, row["thread_id"]) if row else None
     return (run_from_row(row), thread) if row and thread else None
-
-
-def _load_run(connection: Connection, run_id: str) -> LoadedRun | None:
-    found = read_run_with_thread(connection, run_id)
-    if found is None:
-        return None
-    run, thread = found
-    approvals = _ANSWERED_APPROVALS.fetch_rows(connection, {"thread": thread.thread_id})
-    return LoadedRun(
-        run=run,
-        thread=thread,
-        history=recent_messages(connection, thread.thread_id),
-        granted=frozenset[str]().union(*(always_granted(ask_from_row(row)) for row in approvals)),
-        schedules=_visible_schedules(connection, run, thread),
-    )
-
-
-def _visible_schedules(connection: Connection, run: Run, thread: Thread) -> tuple[Schedule, ...]:
-    owner = run.requester.person_id if run.requester else ""
-    place = {**address_parameters(thread.address), "owner": owner}
-    return tuple(map(schedule_from_row, _VISIBLE_SCHEDULES.fetch_rows(connection, place)))
 
 
 def _events(connection: Connection, run_id: str, after: Cursor | None) -> tuple[RunEvent, ...]:

@@ -23,7 +23,7 @@ from core.domain.errors import LeaseLost
 from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.stores import Delivery, DeliveryDraft, DeliveryLease, DeliveryState
-from storage.sql.database import Database
+from storage.sql.database import Store, writes
 from storage.sql.rows import delivery_from_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.stores.conversations import UNENDED, read_run_with_thread
@@ -31,11 +31,8 @@ from storage.sql.stores.run_claims import is_worker_alive, record_heartbeat
 from storage.sql.stores.run_transitions import insert_deliveries
 from storage.sql.tables import deliveries, renderings, runs, threads
 
-_CLAIM = Failpoint("storage.claim_rendering")
 _PLAN = Failpoint("storage.plan")
 _RECORD = Failpoint("storage.record")
-_CLOSE = Failpoint("storage.close_rendering")
-_REOPEN = Failpoint("storage.reopen_rendering")
 
 ADDRESS = tuple(field.name for field in fields(Address))
 _SLOTS = ("status", "stream", "answer", "ask", "file", "notice")
@@ -147,31 +144,45 @@ _SET_DELIVERED = CompiledStatement(
 )
 
 
-class SqlDeliveries:
+class SqlDeliveries(Store):
     """`core.stores.Deliveries`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def open_runs(self, *, for_worker: str = "") -> tuple[str, ...]:
         statement = _OPEN_FOR if for_worker else _OPEN
-        rows = await self._database.read_statement(statement, {"worker": for_worker})
+        rows = await self.database.read_statement(statement, {"worker": for_worker})
         return tuple(row["run_id"] for row in rows)
 
     async def has_earlier(self, run_id: str) -> bool:
-        return bool(await self._database.read_statement(_EARLIER, {"of_run": run_id}))
+        return bool(await self.database.read_statement(_EARLIER, {"of_run": run_id}))
 
-    async def claim(
-        self, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
+    @writes(Failpoint("storage.claim_rendering"))
+    def claim(
+        self, connection: Connection, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
     ) -> DeliveryLease | None:
-        """A worker may claim a run again, for instance after an error, which invalidates its older lease."""
-        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id, platforms))
+        """A worker may claim a run again, for instance after an error, which invalidates its older lease.
+
+        Locks before it reads, because a statement that waits for a lock reads other tables as of before the wait."""
+        _HELD.fetch_tuples(connection, {"of_run": run_id})
+        row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
+        record_heartbeat(connection, worker_id)
+        found = read_run_with_thread(connection, run_id)
+        if row is None or found is None or not row["is_open"]:
+            return None
+        run, address = found[0], found[1].address
+        if platforms is not None and address.platform not in platforms:
+            return None
+        if row["is_held"] and row["worker_id"] != worker_id:
+            return None
+        fence = row["fence"] + 1
+        _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
+        has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
+        return DeliveryLease(run=run, address=address, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
 
     async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Without drafts, reads the deliveries planned so far without a lock."""
         if not drafts:
             with _PLAN:
-                rows = await self._database.read_statement(_PLANNED_BY, _holder(rendering))
+                rows = await self.database.read_statement(_PLANNED_BY, _holder(rendering))
             if rows:
                 return tuple(map(delivery_from_row, rows))
 
@@ -181,7 +192,7 @@ class SqlDeliveries:
             rows = _PLANNED.fetch_rows(connection, {"of_run": rendering.run.run_id})
             return tuple(map(delivery_from_row, rows))
 
-        return await self._database.write(_PLAN, work)
+        return await self.database.write(_PLAN, work)
 
     async def record(self, rendering: DeliveryLease, delivery: Delivery, *, was: DeliveryState | None = None) -> None:
         """Stores the delivery. If its ask was answered while it was being posted, it is stale and not delivered, even
@@ -196,37 +207,33 @@ class SqlDeliveries:
             "was": was or "",
         }
         statement = _SET_DELIVERED if delivery.state == "delivered" else _SET
-        if await self._database.write_statement(_RECORD, statement, values):
+        if await self.database.write_statement(_RECORD, statement, values):
             return
-        if not await self._database.read_statement(_STILL_HELD, _holder(rendering)):
+        if not await self.database.read_statement(_STILL_HELD, _holder(rendering)):
             raise _lost(rendering)
 
-    async def reopen(self, run_id: str) -> bool:
-        return await self._database.write(_REOPEN, lambda c: _reopen(c, run_id))
+    @writes(Failpoint("storage.reopen_rendering"))
+    def reopen(self, connection: Connection, run_id: str) -> bool:
+        """Opens the rendering again. Locks its row first, as all transactions do. Another refusal will be told anew."""
+        this = {"of_run": run_id}
+        _HELD.fetch_tuples(connection, this)
+        if not _REFUSED.fetch_tuples(connection, this):
+            return False
+        notices = delete(deliveries).where(_IN_PLAN, deliveries.c.slot == "notice")
+        connection.execute(notices, this)
+        _RETRY_REFUSED.execute(connection, this)
+        _OPENED.execute(connection, this)
+        return True
 
-    async def close(self, rendering: DeliveryLease) -> bool:
-        return await self._database.write(_CLOSE, lambda c: _close(c, rendering))
-
-
-def _claim(
-    connection: Connection, run_id: str, worker_id: str, platforms: Container[str] | None
-) -> DeliveryLease | None:
-    """Locks before it reads, because a statement that waits for a lock reads other tables as of before the wait."""
-    _HELD.fetch_tuples(connection, {"of_run": run_id})
-    row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
-    record_heartbeat(connection, worker_id)
-    found = read_run_with_thread(connection, run_id)
-    if row is None or found is None or not row["is_open"]:
-        return None
-    run, address = found[0], found[1].address
-    if platforms is not None and address.platform not in platforms:
-        return None
-    if row["is_held"] and row["worker_id"] != worker_id:
-        return None
-    fence = row["fence"] + 1
-    _GRANT.execute(connection, {"of_run": run_id, "new_fence": fence, "worker": worker_id})
-    has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
-    return DeliveryLease(run=run, address=address, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
+    @writes(Failpoint("storage.close_rendering"))
+    def close(self, connection: Connection, rendering: DeliveryLease) -> bool:
+        _hold(connection, rendering)
+        this = {"of_run": rendering.run.run_id}
+        ((status,),) = _STATUS.fetch_tuples(connection, this)
+        if status in UNENDED or _UNSENT.fetch_tuples(connection, this):
+            return False
+        _SHUT.execute(connection, this)
+        return True
 
 
 def _hold(connection: Connection, rendering: DeliveryLease) -> None:
@@ -242,26 +249,3 @@ def _holder(rendering: DeliveryLease) -> dict[str, object]:
 
 def _lost(rendering: DeliveryLease) -> LeaseLost:
     return LeaseLost(f"run {rendering.run.run_id} is shown by another worker")
-
-
-def _reopen(connection: Connection, run_id: str) -> bool:
-    """Opens the rendering again. Locks its row first, as all transactions do. Another refusal will be told anew."""
-    this = {"of_run": run_id}
-    _HELD.fetch_tuples(connection, this)
-    if not _REFUSED.fetch_tuples(connection, this):
-        return False
-    notices = delete(deliveries).where(_IN_PLAN, deliveries.c.slot == "notice")
-    connection.execute(notices, this)
-    _RETRY_REFUSED.execute(connection, this)
-    _OPENED.execute(connection, this)
-    return True
-
-
-def _close(connection: Connection, rendering: DeliveryLease) -> bool:
-    _hold(connection, rendering)
-    this = {"of_run": rendering.run.run_id}
-    ((status,),) = _STATUS.fetch_tuples(connection, this)
-    if status in UNENDED or _UNSENT.fetch_tuples(connection, this):
-        return False
-    _SHUT.execute(connection, this)
-    return True

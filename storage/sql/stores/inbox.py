@@ -33,7 +33,7 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Decide
 from storage.sql.columns import SanitizedText
-from storage.sql.database import Database
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import input_from_row, input_to_row, run_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts, upsert_if_greater
 from storage.sql.stores.audit import insert_entry, record_action
@@ -243,10 +243,7 @@ def _inputs_with(connection: Connection, thread_id: str, change: Change) -> tupl
     return untaken, frozenset(row.taken_by for row in rows if row.taken_by)
 
 
-_ACCEPT = Failpoint("storage.accept")
-_CLAIM = Failpoint("storage.claim_key")
 _FORWARD = Failpoint("storage.forward")
-_SWEEP = Failpoint("storage.sweep_keys")
 SWEPT_AT_ONCE_MAX = 1000
 _ADVANCE = CompiledStatement(upsert_if_greater(inbound_cursors, ("platform", "scope"), "cursor"))
 _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
@@ -273,55 +270,83 @@ _KEY_LED_TO = CompiledStatement(
 )
 
 
-class SqlInbox:
+class SqlInbox(Store):
     """`core.stores.Inbox`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes(Failpoint("storage.accept"))
+    def accept(self, connection: Connection, action: StoredAction, decide: Decide) -> Receipt:
+        thread = lock_thread_at(connection, action.address)
+        message = None if thread else action.message_ref or None
+        if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
+            return duplicate
+        if message and isinstance(action, Change):  # of a message that may have made the thread now
+            thread = lock_thread_at(connection, action.address)
+        # an app of the chat may answer this one for ever; the clients of the HTTP API have shown its token
+        if action.actor.app_ids and action.person.is_app and _has_asked_enough(connection, action):
+            log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)
+            return Receipt(decision=Ignore(reason="an app that asks too often"))
+        if (overtaken := _newer_version(connection, thread, action)) is not None:
+            return overtaken
+        snapshot = _read_whole_snapshot(connection, thread) if thread else None
+        decision = decide(snapshot)
+        if thread is not None and isinstance(decision, Overhear):
+            insert_heard(connection, thread.thread_id, action)
+        elif thread is not None:
+            amend_heard(connection, thread.thread_id, action)
+        if isinstance(decision, Ignore | Overhear | Hold):
+            return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
+        if not claim_key(connection, action.dedupe_key):
+            return _duplicate(connection, action.dedupe_key) or Receipt(
+                decision=Ignore(reason="duplicate"), is_duplicate=True
+            )
+        receipt = _carry_out(connection, action, decision, snapshot)
+        led_to = {"key": action.dedupe_key, "to_thread": receipt.thread_id, "to_run": receipt.run_id}
+        _KEY_LED_TO.execute(connection, led_to)
+        record_action(connection, action, receipt)
+        return receipt
 
-    async def accept(self, action: StoredAction, decide: Decide) -> Receipt:
-        return await self._database.write(_ACCEPT, lambda c: _accept(c, action, decide))
-
-    async def claim(self, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
-        return await self._database.write(_CLAIM, lambda c: _claim(c, dedupe_key, act))
+    @writes(Failpoint("storage.claim_key"))
+    def claim(self, connection: Connection, dedupe_key: str, *, act: AuditEntry | None = None) -> bool:
+        is_first = claim_key(connection, dedupe_key)
+        if is_first and act is not None:
+            insert_entry(connection, act)
+        return is_first
 
     async def is_claimed(self, dedupe_key: str) -> bool:
-        return bool(await self._database.read_statement(_CLAIMED, {"key": dedupe_key}))
+        return bool(await self.database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
-    async def sweep(self, *, older_than_days: float) -> int:
+    @writes(Failpoint("storage.sweep_keys"))
+    def sweep(self, connection: Connection, *, older_than_days: float) -> int:
         """Deletes a batch of the keys that were claimed that long ago, and the versions of messages that can no longer
         come. Returns how many keys were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
-
-        def work(connection: Connection) -> int:
-            sweep_versions(connection)
-            # except keys that another process is deleting
-            oldest = (
-                select(claimed_keys.c.dedupe_key)
-                .where(claimed_keys.c.claimed_at < before)
-                .order_by(claimed_keys.c.claimed_at)
-                .limit(SWEPT_AT_ONCE_MAX)
-                .with_for_update(skip_locked=True)
-            )
-            gone = connection.execute(oldest).scalars().all()
-            if gone:
-                connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
-            return len(gone)
-
-        return await self._database.write(_SWEEP, work)
+        sweep_versions(connection)
+        # except keys that another process is deleting
+        oldest = (
+            select(claimed_keys.c.dedupe_key)
+            .where(claimed_keys.c.claimed_at < before)
+            .order_by(claimed_keys.c.claimed_at)
+            .limit(SWEPT_AT_ONCE_MAX)
+            .with_for_update(skip_locked=True)
+        )
+        gone = connection.execute(oldest).scalars().all()
+        if gone:
+            connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
+        return len(gone)
 
     async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
         row = {"platform": platform, "scope": scope, "cursor": cursor}
-        await self._database.write_statement(_FORWARD, _ADVANCE, row)
+        await self.database.write_statement(_FORWARD, _ADVANCE, row)
 
-    async def cursors(self, platform: str) -> dict[str, str]:
-        statement = select(inbound_cursors.c.scope, inbound_cursors.c.cursor).where(
-            inbound_cursors.c.platform == platform
-        )
-        rows = await self._database.read(lambda c: c.execute(statement).all())
-        return {row.scope: row.cursor for row in rows}
+    @reads
+    def cursors(self, connection: Connection, platform: str) -> dict[str, str]:
+        of_platform = select(inbound_cursors).where(inbound_cursors.c.platform == platform)
+        return {row.scope: row.cursor for row in connection.execute(of_platform)}
 
-    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
+    @reads
+    def joined(
+        self, connection: Connection, platform: str, workspace_id: str, *, limit: int
+    ) -> tuple[JoinedThread, ...]:
         newest = (
             select(threads)
             .where(
@@ -344,15 +369,7 @@ class SqlInbox:
             .group_by(newest.c.thread_id, newest.c.channel_id, newest.c.thread_key, newest.c.last_activity_at)
             .order_by(newest.c.last_activity_at.desc(), newest.c.thread_id.desc())
         )
-        rows = await self._database.read(lambda c: c.execute(statement).mappings().all())
-        return tuple(JoinedThread(**row) for row in rows)
-
-
-def _claim(connection: Connection, dedupe_key: str, act: AuditEntry | None) -> bool:
-    is_first = claim_key(connection, dedupe_key)
-    if is_first and act is not None:
-        insert_entry(connection, act)
-    return is_first
+        return tuple(JoinedThread(**row) for row in connection.execute(statement).mappings())
 
 
 def claim_key(connection: Connection, dedupe_key: str) -> bool:
@@ -360,38 +377,6 @@ def claim_key(connection: Connection, dedupe_key: str) -> bool:
     before."""
     values = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
     return _CLAIM_KEY.execute(connection, values) == 1
-
-
-def _accept(connection: Connection, action: StoredAction, decide: Decide) -> Receipt:
-    thread = lock_thread_at(connection, action.address)
-    message = None if thread else action.message_ref or None
-    if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
-        return duplicate
-    if message and isinstance(action, Change):  # of a message that may have made the thread now
-        thread = lock_thread_at(connection, action.address)
-    # an app of the chat may answer this one for ever; the clients of the HTTP API have shown its token
-    if action.actor.app_ids and action.person.is_app and _has_asked_enough(connection, action):
-        log.warning("%s asks too often in %s", action.person.person_id, action.address.channel_id)
-        return Receipt(decision=Ignore(reason="an app that asks too often"))
-    if (overtaken := _newer_version(connection, thread, action)) is not None:
-        return overtaken
-    snapshot = _read_whole_snapshot(connection, thread) if thread else None
-    decision = decide(snapshot)
-    if thread is not None and isinstance(decision, Overhear):
-        insert_heard(connection, thread.thread_id, action)
-    elif thread is not None:
-        amend_heard(connection, thread.thread_id, action)
-    if isinstance(decision, Ignore | Overhear | Hold):
-        return Receipt(decision=decision, thread_id=thread.thread_id if thread else None)
-    if not claim_key(connection, action.dedupe_key):
-        return _duplicate(connection, action.dedupe_key) or Receipt(
-            decision=Ignore(reason="duplicate"), is_duplicate=True
-        )
-    receipt = _carry_out(connection, action, decision, snapshot)
-    led_to = {"key": action.dedupe_key, "to_thread": receipt.thread_id, "to_run": receipt.run_id}
-    _KEY_LED_TO.execute(connection, led_to)
-    record_action(connection, action, receipt)
-    return receipt
 
 
 def _newer_version(connection: Connection, thread: Thread | None, action: StoredAction) -> Receipt | None:

@@ -18,7 +18,7 @@ from core.failpoints import Failpoint
 from core.knowledge.chunk import Chunk
 from core.knowledge.ports import HEAD_BYTES, EntryDraft, Hit, KnowledgeEntry, Scope
 from core.knowledge.terms import Term, index_terms
-from storage.sql.database import Database, read_all
+from storage.sql.database import Store, reads, writes
 from storage.sql.full_text import rank_chunks
 from storage.sql.rows import Row, RowValues, from_row, to_row
 from storage.sql.statements import CompiledStatement, insert_or_skip
@@ -28,72 +28,70 @@ from storage.sql.tables import knowledge_chunks, knowledge_entries, knowledge_ve
 _BEGIN = Failpoint("storage.knowledge_begin")
 _CHUNKS = Failpoint("storage.knowledge_chunks")
 _FINISH = Failpoint("storage.knowledge_finish")
-_RENAME = Failpoint("storage.knowledge_rename")
-_REMOVE = Failpoint("storage.knowledge_remove")
 _BATCH = 64
 _UNFINISHED_KEPT = timedelta(hours=1)
 _DELETED = "The thread was deleted while the document was being added."
 
 
-class SqlKnowledge:
+class SqlKnowledge(Store):
     """`core.knowledge.ports.KnowledgeStore`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def add(self, scope: Scope, draft: EntryDraft, chunks: Iterable[Chunk]) -> KnowledgeEntry:
         """Raises ToolError if the scope is a thread that no longer exists."""
         entry_id = new_id().replace("-", "")
-        if known := await self._database.write(_BEGIN, lambda c: _begin(c, scope, draft, entry_id)):
+        if known := await self.database.write(_BEGIN, lambda c: _begin(c, scope, draft, entry_id)):
             return known
         batches = _batches(entry_id, chunks)
         add = insert(knowledge_chunks)
         try:
             while batch := await asyncio.to_thread(next, batches, None):
-                await self._database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
+                await self.database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
         except IntegrityError as error:  # the entry is gone
             raise ToolError(_DELETED) from error
-        return await self._database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
+        return await self.database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
-        def work(connection: Connection) -> list[KnowledgeEntry]:
-            rows = (_READY.fetch_rows(connection, _place(scope)) for scope in scopes)
-            return [_entry_of(row) for row in chain.from_iterable(rows)]
+        return await self._entries(scopes) if scopes else ()
 
-        found = await self._database.read(work) if scopes else []
-        return tuple(sorted(found, key=lambda one: one.entry_id, reverse=True))
+    @reads
+    def _entries(self, connection: Connection, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
+        rows = chain.from_iterable(_READY.fetch_rows(connection, _place(scope)) for scope in scopes)
+        return tuple(sorted(map(_entry_of, rows), key=lambda entry: entry.entry_id, reverse=True))
 
-    async def head(self, entry_id: str) -> str:
+    @reads
+    def head(self, connection: Connection, entry_id: str) -> str:
         statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
-        return await self._database.read(lambda c: c.execute(statement).scalar_one_or_none()) or ""
+        return connection.execute(statement).scalar_one_or_none() or ""
 
-    async def rename(self, scope: Scope, entry_id: str, name: str) -> None:
-        mine = and_(_of(scope), knowledge_entries.c.entry_id == entry_id)
-        named = update(knowledge_entries).where(mine).values(name=name)
-        others = _others_named(scope, name, entry_id)
+    @writes(Failpoint("storage.knowledge_rename"))
+    def rename(self, connection: Connection, scope: Scope, entry_id: str, name: str) -> None:
+        _lock(connection, _of(scope))  # if none has the name yet, two may be given it
+        mine = update(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
+        if connection.execute(mine.values(name=name)).rowcount:
+            connection.execute(_others_named(scope, name, entry_id))
 
-        def work(connection: Connection) -> None:
-            _lock(connection, _of(scope))  # if none has the name yet, two may be given it
-            if connection.execute(named).rowcount:
-                connection.execute(others)
-
-        await self._database.write(_RENAME, work)
-
-    async def remove(self, scope: Scope, entry_id: str) -> bool:
+    @writes(Failpoint("storage.knowledge_remove"))
+    def remove(self, connection: Connection, scope: Scope, entry_id: str) -> bool:
         statement = delete(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
-        return await self._database.write(_REMOVE, lambda c: c.execute(statement).rowcount > 0)
+        return connection.execute(statement).rowcount > 0
 
-    async def chunks(self, entry_id: str, *, first: int = 0, limit: int | None = None) -> tuple[Chunk, ...]:
+    @reads
+    def chunks(
+        self, connection: Connection, entry_id: str, *, first: int = 0, limit: int | None = None
+    ) -> tuple[Chunk, ...]:
         statement = (
             select(*CHUNK_COLUMNS)
             .where(knowledge_chunks.c.entry_id == entry_id, knowledge_chunks.c.number >= first)
             .order_by(knowledge_chunks.c.number)
             .limit(limit)
         )
-        return await read_all(self._database, statement, _chunk_of)
+        return tuple(map(_chunk_of, connection.execute(statement).mappings()))
 
-    async def search(self, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int) -> tuple[Hit, ...]:
-        return await self._database.read(lambda c: read_hits(c, rank_chunks(c, terms, entry_ids, limit)))
+    @reads
+    def search(
+        self, connection: Connection, terms: Sequence[Term], entry_ids: Sequence[str], *, limit: int
+    ) -> tuple[Hit, ...]:
+        return read_hits(connection, rank_chunks(connection, terms, entry_ids, limit))
 
 
 _ENTRY_COLUMNS = [column for column in knowledge_entries.c if column.name != "head"]
@@ -214,66 +212,60 @@ def _entry_of(row: Row) -> KnowledgeEntry:
     return from_row(KnowledgeEntry, row, scope=Scope(row["scope_kind"], row["owner_id"]))
 
 
-_PUT = Failpoint("storage.knowledge_vectors")
 _RESCORED_FACTOR = 8
 """This many times the wanted number of chunks are compared in full, because the order by signs is approximate."""
 
 
-class SqlKnowledgeVectors:
+class SqlKnowledgeVectors(Store):
     """`core.knowledge.ports.KnowledgeVectors` without a database extension: sign bits narrow the search, cosines
     rank."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes(Failpoint("storage.knowledge_vectors"))
+    def insert_missing(
+        self, connection: Connection, entry_id: str, model: str, vectors: Sequence[Sequence[float]]
+    ) -> None:
+        statement = (
+            select(knowledge_chunks.c.chunk_id)
+            .where(knowledge_chunks.c.entry_id == entry_id)
+            .order_by(knowledge_chunks.c.number)
+            .with_for_update(read=True, key_share=True)
+        )
+        chunk_ids = connection.execute(statement).scalars().all()
+        rows: list[dict[str, object]] = [
+            {"chunk_id": chunk_id, "model": model, "signs": _signs(one), "vector": _unit(one)}
+            for chunk_id, one in zip(chunk_ids, vectors, strict=False)
+        ]
+        if rows:
+            insert_or_skip(connection, knowledge_vectors, rows)
 
-    async def insert_missing(self, entry_id: str, model: str, vectors: Sequence[Sequence[float]]) -> None:
-        def work(connection: Connection) -> None:
-            statement = (
-                select(knowledge_chunks.c.chunk_id)
-                .where(knowledge_chunks.c.entry_id == entry_id)
-                .order_by(knowledge_chunks.c.number)
-                .with_for_update(read=True, key_share=True)
-            )
-            chunk_ids = connection.execute(statement).scalars().all()
-            rows: list[dict[str, object]] = [
-                {"chunk_id": chunk_id, "model": model, "signs": _signs(one), "vector": _unit(one)}
-                for chunk_id, one in zip(chunk_ids, vectors, strict=False)
-            ]
-            if rows:
-                insert_or_skip(connection, knowledge_vectors, rows)
-
-        await self._database.write(_PUT, work)
-
-    async def has(self, entry_id: str, model: str) -> bool:
+    @reads
+    def has(self, connection: Connection, entry_id: str, model: str) -> bool:
         statement = (
             select(knowledge_vectors.c.chunk_id)
             .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
             .where(knowledge_chunks.c.entry_id == entry_id, knowledge_vectors.c.model == model)
             .limit(1)
         )
-        return await self._database.read(lambda c: c.execute(statement).first() is not None)
+        return connection.execute(statement).first() is not None
 
-    async def nearest(
-        self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
+    @reads
+    def nearest(
+        self, connection: Connection, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int
     ) -> tuple[Hit, ...]:
-        def work(connection: Connection) -> tuple[Hit, ...]:
-            count = limit * _RESCORED_FACTOR
-            statement = (
-                select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
-                .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
-                .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
-            )
-            wanted = _signs(vector)
-            asked = int.from_bytes(wanted, "big")
-            distances = [
-                ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
-                for chunk_id, signs in connection.execute(statement)
-                if len(signs) == len(wanted)
-            ]
-            rough = [chunk_id for _, chunk_id in nsmallest(count, distances)]
-            return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
-
-        return await self._database.read(work)
+        statement = (
+            select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
+            .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+            .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
+        )
+        wanted = _signs(vector)
+        asked = int.from_bytes(wanted, "big")
+        distances = [
+            ((int.from_bytes(signs, "big") ^ asked).bit_count(), chunk_id)
+            for chunk_id, signs in connection.execute(statement)
+            if len(signs) == len(wanted)
+        ]
+        rough = [chunk_id for _, chunk_id in nsmallest(limit * _RESCORED_FACTOR, distances)]
+        return read_hits(connection, _nearest(connection, vector, model, rough)[:limit])
 
 
 def _nearest(

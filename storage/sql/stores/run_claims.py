@@ -22,7 +22,7 @@ from core.domain.threads import Lease, Person
 from core.failpoints import Failpoint
 from core.observability import Backlog
 from storage.sql.columns import DatabaseNow, UtcDateTime
-from storage.sql.database import Database
+from storage.sql.database import Database, Store, reads, writes
 from storage.sql.rows import to_row
 from storage.sql.statements import CompiledStatement, upsert
 from storage.sql.stores.audit import record_in_thread
@@ -46,78 +46,7 @@ SUSPECT_DEATHS_MIN = 3
 that merely was on the same workers. A finished turn resets the count."""
 
 _IS_LEASE_OF_RUN = (leases.c.thread_id == runs.c.thread_id) & (leases.c.run_id == runs.c.run_id)
-_CLAIM = Failpoint("storage.claim_run")
-_RELEASE = Failpoint("storage.release_run")
 _HEARTBEAT = Failpoint("storage.heartbeat")
-_BURY = Failpoint("storage.mark_worker_dead")
-_STOP = Failpoint("storage.request_stop")
-_RETRY = Failpoint("storage.retry")
-
-
-class SqlRunClaims:
-    """`core.stores.RunClaims`."""
-
-    def __init__(self, database: Database, *, found_max: int = CLAIMABLE_RUNS_MAX) -> None:
-        self._database = database
-        self._found_max = found_max
-
-    async def claim(self, run_id: str, worker_id: str) -> Lease | None:
-        return await self._database.write(_CLAIM, lambda c: _claim(c, run_id, worker_id))
-
-    async def release(self, lease: Lease) -> None:
-        await self._database.write(_RELEASE, lambda c: _release(c, lease))
-
-    async def heartbeat(self, worker_id: str) -> None:
-        values = {"worker_id": worker_id}
-        await self._database.write_statement(_HEARTBEAT, _HEART_BEATS, values, is_durable=False, is_urgent=True)
-
-    async def remove_worker(self, worker_id: str) -> None:
-        statement = delete(workers).where(workers.c.worker_id == worker_id)
-        await self._database.write(_BURY, lambda c: c.execute(statement))
-
-    async def claimable_runs(self) -> tuple[str, ...]:
-        rows = await self._database.read_statement(_CLAIMABLE, {"most": self._found_max})
-        return tuple(row["run_id"] for row in rows)
-
-    async def stopped_runs(self) -> tuple[str, ...]:
-        rows = await self._database.read_statement(_STOPPED, {"most": self._found_max})
-        return tuple(row["run_id"] for row in rows)
-
-    async def held(self, worker_id: str) -> tuple[Lease, ...]:
-        rows = await self._database.read_statement(_HELD, {"worker": worker_id})
-        return tuple(Lease(**row) for row in rows)
-
-
-class SqlStopRequests:
-    """`core.stores.StopRequests`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def request_stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> bool:
-        until = at or datetime.now(UTC)
-        return await self._database.write(_STOP, lambda c: _request_stop(c, run_id, by, until))
-
-    async def retry(
-        self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None, at: datetime | None = None
-    ) -> str | None:
-        """With `continues` the new run gets the input "Continue." from the requester of the old run."""
-        sent_at = at or datetime.now(UTC)
-        return await self._database.write(
-            _RETRY, lambda c: _retry(c, run_id, dedupe_key, sent_at, continues=continues, by=by)
-        )
-
-
-def _request_stop(connection: Connection, run_id: str, by: Person | None, until: datetime | None) -> bool:
-    thread = lock_thread_of_run(connection, run_id)
-    if thread is None:
-        return False
-    snapshot = read_snapshot(connection, thread)
-    if snapshot.active_run is None or snapshot.active_run.run_id != run_id:
-        return False
-    request_stop(connection, snapshot, until=until)
-    record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
-    return True
 
 
 def is_worker_alive(worker_id: ColumnElement[str]) -> ColumnElement[bool]:
@@ -227,30 +156,6 @@ def record_heartbeat(connection: Connection, worker_id: str) -> None:
     _HEART_BEATS.execute(connection, {"worker_id": worker_id})
 
 
-def _claim(connection: Connection, run_id: str, worker_id: str) -> Lease | None:
-    thread = lock_thread_of_run(connection, run_id)
-    row = _CLAIMED.fetch_first(connection, {"run": run_id})
-    if thread is None or row is None:
-        return None
-    record_heartbeat(connection, worker_id)
-    if row["status"] not in ACTIVE or row["is_held"]:
-        return None
-    lease = Lease(
-        thread_id=thread.thread_id,
-        run_id=run_id,
-        worker_id=worker_id,
-        fence=(row["fence"] or 0) + 1,
-        attempt=row["attempt"] + 1,
-        deaths=row["deaths"] + (row["status"] == "running"),
-    )
-    if _must_wait(connection, lease):
-        return None
-    _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
-    began = {"run": lease.run_id, "now_attempt": lease.attempt, "now_deaths": lease.deaths, "now": datetime.now(UTC)}
-    _BEGIN.execute(connection, began)
-    return lease
-
-
 def _must_wait(connection: Connection, lease: Lease) -> bool:
     """The heartbeat was written before, which locks the worker's row: its other claims wait for this transaction."""
     if lease.deaths < SUSPECT_DEATHS_MIN:
@@ -259,71 +164,148 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
     return bool(_OTHER_SUSPECTS.fetch_tuples(connection, place))
 
 
-def _release(connection: Connection, lease: Lease) -> None:
-    if lock_thread_of_run(connection, lease.run_id) is None:
-        return
-    freed = connection.execute(
-        update(leases)
-        .where(leases.c.thread_id == lease.thread_id, leases.c.run_id == lease.run_id, leases.c.fence == lease.fence)
-        .values(run_id=None, worker_id=None)
-    )
-    if freed.rowcount:
-        connection.execute(
-            update(runs).where(runs.c.run_id == lease.run_id).values(status="queued", requeued_at=datetime.now(UTC))
+class SqlRunClaims(Store):
+    """`core.stores.RunClaims`."""
+
+    def __init__(self, database: Database, *, found_max: int = CLAIMABLE_RUNS_MAX) -> None:
+        super().__init__(database)
+        self._found_max = found_max
+
+    @writes(Failpoint("storage.claim_run"))
+    def claim(self, connection: Connection, run_id: str, worker_id: str) -> Lease | None:
+        thread = lock_thread_of_run(connection, run_id)
+        row = _CLAIMED.fetch_first(connection, {"run": run_id})
+        if thread is None or row is None:
+            return None
+        record_heartbeat(connection, worker_id)
+        if row["status"] not in ACTIVE or row["is_held"]:
+            return None
+        lease = Lease(
+            thread_id=thread.thread_id,
+            run_id=run_id,
+            worker_id=worker_id,
+            fence=(row["fence"] or 0) + 1,
+            attempt=row["attempt"] + 1,
+            deaths=row["deaths"] + (row["status"] == "running"),
         )
+        if _must_wait(connection, lease):
+            return None
+        _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
+        began = {
+            "run": lease.run_id,
+            "now_attempt": lease.attempt,
+            "now_deaths": lease.deaths,
+            "now": datetime.now(UTC),
+        }
+        _BEGIN.execute(connection, began)
+        return lease
 
-
-def _retry(
-    connection: Connection, run_id: str, dedupe_key: str, sent_at: datetime, *, continues: bool, by: Person | None
-) -> str | None:
-    thread = lock_thread_of_run(connection, run_id)
-    if thread is None or read_thread_at(connection, thread.address) != thread:
-        return None  # `new` or `forget` has let the conversation go: nobody could reach its run
-    old = read_newest_run(connection, thread.thread_id)
-    if old is None or old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
-        return None
-    run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at)
-    if continues and old.requester is not None:
-        words = IncomingMessage(
-            dedupe_key=dedupe_key,
-            address=thread.address,
-            person=old.requester,
-            text="Continue.",
-            sent_at=sent_at,
-            is_addressed=True,
+    @writes(Failpoint("storage.release_run"))
+    def release(self, connection: Connection, lease: Lease) -> None:
+        if lock_thread_of_run(connection, lease.run_id) is None:
+            return
+        freed = connection.execute(
+            update(leases)
+            .where(
+                leases.c.thread_id == lease.thread_id, leases.c.run_id == lease.run_id, leases.c.fence == lease.fence
+            )
+            .values(run_id=None, worker_id=None)
         )
-        insert_input(connection, thread.thread_id, words, "addressed")
-    again = "continue" if continues else "retry"
-    record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
-    return run.run_id
+        if freed.rowcount:
+            connection.execute(
+                update(runs).where(runs.c.run_id == lease.run_id).values(status="queued", requeued_at=datetime.now(UTC))
+            )
+
+    async def heartbeat(self, worker_id: str) -> None:
+        values = {"worker_id": worker_id}
+        await self.database.write_statement(_HEARTBEAT, _HEART_BEATS, values, is_durable=False, is_urgent=True)
+
+    @writes(Failpoint("storage.mark_worker_dead"))
+    def remove_worker(self, connection: Connection, worker_id: str) -> None:
+        connection.execute(delete(workers).where(workers.c.worker_id == worker_id))
+
+    async def claimable_runs(self) -> tuple[str, ...]:
+        rows = await self.database.read_statement(_CLAIMABLE, {"most": self._found_max})
+        return tuple(row["run_id"] for row in rows)
+
+    async def stopped_runs(self) -> tuple[str, ...]:
+        rows = await self.database.read_statement(_STOPPED, {"most": self._found_max})
+        return tuple(row["run_id"] for row in rows)
+
+    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+        rows = await self.database.read_statement(_HELD, {"worker": worker_id})
+        return tuple(Lease(**row) for row in rows)
 
 
-_UNENDED = ("queued", "running", "waiting")
+class SqlStopRequests(Store):
+    """`core.stores.StopRequests`."""
+
+    @writes(Failpoint("storage.request_stop"))
+    def request_stop(
+        self, connection: Connection, run_id: str, *, by: Person | None = None, at: datetime | None = None
+    ) -> bool:
+        thread = lock_thread_of_run(connection, run_id)
+        if thread is None:
+            return False
+        snapshot = read_snapshot(connection, thread)
+        if snapshot.active_run is None or snapshot.active_run.run_id != run_id:
+            return False
+        request_stop(connection, snapshot, until=at or datetime.now(UTC))
+        record_in_thread(connection, "stop_requested", thread, by, run_id=run_id)
+        return True
+
+    @writes(Failpoint("storage.retry"))
+    def retry(
+        self,
+        connection: Connection,
+        run_id: str,
+        dedupe_key: str,
+        *,
+        continues: bool,
+        by: Person | None = None,
+        at: datetime | None = None,
+    ) -> str | None:
+        """With `continues` the new run gets the input "Continue." from the requester of the old run."""
+        sent_at = at or datetime.now(UTC)
+        thread = lock_thread_of_run(connection, run_id)
+        if thread is None or read_thread_at(connection, thread.address) != thread:
+            return None  # `new` or `forget` has let the conversation go: nobody could reach its run
+        old = read_newest_run(connection, thread.thread_id)
+        if old is None or old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
+            return None
+        run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at)
+        if continues and old.requester is not None:
+            words = IncomingMessage(
+                dedupe_key=dedupe_key,
+                address=thread.address,
+                person=old.requester,
+                text="Continue.",
+                sent_at=sent_at,
+                is_addressed=True,
+            )
+            insert_input(connection, thread.thread_id, words, "addressed")
+        again = "continue" if continues else "retry"
+        record_in_thread(connection, "run_requested", thread, by, run_id=run.run_id, subject=again)
+        return run.run_id
 
 
-class SqlBacklogs:
+class SqlBacklogs(Store):
     """`core.observability.Backlogs`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def backlog(self) -> Backlog:
-        return await self._database.read(_backlog)
-
-
-def _backlog(connection: Connection) -> Backlog:
-    since = func.coalesce(runs.c.requeued_at, runs.c.created_at)
-    by_status = select(runs.c.status, func.count(), func.min(since))
-    rows = connection.execute(by_status.where(runs.c.status.in_(_UNENDED)).group_by(runs.c.status)).all()
-    queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
-    age = DatabaseNow() - workers.c.heartbeat_at
-    alive = connection.execute(select(func.count(), func.max(age)).where(has_recent_heartbeat())).one()
-    shown = select(func.count()).where(renderings.c.is_open)
-    now = datetime.now(UTC)
-    return Backlog(
-        runs=dict.fromkeys(_UNENDED, 0) | {status: count for status, count, _ in rows},
-        oldest_queued_seconds=max(0.0, (now - queued_at).total_seconds()) if queued_at else 0.0,
-        processes_alive=alive[0],
-        oldest_heartbeat_seconds=max(0.0, float(alive[1] or 0)),
-        open_deliveries=connection.execute(shown).scalar_one(),
-    )
+    @reads
+    def backlog(self, connection: Connection) -> Backlog:
+        since = func.coalesce(runs.c.requeued_at, runs.c.created_at)
+        by_status = select(runs.c.status, func.count(), func.min(since))
+        rows = connection.execute(by_status.where(runs.c.status.in_(UNENDED)).group_by(runs.c.status)).all()
+        queued_at = next((oldest for status, _, oldest in rows if status == "queued"), None)
+        age = DatabaseNow() - workers.c.heartbeat_at
+        alive = connection.execute(select(func.count(), func.max(age)).where(has_recent_heartbeat())).one()
+        shown = select(func.count()).where(renderings.c.is_open)
+        now = datetime.now(UTC)
+        return Backlog(
+            runs=dict.fromkeys(UNENDED, 0) | {status: count for status, count, _ in rows},
+            oldest_queued_seconds=max(0.0, (now - queued_at).total_seconds()) if queued_at else 0.0,
+            processes_alive=alive[0],
+            oldest_heartbeat_seconds=max(0.0, float(alive[1] or 0)),
+            open_deliveries=connection.execute(shown).scalar_one(),
+        )

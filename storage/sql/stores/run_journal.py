@@ -16,7 +16,7 @@ from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
 from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult, UsageEntry
 from storage.sql.columns import SanitizedText
-from storage.sql.database import Database, ResultT, Work, read_all
+from storage.sql.database import ResultT, Store, Work, read_all, reads, writes
 from storage.sql.rows import RowValues, event_to_row, input_from_row, message_to_row, to_row, tool_call_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
@@ -26,9 +26,6 @@ from storage.sql.stores.usage import BudgetPlace, add_usage, reserve
 from storage.sql.tables import leases, messages, renderings, run_events, runs, thread_inputs, threads, tool_calls
 
 _WRITE = Failpoint("storage.write")
-_FINISH = Failpoint("storage.finish")
-_SUSPEND = Failpoint("storage.suspend")
-_SWEEP = Failpoint("storage.sweep_events")
 RUNS_SWEPT_AT_ONCE_MAX = 100
 
 _HELD = (
@@ -103,11 +100,8 @@ class _Held(NamedTuple):
         return BudgetPlace(self.platform, self.workspace_id, self.channel_id, self.requester_id)
 
 
-class SqlRunJournal:
+class SqlRunJournal(Store):
     """`core.stores.RunJournal`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         is_new = entry != NOTHING_NEW
@@ -120,7 +114,7 @@ class SqlRunJournal:
 
         if is_new:
             return await self._write(entry, work)
-        return await self._database.read(work)
+        return await self.database.read(work)
 
     async def begin_turn(
         self, lease: Lease, entry: JournalEntry, call: PlannedCall
@@ -148,33 +142,35 @@ class SqlRunJournal:
     async def _write(self, entry: JournalEntry, work: Work[ResultT]) -> ResultT:
         """Writes an entry. If it starts a tool call, waits until the entry is on disk, so that the call is not repeated
         after a power cut. The rest of a turn may be repeated."""
-        return await self._database.write(_WRITE, work, is_durable=bool(entry.started))
+        return await self.database.write(_WRITE, work, is_durable=bool(entry.started))
 
-    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> RunEnd | None:
-        def work(connection: Connection) -> RunEnd | None:
-            held = _hold(connection, lease)
-            if ending.yields_to_input and _is_waited_for(connection, lease, entry):
+    @writes(Failpoint("storage.finish"))
+    def finish(self, connection: Connection, lease: Lease, entry: JournalEntry, ending: RunResult) -> RunEnd | None:
+        held = _hold(connection, lease)
+        if ending.yields_to_input:
+            waiting = _WAITING_IDS.fetch_tuples(connection, {"thread": lease.thread_id})
+            if any(input_id not in entry.taken_input_ids for (input_id,) in waiting):
                 return None
-            _add(connection, lease, entry, held)
-            return end_run(connection, lease, ending)
+        _add(connection, lease, entry, held)
+        return end_run(connection, lease, ending)
 
-        return await self._database.write(_FINISH, work)
+    @writes(Failpoint("storage.suspend"))
+    def suspend(self, connection: Connection, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+        _add(connection, lease, entry, _hold(connection, lease))
+        suspend_run(connection, lease, approval)
 
-    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
-        def work(connection: Connection) -> None:
-            _add(connection, lease, entry, _hold(connection, lease))
-            suspend_run(connection, lease, approval)
-
-        await self._database.write(_SUSPEND, work)
-
-    async def approval(self, run_id: str) -> Ask | None:
-        return await self._database.read(lambda c: newest_approval(c, run_id))
+    @reads
+    def approval(self, connection: Connection, run_id: str) -> Ask | None:
+        return newest_approval(connection, run_id)
 
     async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
-        return await read_all(self._database, statement, tool_call_from_row)
+        return await read_all(self.database, statement, tool_call_from_row)
 
-    async def sweep_events(self, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX) -> int:
+    @writes(Failpoint("storage.sweep_events"))
+    def sweep_events(
+        self, connection: Connection, *, older_than_hours: float = 24, runs_max: int = RUNS_SWEPT_AT_ONCE_MAX
+    ) -> int:
         """Deletes the events of some runs that ended that long ago and are shown completely. Returns how many were
         deleted, 0 if none are left."""
         some = (  # in primary key order, which follows time, so that only the start of the index is read
@@ -187,8 +183,7 @@ class SqlRunJournal:
             .order_by(run_events.c.run_id)
             .limit(runs_max)
         )
-        statement = delete(run_events).where(run_events.c.run_id.in_(some))
-        return await self._database.write(_SWEEP, lambda c: c.execute(statement).rowcount)
+        return connection.execute(delete(run_events).where(run_events.c.run_id.in_(some))).rowcount
 
 
 def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held:
@@ -199,11 +194,6 @@ def _hold(connection: Connection, lease: Lease, *, locked: bool = True) -> _Held
         if (held.fence, held.run_id) == (lease.fence, lease.run_id):
             return held
     raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
-
-
-def _is_waited_for(connection: Connection, lease: Lease, entry: JournalEntry) -> bool:
-    waiting = _WAITING_IDS.fetch_tuples(connection, {"thread": lease.thread_id})
-    return any(input_id not in entry.taken_input_ids for (input_id,) in waiting)
 
 
 def _waiting(connection: Connection, lease: Lease) -> tuple[ThreadInput, ...]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Literal
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, select, update
 
 from core.context.message_text import unread_message
 from core.context.tokens import with_token_count
@@ -17,7 +17,7 @@ from core.domain.messages import JsonObject, Message
 from core.domain.threads import STILL_WANTED, Ask, Attention, Lease, Person, Run, Thread, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunEnd, RunResult
-from storage.sql.database import Database
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import RowValues, ask_from_row, event_to_row, input_from_row, message_to_row, run_to_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.conversations import lock_thread, read_newest_run, read_next_input, read_open_ask, read_thread
@@ -363,55 +363,43 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
         resume_run(connection, ask, lease.thread_id, answer=None, person=None)
 
 
-def expire_approvals(connection: Connection, asked_before: datetime) -> tuple[str, ...]:
-    """Expires approvals that were asked before that time and are still open, and queues their runs. Returns the
-    run ids."""
-    old = _APPROVALS.where(pending_asks.c.state == "open", pending_asks.c.created_at < asked_before).order_by(
-        pending_asks.c.thread_id
-    )
-    found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
-    expired: list[str] = []
-    for row in found:
-        lock_thread(connection, row["thread_id"])
-        ask = read_open_ask(connection, row["thread_id"])
-        if ask is not None and ask.ask_id == row["ask_id"]:
-            resume_run(connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired")
-            expired.append(ask.run_id)
-    return tuple(expired)
-
-
 def newest_approval(connection: Connection, run_id: str) -> Ask | None:
     statement = _APPROVALS.where(pending_asks.c.run_id == run_id)
     row = connection.execute(statement.order_by(pending_asks.c.number.desc())).mappings().first()
     return ask_from_row(row) if row else None
 
 
-_EXPIRE = Failpoint("storage.expire_approvals")
-
-
-class SqlAsks:
+class SqlAsks(Store):
     """`core.stores.Asks`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @reads
+    def ask(self, connection: Connection, ask_id: str) -> Ask | None:
+        return _read_ask(connection, pending_asks.c.ask_id == ask_id)
 
-    async def ask(self, ask_id: str) -> Ask | None:
-        return await self._one(pending_asks.c.ask_id == ask_id)
+    @reads
+    def ask_of_run(self, connection: Connection, run_id: str) -> Ask | None:
+        return _read_ask(connection, pending_asks.c.run_id == run_id)
 
-    async def ask_of_run(self, run_id: str) -> Ask | None:
-        return await self._one(pending_asks.c.run_id == run_id)
-
-    async def expire_approvals(self, *, older_than_hours: float) -> tuple[str, ...]:
+    @writes(Failpoint("storage.expire_approvals"))
+    def expire_approvals(self, connection: Connection, *, older_than_hours: float) -> tuple[str, ...]:
         """Expires approvals that are open for so long, and queues their runs to end. Returns the run ids."""
-        before = datetime.now(UTC) - timedelta(hours=older_than_hours)
-        return await self._database.write(_EXPIRE, lambda c: expire_approvals(c, before))
+        asked_before = datetime.now(UTC) - timedelta(hours=older_than_hours)
+        old = _APPROVALS.where(pending_asks.c.state == "open", pending_asks.c.created_at < asked_before).order_by(
+            pending_asks.c.thread_id
+        )
+        found = connection.execute(old.limit(EXPIRED_AT_ONCE_MAX)).mappings().all()
+        expired: list[str] = []
+        for row in found:
+            lock_thread(connection, row["thread_id"])
+            ask = read_open_ask(connection, row["thread_id"])
+            if ask is not None and ask.ask_id == row["ask_id"]:
+                resume_run(connection, ask, row["thread_id"], answer=None, person=None, unanswered="expired")
+                expired.append(ask.run_id)
+        return tuple(expired)
 
-    async def _one(self, condition: ColumnElement[bool]) -> Ask | None:
-        newest = select(pending_asks).where(condition).order_by(pending_asks.c.number.desc())
-        return await self._database.read(lambda c: _read_ask(c, newest))
 
-
-def _read_ask(connection: Connection, newest: Select[tuple[object, ...]]) -> Ask | None:
+def _read_ask(connection: Connection, condition: ColumnElement[bool]) -> Ask | None:
+    newest = select(pending_asks).where(condition).order_by(pending_asks.c.number.desc())
     row = connection.execute(newest).mappings().first()
     if row is None:
         return None

@@ -2,41 +2,44 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 
 from sqlalchemy import ColumnElement, Connection, delete, select
 
 from core.domain.sandbox_records import SandboxRecord, SandboxState
 from core.failpoints import Failpoint
-from storage.sql.database import Database, read_all
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import from_row, to_row
 from storage.sql.statements import insert_or_replace
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import METADATA
 
-_REPLACE = Failpoint("storage.replace_sandbox")
-_REMOVE = Failpoint("storage.remove_sandbox")
 _sandboxes = METADATA.tables["sandbox"]
 
 
-class SqlSandboxRecords:
+class SqlSandboxRecords(Store):
     """`core.domain.sandbox_records.SandboxRecords`. A record is deleted together with its thread."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @reads
+    def find(self, connection: Connection, provider: str, thread_id: str) -> SandboxRecord | None:
+        return _found(connection, provider, thread_id)
 
-    async def find(self, provider: str, thread_id: str) -> SandboxRecord | None:
-        return await self._database.read(lambda c: _found(c, provider, thread_id))
+    @writes(Failpoint("storage.replace_sandbox"))
+    def replace(self, connection: Connection, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
+        if lock_thread(connection, record.thread_id) is None:
+            return False
+        if _compared(_found(connection, record.provider, record.thread_id)) != _compared(expected):
+            return False
+        sandbox_id = f"{record.provider}:{record.thread_id}"
+        insert_or_replace(connection, _sandboxes, {"sandbox_id": sandbox_id, **to_row(record)})
+        return True
 
-    async def replace(self, record: SandboxRecord, *, expected: SandboxRecord | None) -> bool:
-        return await self._database.write(_REPLACE, lambda c: _replaced(c, record, expected))
+    @writes(Failpoint("storage.remove_sandbox"))
+    def remove(self, connection: Connection, provider: str, thread_id: str) -> None:
+        connection.execute(delete(_sandboxes).where(_is(provider, thread_id)))
 
-    async def remove(self, provider: str, thread_id: str) -> None:
-        statement = delete(_sandboxes).where(_is(provider, thread_id))
-        await self._database.write(_REMOVE, lambda c: c.execute(statement).close())
-
-    async def of_provider(
-        self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
+    @reads
+    def of_provider(
+        self, connection: Connection, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
         statement = (
             select(_sandboxes)
@@ -47,7 +50,7 @@ class SqlSandboxRecords:
             )
             .order_by(_sandboxes.c.last_used_at)
         )
-        return await read_all(self._database, statement, partial(from_row, SandboxRecord))
+        return tuple(from_row(SandboxRecord, row) for row in connection.execute(statement).mappings())
 
 
 def _is(provider: str, thread_id: str) -> ColumnElement[bool]:
@@ -55,20 +58,8 @@ def _is(provider: str, thread_id: str) -> ColumnElement[bool]:
 
 
 def _found(connection: Connection, provider: str, thread_id: str) -> SandboxRecord | None:
-    statement = select(_sandboxes).where(_is(provider, thread_id))
-    row = connection.execute(statement).mappings().one_or_none()
+    row = connection.execute(select(_sandboxes).where(_is(provider, thread_id))).mappings().one_or_none()
     return from_row(SandboxRecord, row) if row else None
-
-
-def _replaced(connection: Connection, record: SandboxRecord, expected: SandboxRecord | None) -> bool:
-    if lock_thread(connection, record.thread_id) is None:
-        return False
-    stored = _found(connection, record.provider, record.thread_id)
-    if _compared(stored) != _compared(expected):
-        return False
-    sandbox_id = f"{record.provider}:{record.thread_id}"
-    insert_or_replace(connection, _sandboxes, {"sandbox_id": sandbox_id, **to_row(record)})
-    return True
 
 
 def _compared(record: SandboxRecord | None) -> tuple[str | None, ...] | None:

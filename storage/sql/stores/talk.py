@@ -20,7 +20,7 @@ from core.domain.threads import (
 )
 from core.failpoints import Failpoint
 from core.stores import Feedback
-from storage.sql.database import Database
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import Row, address_parameters, from_row, to_row, words_to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
@@ -28,7 +28,6 @@ from storage.sql.tables import feedback as feedback_rows
 
 VERSION_AGE_MAX = timedelta(hours=1)
 """How long a message may come after its edit or its deletion. Slack sends messages again for less."""
-_SET_MODE = Failpoint("storage.set_follow_mode")
 _WRITTEN = union_all(
     *(
         select(
@@ -81,7 +80,6 @@ _MARK_READ = CompiledStatement(
     .where(heard_messages.c.thread_id == bindparam("thread"), heard_messages.c.message_ref == bindparam("ref"))
     .values(read_by=bindparam("reader"))
 )
-_RECORD = Failpoint("storage.record_feedback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,53 +197,40 @@ def set_follow_mode(connection: Connection, address: Address, mode: FollowMode, 
     insert_or_replace(connection, follow_modes, values)
 
 
-class SqlFollowModes:
+class SqlFollowModes(Store):
     """`core.stores.FollowModes`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes(Failpoint("storage.set_follow_mode"))
+    def set(self, connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
+        set_follow_mode(connection, address, mode, is_whole_channel=is_whole_channel)
 
-    async def set(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
-        await self._database.write(
-            _SET_MODE, lambda c: set_follow_mode(c, address, mode, is_whole_channel=is_whole_channel)
-        )
-
-    async def of_channel(self, address: Address) -> FollowMode | None:
-        place = replace(address, thread_key="")
-        return await self._database.read(lambda c: read_follow_mode(c, place))
+    @reads
+    def of_channel(self, connection: Connection, address: Address) -> FollowMode | None:
+        return read_follow_mode(connection, replace(address, thread_key=""))
 
 
-class SqlFeedback:
+class SqlFeedback(Store):
     """`core.stores.FeedbackStore`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def record(self, feedback: Feedback) -> None:
+    @writes(Failpoint("storage.record_feedback"))
+    def record(self, connection: Connection, feedback: Feedback) -> None:
+        known = select(threads.c.thread_id).where(threads.c.thread_id == feedback.thread_id)
+        if connection.execute(known.with_for_update(read=True, key_share=True)).first() is None:
+            return
         values: dict[str, object] = {
             **to_row(feedback, "person", "request"),
             "person_id": feedback.person.person_id,
             "person_name": feedback.person.name,
         }
+        insert_or_replace(connection, feedback_rows, values)
 
-        def write(connection: Connection) -> None:
-            known = select(threads.c.thread_id).where(threads.c.thread_id == feedback.thread_id)
-            kept = known.with_for_update(read=True, key_share=True)
-            if connection.execute(kept).first() is not None:
-                insert_or_replace(connection, feedback_rows, values)
-
-        await self._database.write(_RECORD, write)
-
-    async def newest(self, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
+    @reads
+    def newest(self, connection: Connection, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
         statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
         if only_bad:
             statement = statement.where(feedback_rows.c.is_good.is_(False))
-
-        def read(connection: Connection) -> tuple[Feedback, ...]:
-            rows = connection.execute(statement).mappings().all()
-            return tuple(_feedback_of(row, connection) for row in reversed(rows))
-
-        return await self._database.read(read)
+        rows = connection.execute(statement).mappings().all()
+        return tuple(_feedback_of(row, connection) for row in reversed(rows))
 
 
 def read_request(connection: Connection, thread_id: str, run_id: str) -> str:

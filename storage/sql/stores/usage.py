@@ -22,16 +22,14 @@ from core.domain.ids import new_id
 from core.domain.threads import APP_PREFIX, Address, Person, Usage
 from core.failpoints import Failpoint
 from core.stores import UsageEntry
-from storage.sql.database import Database
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import RowValues, usage_to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, lock_name, upsert_adding
 from storage.sql.stores.audit import record_act
 from storage.sql.stores.conversations import lock_thread
 from storage.sql.tables import budget_limits, runs, threads, usage_days, usages
 
-_BOOK = Failpoint("storage.book_usage")
 _RESERVE = Failpoint("storage.reserve_budget")
-_CHANGE_LIMIT = Failpoint("storage.change_budget_limit")
 _TOKENS = usages.c.input_tokens - usages.c.cached_tokens * 9 // 10 + usages.c.output_tokens
 """`Usage.budget_tokens`."""
 _Columns = Sequence[ColumnElement[float]]
@@ -114,11 +112,8 @@ class BudgetPlace(NamedTuple):
     person_id: str | None
 
 
-class SqlLedger:
+class SqlLedger(Store):
     """`core.domain.budget.Ledger`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def reserve(self, run_id: str, call: PlannedCall) -> Reservation:
         def work(connection: Connection) -> Reservation:
@@ -127,31 +122,42 @@ class SqlLedger:
                 return Reservation(Spending(), is_granted=True)
             return reserve(connection, run_id, BudgetPlace(*found[0]), call)
 
-        return await self._database.write(_RESERVE, work, is_durable=False)
+        return await self.database.write(_RESERVE, work, is_durable=False)
 
-    async def spending_by(self, by: Person, at: Address, *, since: date) -> Spending:
+    @reads
+    def spending_by(self, connection: Connection, by: Person, at: Address, *, since: date) -> Spending:
         place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
+        [sums] = _SUM_DAY.fetch_tuples(connection, _of_day(place, since))
+        return replace(_spending_from(sums, place), changed_limits=_changed_limits(connection, place))
 
-        def work(connection: Connection) -> Spending:
-            changed = _changed_limits(connection, place)
-            [sums] = _SUM_DAY.fetch_tuples(connection, _of_day(place, since))
-            return replace(_spending_from(sums, place), changed_limits=changed)
-
-        return await self._database.read(work)
-
-    async def book(self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person) -> None:
+    @writes(Failpoint("storage.book_usage"))
+    def book(
+        self,
+        connection: Connection,
+        used: Sequence[tuple[str, Usage]],
+        *,
+        thread_id: str | None,
+        at: Address,
+        by: Person,
+    ) -> None:
         place = BudgetPlace(at.platform, at.workspace_id, at.channel_id, by.person_id)
+        is_stored = thread_id is not None and lock_thread(connection, thread_id) is not None
+        of: RowValues = {"thread_id": thread_id if is_stored else None, "run_id": None}
         entries = [UsageEntry(turn_id="", model=model, usage=usage) for model, usage in used]
+        add_usage(connection, entries, place, of)
 
-        def work(connection: Connection) -> None:
-            is_stored = thread_id is not None and lock_thread(connection, thread_id) is not None
-            of: RowValues = {"thread_id": thread_id if is_stored else None, "run_id": None}
-            add_usage(connection, entries, place, of)
-
-        await self._database.write(_BOOK, work)
-
-    async def change_limit(self, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person) -> None:
-        await self._database.write(_CHANGE_LIMIT, lambda c: _change_limit(c, scope, limit, at=at, by=by))
+    @writes(Failpoint("storage.change_budget_limit"))
+    def change_limit(
+        self, connection: Connection, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person
+    ) -> None:
+        place = {"platform": at.platform, "workspace_id": at.workspace_id, "scope": scope}
+        if limit is None:
+            connection.execute(budget_limits.delete().filter_by(**place))
+        else:
+            values = {**place, "usd": limit.usd, "tokens": limit.tokens}
+            insert_or_replace(connection, budget_limits, values)
+        subject = f"{scope}: {'default' if limit is None else limit}"
+        record_act(connection, "budget_changed", at, by, subject=subject)
 
 
 def add_usage(connection: Connection, entries: Sequence[UsageEntry], place: BudgetPlace, of: RowValues) -> None:
@@ -169,17 +175,6 @@ def add_usage(connection: Connection, entries: Sequence[UsageEntry], place: Budg
     day = {**where, "day": now.date().isoformat(), "user_id": person_id or ""}
     sums = {"tokens": spent.tokens, "unpriced_tokens": spent.unpriced_tokens}
     _ADD_TO_DAY.execute(connection, {**day, **sums, "cost_usd": spent.cost_usd})
-
-
-def _change_limit(connection: Connection, scope: BudgetScope, limit: Limit | None, *, at: Address, by: Person) -> None:
-    place = {"platform": at.platform, "workspace_id": at.workspace_id, "scope": scope}
-    if limit is None:
-        connection.execute(budget_limits.delete().filter_by(**place))
-    else:
-        values = {**place, "usd": limit.usd, "tokens": limit.tokens}
-        insert_or_replace(connection, budget_limits, values)
-    subject = f"{scope}: {'default' if limit is None else limit}"
-    record_act(connection, "budget_changed", at, by, subject=subject)
 
 
 def reserve(connection: Connection, run_id: str, place: BudgetPlace, call: PlannedCall) -> Reservation:
