@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from yarl import URL
@@ -59,6 +60,7 @@ from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from bots.inbound.commands.erasure import forget_thread
+from bots.inbound.receiver import ActionReceiver
 from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
@@ -262,249 +264,226 @@ async def run_program(
     failpoints.arm(settings.failpoints)
     raise_descriptor_limit()
     async with AsyncExitStack() as stack:
-        stores = await stack.enter_async_context(open_stores(settings, queue))
-        sandboxes = await build_sandboxes(settings, stores.sandboxes, are_left_running=queue is not None)
-        if unsafe := await asyncio.to_thread(confine_parsers, settings):
-            log.warning(unsafe)
-        if sandboxes.provider is not None:
-            stack.push_async_callback(sandboxes.provider.close)
-        observability = await stack.enter_async_context(open_observability(settings, stores.database, stores.messaging))
-        if sandboxes.occupancy is not None:
-            observability.metrics.observe_sandboxes(sandboxes.occupancy)
-            observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
-        model_specs = await load_model_specs(settings)
-        for model in settings.models:
-            log.info(model_specs.context_policy.window_text(model))
-        model_client = build_model_client(settings, model_specs.context_policy, observability.run_metrics)
-        stack.push_async_callback(model_client.close)
-        mcp_tools = build_mcp_tools(settings)
-        stack.push_async_callback(mcp_tools.close)
-        roster = build_roster(settings, stores.agents, mcp_tools.server_names)
-        charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
-        agent_knowledge = KnowledgeFileSync(roster.files, stores.knowledge_base.reporting_usage_to(charge))
-        stack.push_async_callback(agent_knowledge.close)
-        parts = ProgramParts(
-            settings=settings,
-            stores=stores,
-            sandboxes=sandboxes,
-            model_client=model_client,
-            model_specs=model_specs,
-            mcp_tools=mcp_tools,
-            roster=roster,
-            agent_knowledge=agent_knowledge,
-            metrics=observability.run_metrics,
-        )
-        builder = _ProgramBuilder(parts, observability)
-        yield await builder.start(stack, with_worker=with_worker, with_chat=with_chat)
-
-
-class _ProgramBuilder:
-    """Builds the receiver of messages, the delivery, the worker and the platforms, and starts them in a safe order."""
-
-    def __init__(self, parts: ProgramParts, observability: ObservabilityDeps) -> None:
-        self._parts = parts
-        self._observability = observability
-        self._settings = settings = parts.settings
-        self._stores = parts.stores
-        self._sandboxes = parts.sandboxes
-        self._worker_id = new_worker_id()
-        self._drain_until = 0.0
-        self._http_app: web.Application | None = None
-        self._spool = settings.data_dir / "uploads"
-        self._platforms = Platforms(file_sources={"api": UploadSource(self._spool)})
-        secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
-        self._links = SignedLinks(secret, reachable_public_url(settings), settings.expose_domain)
+        parts, observability = await _open_parts(settings, queue, stack)
+        stores, sandboxes, worker_id = parts.stores, parts.sandboxes, new_worker_id()
         # without a shared server no other process can leave work behind
-        self._quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
-        self._delivery = RunDelivery(self._delivery_deps(), quiet_sweep_seconds=self._quiet_sweep_seconds)
-        self._consents = McpConsents(
+        quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
+        secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
+        links = SignedLinks(secret, reachable_public_url(settings), settings.expose_domain)
+        spool = settings.data_dir / "uploads"
+        platforms = Platforms(file_sources={"api": UploadSource(spool)})
+        consents = McpConsents(
             configs=parts.mcp_tools.configs,
-            public_url=lambda: self._links.public_url,
-            tell=self._platforms.tell,
+            public_url=lambda: links.public_url,
+            tell=platforms.tell,
             retry=parts.mcp_tools.retry,
         )
-        self._reception = build_reception(
-            settings,
-            parts.stores,
-            sandboxes=parts.sandboxes.provider,
-            file_sources=self._platforms.file_sources,
-            histories=self._platforms.thread_talks,
-            roster=parts.roster,
-            wake_delivery=self._delivery.wake,
-            charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
-            upload=self._platforms.upload,
-            connect_tools=self._consents.start,
-            describe_hook=lambda hook: describe_hook(hook, secret, self._links.public_url),
-        )
-        self._schedules = self._schedule_runner()
-        self._api = self._web_ports()
-
-    async def start(self, stack: AsyncExitStack, *, with_worker: bool, with_chat: bool) -> RunningProgram:
-        """Starts all parts of the program and registers their shutdown in `stack`.
-
-        The platforms start after the stores and stop before them, so that every message that arrives can be stored.
-        """
-        folder, claims = self._settings.data_dir / "workers", self._stores.claims
-        await stack.enter_async_context(register_worker(folder, self._worker_id, claims))
-        settings, reception, platforms = self._settings, self._reception, self._platforms
-        on_uninstall = partial(handle_uninstall, reception=reception, stores=self._stores)
-        hear = self._schedules.hear
-        add_slack(platforms, settings, reception, self._observability, self._stores, on_uninstall, hear)
-        cursors = self._stores.inbox
-        add_discord(platforms, settings, reception, cursors, self._observability, on_uninstall, hear)
-        if with_chat:
-            add_platform_checks(self._observability, platforms)
-            from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
-
-            self._http_app = web = web_app(self._api, self._observability.health)
-            web.add_routes(self._consents.routes())
-            hooks = Hooks(
-                runner=self._schedules, secret_key=self._links.secret, public_url=lambda: self._links.public_url
-            )
-            web.add_routes(hooks.routes())
-            stack.push_async_callback(self._consents.close)
-            if platforms.slack is not None:
-                web.add_routes(platforms.slack.http_routes())
-            port = await stack.enter_async_context(serve_app(web, host=settings.http_host, port=settings.http_port))
-            if not self._links.public_url and not has_live_chat(settings):
-                self._links.public_url = local_url(settings.http_host, port)
-        else:
-            port = await stack.enter_async_context(serve_worker_health(self._observability, self._settings))
-        worker = self._build_worker() if with_worker else None
-        if worker is None:
-            self._start_jobs(stack, self._jobs_without_worker())
-        await platforms.start(stack, receives=with_chat)
-        for left_out in {"slack", "discord"} - platforms.surfaces.keys():
-            self._observability.health.checks.pop(left_out, None)
-        if worker is not None:
-            # runs read the chat thread and its files until they are handed over, so its clients close later
-            worker.start()
-            stack.push_async_callback(self._close_with_drain, worker.close)
-        if with_chat:
-            self._delivery.start()
-            stack.push_async_callback(self._close_with_drain, self._delivery.close)
-            stack.push_async_callback(self._schedules.close)
-            self._start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, self._schedules.look)})
-        self._start_jobs(stack, self._jobs())
-        parts = self._parts
-        missing_keys = missing_key_warnings(parts.roster.files.latest.values(), self._settings)
-        return RunningProgram(
-            http_port=port,
-            http_app=self._http_app,
-            sandbox=self._sandboxes.name,
-            warnings=(*parts.sandboxes.warnings, *parts.model_specs.warnings, *missing_keys),
-            slack=platforms.slack,
-            discord=platforms.discord,
-            worker_id=self._worker_id,
-            parts=self._parts,
-            startup_findings=platforms.startup_findings,
-            api=self._api,
-        )
-
-    def _build_worker(self) -> Worker:
-        self._parts.mcp_tools.start_connecting()
-        self._parts.agent_knowledge.start()
-        deps = build_run_deps(self._parts, worker_id=self._worker_id, platforms=self._platforms, links=self._links)
-        worker = Worker(deps, self._stores.queue, quiet_sweep_seconds=self._quiet_sweep_seconds)
-        self._observability.health.checks["worker"] = worker_check(worker)
-        return worker
-
-    async def _close_with_drain(self, close: CloseWithDrain) -> None:
-        """Closes the part within the rest of the drain time, which all parts share."""
-        now = time.monotonic()
-        self._drain_until = self._drain_until or now + self._settings.drain_seconds
-        await close(drain_seconds=max(0.0, self._drain_until - now))
-
-    def _jobs(self) -> Jobs:
-        settings, stores = self._settings, self._stores
-        sessions = build_mcp_sessions(settings, stores, self._sandboxes.provider)
-        forget = partial(forget_thread, deps=self._reception.commands.erasure)
-        expire = partial(stores.asks.expire_approvals, older_than_hours=settings.approval_hours)
-        old_events = partial(stores.journal.sweep_events, older_than_hours=EVENT_RETENTION_HOURS)
-        old_keys = partial(stores.inbox.sweep, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
-        jobs: Jobs = {
-            "the expiry of approvals": (APPROVAL_INTERVAL_SECONDS, expire),
-            "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_events)),
-            "the deletion of old dedupe keys": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_keys)),
-            "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead),
-        }
-        if settings.audit_days:
-            old_entries = partial(stores.audit.sweep, older_than_days=settings.audit_days)
-            jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_all, old_entries))
-        if settings.retention_days:
-            delete = partial(delete_old_conversations, stores.conversations, forget, settings.retention_days)
-            jobs["the deletion of old conversations"] = (DELETION_INTERVAL_SECONDS, delete)
-        return jobs
-
-    def _jobs_without_worker(self) -> Jobs:
-        """Returns the jobs for a process that has no worker, because workers do these jobs themselves.
-
-        The process requeues orphaned runs only if functions at Modal execute runs, because they do not look for them.
-        """
-        claims, queue = self._stores.claims, self._stores.queue
-        jobs: Jobs = {"the heartbeat": (HEARTBEAT_SECONDS, partial(claims.heartbeat, self._worker_id))}
-        if self._settings.modal_worker_app:
-            jobs["the search for orphaned runs"] = (
-                ORPHAN_INTERVAL_SECONDS,
-                partial(requeue_orphaned_runs, claims, queue),
-            )
-        return jobs
-
-    def _schedule_runner(self) -> ScheduleRunner:
-        surfaces = self._platforms.surfaces
-        return ScheduleRunner(
-            schedules=self._stores.schedules,
-            conversations=self._stores.conversations,
-            chats=self._platforms,
-            admits=self._reception.admits,
-            receive=self._reception.receive_trusted,
-            serves=lambda platform: platform == "api" or platform in surfaces,
-            closed_reasons=lambda platform: surfaces[platform].closed_reasons,
-            quiet_hours=self._settings.quiet_from_to,
-            apps=self._settings.allowed_apps,
-        )
-
-    def _start_jobs(self, stack: AsyncExitStack, jobs: Jobs) -> None:
-        for name, (seconds, job) in jobs.items():
-            stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
-
-    def _delivery_deps(self) -> DeliveryDeps:
-        stores = self._stores
-        return DeliveryDeps(
-            worker_id=self._worker_id,
-            surfaces=self._platforms.surfaces,
+        delivery_deps = DeliveryDeps(
+            worker_id=worker_id,
+            surfaces=platforms.surfaces,
             deliveries=stores.deliveries,
             conversations=stores.conversations,
             asks=stores.asks,
             bus=stores.bus,
-            sandboxes=self._sandboxes.provider,
-            link_for=self._links.file,
-            stop_run=lambda run_id: self._reception.stop(run_id),  # it is made after the deliveries
-            status_after_seconds=self._settings.status_after_seconds,
-            metrics=self._observability.run_metrics,
+            sandboxes=sandboxes.provider,
+            link_for=links.file,
+            stop_run=lambda run_id: reception.stop(run_id),  # it is made after the deliveries
+            status_after_seconds=settings.status_after_seconds,
+            metrics=parts.metrics,
+        )
+        delivery = RunDelivery(delivery_deps, quiet_sweep_seconds=quiet_sweep_seconds)
+        reception = build_reception(
+            settings,
+            stores,
+            sandboxes=sandboxes.provider,
+            file_sources=platforms.file_sources,
+            histories=platforms.thread_talks,
+            roster=parts.roster,
+            wake_delivery=delivery.wake,
+            charge=build_usage_pricer(parts.model_specs.price_of, parts.metrics),
+            upload=platforms.upload,
+            connect_tools=consents.start,
+            describe_hook=lambda hook: describe_hook(hook, secret, links.public_url),
+        )
+        schedules = ScheduleRunner(
+            schedules=stores.schedules,
+            conversations=stores.conversations,
+            chats=platforms,
+            admits=reception.admits,
+            receive=reception.receive_trusted,
+            serves=lambda platform: platform == "api" or platform in platforms.surfaces,
+            closed_reasons=lambda platform: platforms.surfaces[platform].closed_reasons,
+            quiet_hours=settings.quiet_from_to,
+            apps=settings.allowed_apps,
+        )
+        api = _build_web_deps(parts, reception, platforms, secret, spool)
+
+        # The platforms start after the stores and stop before them, so that every message that arrives can be stored.
+        await stack.enter_async_context(register_worker(settings.data_dir / "workers", worker_id, stores.claims))
+        on_uninstall = partial(handle_uninstall, reception=reception, stores=stores)
+        add_slack(platforms, settings, reception, observability, stores, on_uninstall, schedules.hear)
+        add_discord(platforms, settings, reception, stores.inbox, observability, on_uninstall, schedules.hear)
+        http_app: web.Application | None = None
+        if with_chat:
+            add_platform_checks(observability, platforms)
+            from bots.web.app import serve_app, web_app  # not every process serves the HTTP API
+
+            http_app = web_app(api, observability.health)
+            http_app.add_routes(consents.routes())
+            hooks = Hooks(runner=schedules, secret_key=secret, public_url=lambda: links.public_url)
+            http_app.add_routes(hooks.routes())
+            stack.push_async_callback(consents.close)
+            if platforms.slack is not None:
+                http_app.add_routes(platforms.slack.http_routes())
+            served = serve_app(http_app, host=settings.http_host, port=settings.http_port)
+            port = await stack.enter_async_context(served)
+            if not links.public_url and not has_live_chat(settings):
+                links.public_url = local_url(settings.http_host, port)
+        else:
+            port = await stack.enter_async_context(serve_worker_health(observability, settings))
+        worker: Worker | None = None
+        if with_worker:
+            parts.mcp_tools.start_connecting()
+            parts.agent_knowledge.start()
+            run_deps = build_run_deps(parts, worker_id=worker_id, platforms=platforms, links=links)
+            worker = Worker(run_deps, stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
+            observability.health.checks["worker"] = worker_check(worker)
+        else:
+            heartbeat = partial(stores.claims.heartbeat, worker_id)
+            _start_jobs(stack, {"the heartbeat": (HEARTBEAT_SECONDS, heartbeat)})
+            if settings.modal_worker_app:  # functions at Modal do not look for orphaned runs, as workers do
+                requeue = partial(requeue_orphaned_runs, stores.claims, stores.queue)
+                _start_jobs(stack, {"the search for orphaned runs": (ORPHAN_INTERVAL_SECONDS, requeue)})
+        await platforms.start(stack, receives=with_chat)
+        for left_out in {"slack", "discord"} - platforms.surfaces.keys():
+            observability.health.checks.pop(left_out, None)
+        drain = Drain(settings.drain_seconds)
+        if worker is not None:
+            # runs read the chat thread and its files until they are handed over, so its clients close later
+            worker.start()
+            stack.push_async_callback(drain.close, worker.close)
+        if with_chat:
+            delivery.start()
+            stack.push_async_callback(drain.close, delivery.close)
+            stack.push_async_callback(schedules.close)
+            _start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.look)})
+        _start_jobs(stack, _list_jobs(parts, reception))
+        missing_keys = missing_key_warnings(parts.roster.files.latest.values(), settings)
+        yield RunningProgram(
+            http_port=port,
+            http_app=http_app,
+            sandbox=sandboxes.name,
+            warnings=(*sandboxes.warnings, *parts.model_specs.warnings, *missing_keys),
+            slack=platforms.slack,
+            discord=platforms.discord,
+            worker_id=worker_id,
+            parts=parts,
+            startup_findings=platforms.startup_findings,
+            api=api,
         )
 
-    def _web_ports(self) -> WebDeps:
-        settings = self._settings
-        return WebDeps(
-            conversations=self._stores.conversations,
-            bus=self._stores.bus,
-            receive=self._reception.receive_trusted,
-            is_claimed=self._stores.inbox.is_claimed,
-            post=self._platforms.tell,
-            stop=self._stop,
-            sandboxes=self._sandboxes.provider,
-            spool_folder=self._spool,
-            takeover_claims=self._stores.takeover_claims,
-            links=SignedLinks(self._links.secret, settings.public_url, settings.expose_domain),
-            upload_bytes_max=settings.file_bytes_max,
-            schedules=self._reception.commands.schedules,
-            time_zone=settings.time_zone or "UTC",
-            api_token=settings.api_token.get_secret_value(),
-            agents=AgentsDeps(
-                roster=self._parts.roster, knowledge=self._reception.commands.knowledge, audit=self._stores.audit
-            ),
-        )
 
-    async def _stop(self, run_id: str) -> bool:
-        return not (await self._reception.stop(run_id, by=API_PERSON)).is_ignored
+async def _open_parts(
+    settings: Settings, queue: RunQueue | None, stack: AsyncExitStack
+) -> tuple[ProgramParts, ObservabilityDeps]:
+    stores = await stack.enter_async_context(open_stores(settings, queue))
+    sandboxes = await build_sandboxes(settings, stores.sandboxes, are_left_running=queue is not None)
+    if unsafe := await asyncio.to_thread(confine_parsers, settings):
+        log.warning(unsafe)
+    if sandboxes.provider is not None:
+        stack.push_async_callback(sandboxes.provider.close)
+    observability = await stack.enter_async_context(open_observability(settings, stores.database, stores.messaging))
+    if sandboxes.occupancy is not None:
+        observability.metrics.observe_sandboxes(sandboxes.occupancy)
+        observability.health.checks["sandboxes"] = sandbox_check(sandboxes.occupancy)
+    model_specs = await load_model_specs(settings)
+    for model in settings.models:
+        log.info(model_specs.context_policy.window_text(model))
+    model_client = build_model_client(settings, model_specs.context_policy, observability.run_metrics)
+    stack.push_async_callback(model_client.close)
+    mcp_tools = build_mcp_tools(settings)
+    stack.push_async_callback(mcp_tools.close)
+    roster = build_roster(settings, stores.agents, mcp_tools.server_names)
+    charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
+    agent_knowledge = KnowledgeFileSync(roster.files, stores.knowledge_base.reporting_usage_to(charge))
+    stack.push_async_callback(agent_knowledge.close)
+    parts = ProgramParts(
+        settings=settings,
+        stores=stores,
+        sandboxes=sandboxes,
+        model_client=model_client,
+        model_specs=model_specs,
+        mcp_tools=mcp_tools,
+        roster=roster,
+        agent_knowledge=agent_knowledge,
+        metrics=observability.run_metrics,
+    )
+    return parts, observability
+
+
+def _build_web_deps(
+    parts: ProgramParts, reception: ActionReceiver, platforms: Platforms, secret: bytes, spool: Path
+) -> WebDeps:
+    settings, stores, commands = parts.settings, parts.stores, reception.commands
+
+    async def stop(run_id: str) -> bool:
+        return not (await reception.stop(run_id, by=API_PERSON)).is_ignored
+
+    return WebDeps(
+        conversations=stores.conversations,
+        bus=stores.bus,
+        receive=reception.receive_trusted,
+        is_claimed=stores.inbox.is_claimed,
+        post=platforms.tell,
+        stop=stop,
+        sandboxes=parts.sandboxes.provider,
+        spool_folder=spool,
+        takeover_claims=stores.takeover_claims,
+        links=SignedLinks(secret, settings.public_url, settings.expose_domain),
+        upload_bytes_max=settings.file_bytes_max,
+        schedules=commands.schedules,
+        time_zone=settings.time_zone or "UTC",
+        api_token=settings.api_token.get_secret_value(),
+        agents=AgentsDeps(roster=parts.roster, knowledge=commands.knowledge, audit=stores.audit),
+    )
+
+
+class Drain:
+    """The time in which the parts of a program that is told to stop finish their work. All parts share it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until = 0.0
+
+    async def close(self, close: CloseWithDrain) -> None:
+        """Closes the part within what is left of the time."""
+        now = time.monotonic()
+        self._until = self._until or now + self._seconds
+        await close(drain_seconds=max(0.0, self._until - now))
+
+
+def _list_jobs(parts: ProgramParts, reception: ActionReceiver) -> Jobs:
+    settings, stores = parts.settings, parts.stores
+    sessions = build_mcp_sessions(settings, stores, parts.sandboxes.provider)
+    expire = partial(stores.asks.expire_approvals, older_than_hours=settings.approval_hours)
+    old_events = partial(stores.journal.sweep_events, older_than_hours=EVENT_RETENTION_HOURS)
+    old_keys = partial(stores.inbox.sweep, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
+    jobs: Jobs = {
+        "the expiry of approvals": (APPROVAL_INTERVAL_SECONDS, expire),
+        "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_events)),
+        "the deletion of old dedupe keys": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_keys)),
+        "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead),
+    }
+    if settings.audit_days:
+        old_entries = partial(stores.audit.sweep, older_than_days=settings.audit_days)
+        jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_all, old_entries))
+    if settings.retention_days:
+        forget = partial(forget_thread, deps=reception.commands.erasure)
+        delete = partial(delete_old_conversations, stores.conversations, forget, settings.retention_days)
+        jobs["the deletion of old conversations"] = (DELETION_INTERVAL_SECONDS, delete)
+    return jobs
+
+
+def _start_jobs(stack: AsyncExitStack, jobs: Jobs) -> None:
+    for name, (seconds, job) in jobs.items():
+        stack.push_async_callback(cancel, spawn(repeat(name, seconds, job), name=name))
