@@ -4,13 +4,13 @@ import asyncio
 import importlib
 import logging
 
-from bots.bootstrap.modal_queue import SingleRunQueue
 from bots.bootstrap.program import run_program
 from bots.bootstrap.sandboxes import build_sandboxes
 from bots.observability.logs import configure_logging
 from bots.settings import Settings, load_process_settings, load_settings, process_environment, secret_values
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
+from storage.memory.run_queue import MemoryRunQueue
 from storage.sql.database import Database, open_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlRunClaims
@@ -89,6 +89,18 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
         log.info("the janitor ended %d sandboxes without a record", ended)
     finally:
         await database.close()
+
+
+class SingleRunQueue(MemoryRunQueue):
+    """The queue inside a function. It ignores every run except the run of that function."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__()
+        self._run_id = run_id
+
+    async def put(self, run_id: str) -> None:
+        if run_id == self._run_id:
+            await super().put(run_id)
 
 
 class _RunRecord:

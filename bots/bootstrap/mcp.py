@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from bots.bootstrap.stores import Stores
-from bots.bootstrap.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
 from core.domain.errors import AgentError, StorageUnavailable
@@ -22,6 +21,7 @@ from core.domain.threads import Address
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig, read_servers, secret_values
 from core.ports import SandboxProvider
+from core.run.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id
 from core.stores import Conversations
 from core.tools.tool import Tool
 

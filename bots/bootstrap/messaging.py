@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.engine import make_url
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget
+from bots.observability.logs import add_log_secrets
 from bots.settings import Settings
 from core.domain.errors import ConfigurationError
 from core.ports import EventBus, RunQueue, StopSignals
@@ -122,8 +123,10 @@ async def _build_queue(settings: Settings, client: "Redis", breaker: "Breaker", 
         from storage.redis.run_queue import RedisRunQueue
 
         return RedisRunQueue(client, breaker)
-    from bots.bootstrap.modal_queue import open_modal_run_queue
+    from sandbox.modal.account import ModalAccount
+    from sandbox.modal.run_queue import open_modal_run_queue
     from storage.redis.run_queue import RedisHandovers
 
-    modal_queue = open_modal_run_queue(settings.modal_worker_app, RedisHandovers(client, breaker))
-    return await stack.enter_async_context(modal_queue)
+    account = ModalAccount(settings.modal_worker_app)
+    add_log_secrets(account.secrets)
+    return await stack.enter_async_context(open_modal_run_queue(account, RedisHandovers(client, breaker)))

@@ -26,7 +26,6 @@ from bots.bootstrap.background_jobs import (
     requeue_orphaned_runs,
 )
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
-from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.model_clients import (
@@ -56,7 +55,6 @@ from bots.bootstrap.platforms import (
 from bots.bootstrap.run_deps import ProgramParts, build_run_deps
 from bots.bootstrap.sandboxes import build_sandboxes, confine_parsers
 from bots.bootstrap.stores import open_stores
-from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
 from bots.inbound.commands.erasure import forget_thread
@@ -70,9 +68,11 @@ from bots.web.links import SignedLinks, load_link_secret, local_url
 from bots.web.mcp_consent import McpConsents
 from bots.web.upload_spool import UploadSource
 from core import failpoints
+from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.model_usage import build_usage_pricer
 from core.ports import RunQueue
 from core.run.worker import HEARTBEAT_SECONDS, Worker
+from core.run.worker_liveness import new_worker_id, register_worker
 from core.tasks import cancel, spawn
 from core.web_access.guard import is_loopback
 from sandbox.limits import raise_descriptor_limit

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from bots.bootstrap.mcp import McpTools
 from bots.bootstrap.model_clients import ModelClient, ModelSpecs
 from bots.bootstrap.platforms import Platforms
@@ -14,6 +13,7 @@ from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings
 from bots.web.links import SignedLinks
 from core.agents.roster import Roster
+from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.loop.run_context import LoopPolicy
 from core.observability import RunMetrics
 from core.run.deps import (

@@ -388,8 +388,8 @@ async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
 async def _look_up_modal_function(app: str) -> None:
     """Raises ConfigurationError if the function does not exist, Modal rejects the token, or Modal does not respond."""
     # imported only if Modal is configured, because importing the SDK takes 1 s
-    from bots.bootstrap.modal_queue import look_up_worker_function
     from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
+    from sandbox.modal.run_queue import look_up_worker_function
 
     account = ModalAccount(app)
     try:

@@ -12,10 +12,10 @@ import pytest
 
 from bots.bootstrap.mcp import McpSessions
 from bots.bootstrap.program import run_program
-from bots.bootstrap.worker_liveness import new_worker_id
 from bots.settings import load_settings
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import Address
+from core.run.worker_liveness import new_worker_id
 from storage.sql.database import open_database
 from storage.sql.stores.conversations import SqlConversations
 from tests.fakes.sandbox_memory import MemorySandboxes

@@ -11,11 +11,13 @@ import pytest
 from grpclib import Status
 
 from bots.bootstrap.background_jobs import requeue_orphaned_runs
-from bots.bootstrap.modal_queue import ModalRunQueue, SingleRunQueue, open_modal_run_queue
 from bots.bootstrap.program import run_program, serve, serve_worker
+from bots.modal_worker import SingleRunQueue
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
 from core.tasks import cancel, spawn
+from sandbox.modal.account import ModalAccount
+from sandbox.modal.run_queue import ModalRunQueue, open_modal_run_queue
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.simulator.modal.deployment import published
 from tests.support.waiting import until
@@ -55,7 +57,7 @@ async def deployed(*names: str) -> AsyncGenerator[Stage, None]:
 @asynccontextmanager
 async def staged() -> AsyncGenerator[tuple[ModalRunQueue, Stage, Minute], None]:
     minute = Minute()
-    async with deployed("execute_run") as stage, open_modal_run_queue(APP, minute) as queue:
+    async with deployed("execute_run") as stage, open_modal_run_queue(ModalAccount(APP), minute) as queue:
         yield queue, stage, minute
 
 
@@ -64,7 +66,7 @@ def called(stage: Stage) -> list[object]:
 
 
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.levelname for one in caplog.records if one.name == "bots.bootstrap.modal_queue"]
+    return [one.levelname for one in caplog.records if one.name == "sandbox.modal.run_queue"]
 
 
 async def test_each_run_is_a_call_of_the_function_and_no_claim_gets_one() -> None:
@@ -101,7 +103,7 @@ async def test_a_slow_modal_holds_nobody_up_who_puts() -> None:
 
 
 async def test_what_modal_does_not_take_is_told_once_and_put_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "bots.bootstrap.modal_queue")
+    caplog.set_level(logging.INFO, "sandbox.modal.run_queue")
     async with staged() as (queue, stage, minute):
         stage.modal.faults.arm("FunctionMap", Status.RESOURCE_EXHAUSTED, "no room", times=2)
         await asyncio.gather(*map(queue.put, ("a", "b")))
@@ -131,7 +133,7 @@ async def test_a_start_without_the_function_is_refused() -> None:
     async with deployed("janitor"):
         for app in (APP, "nobody"):
             with pytest.raises(ConfigurationError, match="modal deploy"):
-                async with open_modal_run_queue(app, Minute()):
+                async with open_modal_run_queue(ModalAccount(app), Minute()):
                     pass
 
 
@@ -139,12 +141,12 @@ async def test_a_start_without_a_token_that_modal_takes_is_refused(monkeypatch: 
     async with deployed("execute_run"):
         monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
         with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with open_modal_run_queue(APP, Minute()):
+            async with open_modal_run_queue(ModalAccount(APP), Minute()):
                 pass
         monkeypatch.delenv("MODAL_TOKEN_ID")
         monkeypatch.delenv("MODAL_TOKEN_SECRET")
         with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with open_modal_run_queue(APP, Minute()):
+            async with open_modal_run_queue(ModalAccount(APP), Minute()):
                 pass
 
 
@@ -153,7 +155,7 @@ async def test_a_modal_that_does_not_answer_delays_and_keeps_nobody_from_startin
 ) -> None:
     async with deployed("execute_run") as stage:
         stage.modal.faults.arm("FunctionGet", Status.RESOURCE_EXHAUSTED, "not now")
-        async with open_modal_run_queue(APP, Minute()) as queue:
+        async with open_modal_run_queue(ModalAccount(APP), Minute()) as queue:
             assert "not now" in caplog.text
             await queue.put("a")
             await until(lambda: called(stage) == ["a"])

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.worker_liveness import new_worker_id, register_worker
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Lease
+from core.run.worker_liveness import new_worker_id, register_worker
 from core.tasks import spawn
 from tests.paths import REPOSITORY
 
 LIVE = """
 import asyncio, sys
 from pathlib import Path
-from bots.bootstrap.worker_liveness import register_worker
+from core.run.worker_liveness import register_worker
 from tests.integration.bots.test_workers import RecordedClaims
 
 async def main():

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bots.bootstrap import knowledge_file_sync
-from bots.bootstrap.knowledge_file_sync import KnowledgeFileSync
 from core.agents.definition import KnownNames
 from core.agents.files import AgentFiles
 from core.agents.roster import Roster
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.events import ErrorRaised
+from core.knowledge import agent_file_sync
+from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.run.execute import execute
@@ -227,7 +227,7 @@ async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next
         yield b""
 
     with monkeypatch.context() as now:
-        now.setattr(knowledge_file_sync, "_read_chunks", no_descriptor)
+        now.setattr(agent_file_sync, "_read_chunks", no_descriptor)
         await bench.run("What is the sky?")
     assert await bench.known() == set()
     await bench.run("What is the sky?")

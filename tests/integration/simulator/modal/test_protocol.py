@@ -5,7 +5,8 @@ from collections import Counter
 
 import modal_version
 
-from bots.bootstrap.modal_queue import open_modal_run_queue
+from sandbox.modal.account import ModalAccount
+from sandbox.modal.run_queue import open_modal_run_queue
 from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage
 from tests.integration.sandbox.providers import run
@@ -114,7 +115,7 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     note("destroy what never was")
     await published(await worker._account.client(), "threadhand", "modal_app", "execute_run")
     begun = len(stage.modal.calls)
-    async with open_modal_run_queue("threadhand", EveryTime()) as queue:
+    async with open_modal_run_queue(ModalAccount("threadhand"), EveryTime()) as queue:
         note("begin to hand runs over")
         for name in ("hand a run over", "hand another run over"):
             await queue.put(name)

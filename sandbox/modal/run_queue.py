@@ -1,4 +1,4 @@
-"""Run queues for Modal functions: ModalRunQueue starts a function for each run, SingleRunQueue serves one run in it."""
+"""The run queue that starts a Modal function for each run."""
 
 import asyncio
 import logging
@@ -9,12 +9,10 @@ from typing import Protocol, cast
 import modal
 import modal.exception
 
-from bots.observability.logs import add_log_secrets
 from core.domain.errors import ConfigurationError
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
-from storage.memory.run_queue import MemoryRunQueue
 
 FUNCTION_NAME = "execute_run"
 SPAWN_SECONDS_MAX = 30.0
@@ -129,29 +127,12 @@ async def _get_function(account: ModalAccount) -> modal.Function[..., object, ob
     return cast(modal.Function[..., object, object], function)
 
 
-class SingleRunQueue:
-    """A `core.ports.RunQueue` inside a Modal function. It ignores every run except the run of that function."""
-
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._waiting = MemoryRunQueue()
-
-    async def put(self, run_id: str) -> None:
-        if run_id == self._run_id:
-            await self._waiting.put(run_id)
-
-    async def claim(self) -> str:
-        return await self._waiting.claim()
-
-
 @asynccontextmanager
-async def open_modal_run_queue(app: str, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
-    """Context manager: yields a queue that is open inside the block.
+async def open_modal_run_queue(account: ModalAccount, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
+    """Context manager: yields a queue that is open inside the block, and closes the account at its end.
 
-    Raises ConfigurationError if there is no Modal account or the account does not have the function.
+    Raises ConfigurationError if the account is none or does not have the function.
     """
-    account = ModalAccount(app)
-    add_log_secrets(account.secrets)
     queue = ModalRunQueue(account, handovers)
     try:
         await queue.check()
