@@ -2,8 +2,7 @@
 
 The app has a function that executes one run, and a janitor that stops, archives and terminates sandboxes no longer in
 use. Both read their settings from the Secret named `threadhand`: the THREADHAND_ variables and the model's key, with a
-PostgreSQL database as THREADHAND_DATABASE_URL and THREADHAND_SANDBOX=modal.
-"""
+PostgreSQL database as THREADHAND_DATABASE_URL and THREADHAND_SANDBOX=modal."""
 
 import gc
 import sys

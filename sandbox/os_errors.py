@@ -13,8 +13,7 @@ _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 def sandbox_unavailable(error: OSError, otherwise: str, *, doing: str = "") -> SandboxUnavailable:
     """Converts an OSError.
 
-    The public message is `otherwise`, or that the disk is full; `doing` goes into the detail.
-    """
+    The public message is `otherwise`, or that the disk is full; `doing` goes into the detail."""
     detail = f"{doing}: {error}" if doing else str(error)
     if error.errno in _PASSING:
         return SandboxesBusy(TOO_FEW_RESOURCES, detail=detail)

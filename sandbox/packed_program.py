@@ -63,8 +63,7 @@ class PackedProgram:
 def packed_program() -> PackedProgram:
     """Returns sources with bytecode for this Python version; other versions compile the sources themselves.
 
-    The first call blocks for 0.1 s.
-    """
+    The first call blocks for 0.1 s."""
     origin = Path(sandbox.__file__).parent
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive, tempfile.TemporaryDirectory() as folder:

@@ -26,8 +26,7 @@ class StartLimiter:
 
     If twenty start together on two cores, all are ready only at the end. Two at a time, they are ready after half that
     time on average. A caller that has waited `wait_seconds_max` proceeds without a slot, so that a start that hangs
-    does not block others for long.
-    """
+    does not block others for long."""
 
     def __init__(self, slots_max: int, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> None:
         self._slots = asyncio.Semaphore(slots_max)
@@ -108,8 +107,7 @@ class RunningSandboxes:
         """Returns the thread's running sandbox, or starts one.
 
         A run (with a fence above 0) holds the sandbox until `release`. If as many run as may run, the one that was not
-        used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if all are held.
-        """
+        used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if all are held."""
         check_thread_id(thread_id)
         async with self._lock(thread_id):
             machine = await self._find_running(thread_id, fence)

@@ -2,8 +2,7 @@
 
 Meant for the scripted demo only: commands run as the user of this process and can reach everything it can. The folder
 stands for /workspace in file paths and is the directory that commands start in. The path /workspace itself does not
-exist, so a command that uses it as an absolute path fails.
-"""
+exist, so a command that uses it as an absolute path fails."""
 
 import asyncio
 import contextlib

@@ -141,8 +141,7 @@ def read_agents(settings: Settings, servers: Iterable[str]) -> tuple[AgentFiles,
     """Returns the agent definitions, and the agent ID of each channel with its own agent.
 
     `servers` are the names of the configured MCP servers. Invalid definitions are logged and left out. Raises
-    ConfigurationError if a channel setting or the default agent's definition is invalid.
-    """
+    ConfigurationError if a channel setting or the default agent's definition is invalid."""
     known = KnownNames(tools=frozenset(all_tools()), servers=frozenset(servers))
     files = AgentFiles(known=known, folder=settings.agents_dir)
     files.load()

@@ -2,8 +2,7 @@
 
 Each session has its own thread and sandbox, which are deleted when the session ends. A session holds a file lock as
 long as its process lives. Any Threadhand process on the same host can therefore detect a killed session and delete its
-thread and sandbox. Without file locks, the data of killed sessions is not deleted.
-"""
+thread and sandbox. Without file locks, the data of killed sessions is not deleted."""
 
 import logging
 import os
@@ -67,8 +66,7 @@ def build_mcp_tools(settings: Settings) -> McpTools:
 def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
     """Reads the THREADHAND_MCP_CONFIG file and registers the servers' secrets for redaction in the log.
 
-    Raises ConfigurationError if the file cannot be used.
-    """
+    Raises ConfigurationError if the file cannot be used."""
     if not settings.mcp_config:
         return ()
     configs = tuple(
@@ -102,8 +100,7 @@ class McpSessions:
     async def open_session(self) -> AsyncGenerator[str, None]:
         """Context manager: yields the ID of a new thread and deletes the thread at the end.
 
-        Before that, deletes the sessions of processes that have ended.
-        """
+        Before that, deletes the sessions of processes that have ended."""
         await self.delete_dead()
         name = new_worker_id()
         lock = await self._acquire_lock(name)
@@ -155,8 +152,7 @@ class McpSessions:
         """Creates and locks the file of a session. Returns its file descriptor, or -1 if files cannot be locked.
 
         Tries again if another process deletes the file before it is locked, because an unlocked file looks like the
-        file of a dead session.
-        """
+        file of a dead session."""
         path = self.folder / name
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -41,8 +41,7 @@ class Messaging:
     """Notifies other parts of the program about changes.
 
     Lost messages do no harm, because the database is the source of truth. `ping` raises if the Redis server does not
-    respond. It is None if messages stay in this process.
-    """
+    respond. It is None if messages stay in this process."""
 
     bus: EventBus = field(default_factory=MemoryEventBus)
     queue: RunQueue = field(default_factory=MemoryRunQueue)
@@ -60,8 +59,7 @@ def require_shared_servers(settings: Settings) -> None:
 def check_worker_settings(settings: Settings, *, with_worker: bool) -> None:
     """Raises ConfigurationError if Modal functions should execute the runs but cannot, or would compete with a worker.
 
-    `with_worker`: this process executes runs.
-    """
+    `with_worker`: this process executes runs."""
     if not settings.modal_worker_app:
         return
     if with_worker:
@@ -79,8 +77,7 @@ def _has_shared_servers(settings: Settings) -> bool:
 async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> AsyncGenerator[Messaging, None]:
     """Context manager: yields messaging that is connected inside the block.
 
-    `queue` replaces the queue from the settings. Raises ConfigurationError if Redis does not respond.
-    """
+    `queue` replaces the queue from the settings. Raises ConfigurationError if Redis does not respond."""
     if not settings.redis_url:
         yield Messaging(queue=queue or MemoryRunQueue())
         return

@@ -44,8 +44,7 @@ OPENAI_PROTOCOL_PROVIDERS = {
 }
 """Providers that are called without litellm.
 
-Maps the prefix of a model name to the provider's base URL and the environment variable of its API key.
-"""
+Maps the prefix of a model name to the provider's base URL and the environment variable of its API key."""
 SILENCE_SECONDS = 180.0
 """For how long a response may stop, if it may not take longer to begin."""
 _REASONING_MODEL = re.compile(r"(?:openai/)?(?:o\d|gpt-[5-9]|codex)(?!.*chat)")
@@ -170,11 +169,10 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
 def build_model_client(
     settings: Settings, policy: ContextPolicy = ANY_CONTEXT, metrics: RunMetrics = NO_METRICS
 ) -> ModelClient:
-    """Builds the client of the configured model and its fallbacks. Without a model, only its calls fail.
-    `policy` gives the context windows of the fallbacks.
+    """Builds the client of the configured model and its fallbacks. Without a model, only its calls fail. `policy` gives
+    the context windows of the fallbacks.
 
-    Raises ConfigurationError if a model has no API key.
-    """
+    Raises ConfigurationError if a model has no API key."""
     clients = ProviderClients(settings)
     for model in settings.models:
         clients.client_for(model)
@@ -205,8 +203,7 @@ def shared_key_for(model: str, settings: Settings) -> str:
     """Returns THREADHAND_LLM_API_KEY if `model` should use it, else an empty string.
 
     For models in the settings, this key takes precedence over the provider's own key. For models of agents, the
-    provider's own key takes precedence, because those models may belong to another provider.
-    """
+    provider's own key takes precedence, because those models may belong to another provider."""
     is_set = model in settings.models
     has_named = provider_key_name(model) in settings.provider_keys
     if has_named and not is_set and not settings.llm_base_url:
@@ -248,8 +245,7 @@ def build_provider_client(model: str, settings: Settings) -> ProviderClient:
 def uses_responses_api(model: str, base_url: str, settings: Settings) -> bool:
     """Returns whether the model is called through the Responses API.
 
-    By default these are OpenAI's own reasoning models, because its chat API never returns their reasoning.
-    """
+    By default these are OpenAI's own reasoning models, because its chat API never returns their reasoning."""
     if settings.llm_api != "auto":
         return settings.llm_api == "responses"
     is_openai = urlsplit(base_url).hostname == "api.openai.com"
@@ -272,8 +268,7 @@ class ModelSpecs:
 async def load_model_specs(settings: Settings) -> ModelSpecs:
     """Returns limits and prices of models. Values in the settings override the table of known models.
 
-    Raises ConfigurationError if the settings for limits or prices contradict each other.
-    """
+    Raises ConfigurationError if the settings for limits or prices contradict each other."""
     table = await asyncio.to_thread(load_model_table)
     _check_model_names(settings, table)
     window, answer = settings.context_tokens, settings.answer_tokens
@@ -346,8 +341,7 @@ EMBEDDING_DEADLINE_SECONDS = 60.0
 async def open_semantic_search(settings: Settings, database: Database) -> AsyncGenerator[SemanticSearch | None, None]:
     """Context manager: yields the semantic search, or None if THREADHAND_EMBEDDING_MODEL is not set.
 
-    Raises ConfigurationError if the embedding model has no API key.
-    """
+    Raises ConfigurationError if the embedding model has no API key."""
     model = settings.embedding_model
     if not model:
         yield None

@@ -41,8 +41,7 @@ class ObservabilityDeps:
     """The observability objects of this process.
 
     `run_metrics` records metrics of runs, `health` serves health checks and metrics, and `limiter` delays calls to the
-    chat platforms.
-    """
+    chat platforms."""
 
     run_metrics: RunMetrics
     health: MonitoringDeps
@@ -118,8 +117,7 @@ def build_http_trace(platform: str, record_call: RecordPlatformCall) -> aiohttp.
 def platform_call_label(platform: str, method: str, url: URL) -> str:
     """Returns a metric label for a platform call, without IDs or tokens.
 
-    Returns the method name for Slack, the route with `*` for IDs and tokens for Discord, and `other` for other URLs.
-    """
+    Returns the method name for Slack, the route with `*` for IDs and tokens for Discord, and `other` for other URLs."""
     if platform == "slack":
         found = _SLACK_METHOD.fullmatch(url.path)
         return found[1] if found else "other"
@@ -136,8 +134,7 @@ async def open_observability(
 ) -> AsyncGenerator[ObservabilityDeps]:
     """Context manager: metrics and tracing are active inside the block.
 
-    Raises ConfigurationError if tracing is configured but its packages are not installed.
-    """
+    Raises ConfigurationError if tracing is configured but its packages are not installed."""
     metrics = Metrics(models=(settings.model, *settings.fallback_models, settings.embedding_model), tools=all_tools())
     checks = {"database": database_check(SqlConversations(database)), **messaging_checks(messaging)}
     health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
@@ -157,8 +154,7 @@ async def open_observability(
 async def serve_worker_health(observability: ObservabilityDeps, settings: Settings) -> AsyncGenerator[int]:
     """Context manager: serves a worker's health checks and metrics inside the block.
 
-    Yields the port, or 0 if the settings define no port. Raises ConfigurationError if the port cannot be used.
-    """
+    Yields the port, or 0 if the settings define no port. Raises ConfigurationError if the port cannot be used."""
     if settings.worker_http_port is None:
         yield 0
         return

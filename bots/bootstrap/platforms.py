@@ -60,8 +60,7 @@ class Platforms:
         """Signs in, and receives messages if `receives` is true. `stack` closes what was started.
 
         A platform that refuses its token is left out if the other works, and the startup findings say so. Raises
-        ConfigurationError.
-        """
+        ConfigurationError."""
         apps = {"slack": self.slack, "discord": self.discord}
         refusals: dict[str, TokenRefused] = {}
         for platform, app in apps.items():

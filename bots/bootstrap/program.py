@@ -115,8 +115,7 @@ class RunningProgram:
 
     `http_app` serves the HTTP API, and is None without it; `api` are its dependencies. `sandbox` is the name of the
     sandbox provider. Each warning is a sentence that names a disabled feature and why it is disabled. Admins read the
-    startup findings in the chat.
-    """
+    startup findings in the chat."""
 
     http_port: int
     http_app: "web.Application | None"
@@ -135,8 +134,7 @@ async def serve(settings: Settings, *, with_worker: bool, find_late: FindLate | 
 
     `with_worker`: also execute runs in this process. `find_late` is called once the program is ready, and returns
     sentences about services that will fail. A Slack or a model without all of its keys is left out and named in the
-    log. Raises ConfigurationError if the other settings cannot work.
-    """
+    log. Raises ConfigurationError if the other settings cannot work."""
     if not with_worker:
         require_shared_servers(settings)
     settings, slack_problems = without_incomplete_slack(settings)
@@ -202,8 +200,7 @@ def ready_line(settings: Settings, program: RunningProgram) -> str:
 async def serve_worker(settings: Settings) -> None:
     """Executes runs for bots in other processes until cancelled.
 
-    Raises ConfigurationError if the settings cannot work.
-    """
+    Raises ConfigurationError if the settings cannot work."""
     require_shared_servers(settings)
     async with run_program(settings, with_chat=False) as program:
         for sentence in (*program.warnings, *worker_startup_warnings(settings)):
@@ -257,9 +254,8 @@ async def run_program(
     """Context manager: the program runs inside the block.
 
     `with_worker`: execute runs in this process. `with_chat`: receive messages, deliver results and serve HTTP in this
-    process. `queue`: use this queue instead of the queue from the settings, in a function whose sandboxes
-    outlive it. Raises ConfigurationError, with one sentence for each problem, if the program cannot start.
-    """
+    process. `queue`: use this queue instead of the queue from the settings, in a function whose sandboxes outlive it.
+    Raises ConfigurationError, with one sentence for each problem, if the program cannot start."""
     check_worker_settings(settings, with_worker=with_worker and queue is None)
     failpoints.arm(settings.failpoints)
     raise_descriptor_limit()

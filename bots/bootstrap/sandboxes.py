@@ -1,7 +1,6 @@
 """Builds the sandbox provider that the settings choose, and tests it once.
 
-A provider that does not work is never replaced by a provider with weaker isolation.
-"""
+A provider that does not work is never replaced by a provider with weaker isolation."""
 
 import hashlib
 from collections.abc import Callable
@@ -59,8 +58,7 @@ class SandboxDeps:
     """The sandbox provider in use, if any, and descriptions of it for the operator and the model.
 
     `prompt_text` describes the sandbox in the system prompt. `has_browser` is the best guess before the first sandbox
-    starts. `installed_text` tells the model of programs and packages, as far as they are known.
-    """
+    starts. `installed_text` tells the model of programs and packages, as far as they are known."""
 
     name: str
     provider: SandboxProvider | None
@@ -76,9 +74,8 @@ async def build_sandboxes(
 ) -> SandboxDeps:
     """Builds and tests the sandbox provider.
 
-    `records` stores the sandboxes that outlive this process; with `are_left_running` they go on.
-    Raises ConfigurationError if a sandbox setting is invalid.
-    """
+    `records` stores the sandboxes that outlive this process; with `are_left_running` they go on. Raises
+    ConfigurationError if a sandbox setting is invalid."""
     folder = settings.data_dir / "sandboxes"
     match settings.sandbox:
         case "local":

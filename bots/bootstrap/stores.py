@@ -65,8 +65,7 @@ class Stores:
 async def open_stores(settings: Settings, queue: RunQueue | None) -> AsyncGenerator[Stores, None]:
     """Context manager: yields stores that are open inside the block.
 
-    `queue` replaces the queue from the settings. Raises ConfigurationError if the database or Redis cannot be used.
-    """
+    `queue` replaces the queue from the settings. Raises ConfigurationError if the database or Redis cannot be used."""
     async with AsyncExitStack() as stack:
         database = await open_database(settings.storage_url)
         stack.push_async_callback(database.close)

@@ -79,8 +79,7 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
     """Builds the image generator, or returns None if no image model is set.
 
     Uses the image model's own key and URL, otherwise its provider's. THREADHAND_LLM_API_KEY is not used if
-    THREADHAND_LLM_BASE_URL is set, because that key belongs to the custom endpoint.
-    """
+    THREADHAND_LLM_BASE_URL is set, because that key belongs to the custom endpoint."""
     if not settings.image_model:
         return None
     shared = "" if settings.llm_base_url else settings.llm_api_key.get_secret_value()

@@ -1,8 +1,7 @@
 """Maps Discord channels and messages to thread addresses.
 
 A thread that is created from a message has the message's id, so the thread key of a request in a channel is known
-before its thread exists. A whole direct message channel counts as one thread.
-"""
+before its thread exists. A whole direct message channel counts as one thread."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -51,8 +51,7 @@ class DiscordApp:
     `api_url` replaces Discord's address with that of a local server. discord.py keeps addresses in class attributes, so
     the setting applies to the whole process: one process talks to one Discord. `suggest` returns values while people
     fill in a command. `shards` are the shards that this process connects; it receives no events of other guilds.
-    `on_uninstall` is called with the platform and the guild id after the bot was removed from a guild.
-    """
+    `on_uninstall` is called with the platform and the guild id after the bot was removed from a guild."""
 
     def __init__(
         self,
@@ -194,8 +193,7 @@ class DiscordApp:
     async def _connect(self) -> str | None:
         """Runs until closed. Returns a sentence for the operator if Discord refuses to let the bot reconnect.
 
-        discord.py reconnects by itself, but gives up if a gateway sends something that it cannot read.
-        """
+        discord.py reconnects by itself, but gives up if a gateway sends something that it cannot read."""
         pause = RECONNECT_SECONDS
         while not self._is_closing:
             try:

@@ -20,8 +20,7 @@ def describe_obstacle(channel: object, allowed: discord.Permissions | None) -> s
     """Returns why the bot cannot answer a message in the channel or thread, for people, or "" if it can.
 
     `allowed` are the bot's permissions there, None if they are not known. A locked thread counts as closed even for a
-    bot that may write in it, because moderators lock threads to end them.
-    """
+    bot that may write in it, because moderators lock threads to end them."""
     match channel:
         case discord.Thread(locked=True):
             return THREAD_LOCKED
@@ -50,8 +49,7 @@ def find_bot_permissions(channel: object, guild: discord.Guild | None) -> discor
 def notice_place(channel: object) -> str | None:
     """Returns the id of the channel in which to say that the bot cannot answer, or None if only the person may read it.
 
-    That is the channel itself, but for a thread its parent.
-    """
+    That is the channel itself, but for a thread its parent."""
     match channel:
         case discord.Thread(type=discord.ChannelType.private_thread):
             return None

@@ -73,8 +73,7 @@ PAGES_MAX = 20
 class DiscordSurface:
     """Implements ChatSurface and ChatPresence for Discord.
 
-    `answer_limit` leaves room for the delivery marker and for tables, which grow when they are aligned.
-    """
+    `answer_limit` leaves room for the delivery marker and for tables, which grow when they are aligned."""
 
     platform: Platform = "discord"
     answer_limit = 1800
@@ -314,8 +313,7 @@ class DiscordSurface:
     ) -> JsonValue:
         """Sends into the thread. Opens it first if it was never open, for example because of a crash.
 
-        A thread that was open and is gone has been deleted, so it is not opened again.
-        """
+        A thread that was open and is gone has been deleted, so it is not opened again."""
         await self._thread_opener.wait_until_open(address)
         place = message_channel_id(address)
         await self._thread_opener.refuse_closed(address, self._find_channel(int(place)))

@@ -54,8 +54,7 @@ class Dialog(Protocol):
     def ask(self, question: str, *, is_secret: bool = False) -> str:
         """Returns the answer without surrounding spaces. An empty answer skips the question.
 
-        Raises EOFError at the end of the input, and if the user interrupts.
-        """
+        Raises EOFError at the end of the input, and if the user interrupts."""
         ...
 
     def show_link(self, title: str, address: str, file: Path) -> None:
@@ -189,8 +188,7 @@ def pick(
     """Shows the choices with numbers and returns the values of those picked, none if the answer is empty.
 
     An answer names choices by number, by label, or by a part of a label that only one has. `id_shape` is a pattern of
-    values that may be typed although they are not listed.
-    """
+    values that may be typed although they are not listed."""
     while True:
         rows = [f"  {n:>2}  {one.label}" for n, one in enumerate(choices[:ROWS_SHOWN_MAX], 1)]
         if len(choices) > ROWS_SHOWN_MAX:

@@ -66,8 +66,7 @@ async def check_settings(
     """Runs all checks of the settings at once. Changes no data. What does not answer in `seconds` is a failure.
 
     Connects to the database and Redis, and, unless `is_offline`, to the chat platforms, models, MCP servers, Modal and
-    other services that are configured.
-    """
+    other services that are configured."""
     database = "SQLite" if settings.storage_url.startswith("sqlite") else "PostgreSQL"
     local = [
         in_thread("data", partial(_check_data_dir, settings)),
@@ -104,8 +103,7 @@ async def check_settings(
 async def find_late(settings: Settings) -> tuple[str, ...]:
     """Returns a sentence for each model and each place in Discord that will fail, for a program that has just started.
 
-    Costs nothing: no model is asked. Says nothing about what does not answer.
-    """
+    Costs nothing: no model is asked. Says nothing about what does not answer."""
     async with open_service_client() as client:
         discord = Check("discord", partial(check_discord, client, settings), "Discord")
         found = await run_in_parallel([*model_checks(client, settings, is_free=True), discord])

@@ -17,8 +17,7 @@ class Finding:
     """A line of the report.
 
     `remedy` is a sentence with a command or a link, and empty if no action is needed. `is_untested`: the service did
-    not answer, so that nothing is known about its key.
-    """
+    not answer, so that nothing is known about its key."""
 
     state: State
     subject: str

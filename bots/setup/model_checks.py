@@ -214,8 +214,7 @@ def _bare(model: str) -> str:
 async def list_models(client: ServiceClient, model: str, settings: Settings) -> tuple[int | None, tuple[str, ...]]:
     """Returns the HTTP status and the names of the models that the endpoint of `model` has, which costs nothing.
 
-    The status is None if the endpoint does not answer or is unknown.
-    """
+    The status is None if the endpoint does not answer or is unknown."""
     provider = model.partition("/")[0] if "/" in model else ""
     variable = provider_key_name(model)
     if not provider and variable:

@@ -35,9 +35,8 @@ def in_thread(subject: str, check: Callable[[], Finding | tuple[Finding, ...]], 
 async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SECONDS) -> tuple[Finding, ...]:
     """Returns the findings of all checks in the order of the checks.
 
-    A check that has not ended after `seconds` is a failure that names what did not answer, and so is an exception,
-    of which only the type is named because its message may contain a secret.
-    """
+    A check that has not ended after `seconds` is a failure that names what did not answer, and so is an exception, of
+    which only the type is named because its message may contain a secret."""
     tasks = [asyncio.ensure_future(_guarded(check)) for check in checks]
     if not tasks:
         return ()

@@ -94,8 +94,7 @@ class Wizard:
     async def run(self) -> int | None:
         """Asks the questions of all sections. Returns the exit code, or None if the program is to start now.
 
-        Saves each section as soon as its keys work, so that an interrupted setup can be taken up again.
-        """
+        Saves each section as soon as its keys work, so that an interrupted setup can be taken up again."""
         self.say(f"Enter keeps what is there; Ctrl-D leaves. Settings go to\n{self.env_file}")
         title = "the start"
         try:
@@ -129,8 +128,7 @@ class Wizard:
     def read(self, question: str, *, is_secret: bool = False, variables: Collection[str] = ()) -> str:
         """Returns the answer to any question.
 
-        Keys of other variables than these are kept for their questions, and the question is asked again.
-        """
+        Keys of other variables than these are kept for their questions, and the question is asked again."""
         while True:
             answer = self._dialog.ask(question, is_secret=is_secret)
             keys = recognise_keys(answer)
@@ -144,8 +142,7 @@ class Wizard:
         """Asks for the value of a variable until it is valid. Returns nothing if the answer is empty.
 
         Further variables are those whose keys are answers too. An address is one of an endpoint if the variable is the
-        key of a model.
-        """
+        key of a model."""
         if answers := self.take_pasted(variables):
             self.say(f"{text}: pasted before.")
         while not answers:
@@ -314,8 +311,7 @@ async def ask_slack(wizard: Wizard, settings: Settings) -> Answers:
 async def _create_slack_app(wizard: Wizard, settings: Settings, manifest: JsonObject) -> tuple[Answers, str]:
     """Creates the app if the user has a token for that, and otherwise shows a link that does.
 
-    Returns the app's credentials and the address of its pages, both empty if the app was not created here.
-    """
+    Returns the app's credentials and the address of its pages, both empty if the app was not created here."""
     wizard.say(
         f"1. Create the app. With a token from {SLACK_APPS} (Your App Configuration Tokens, Generate Token), it is"
         " created here."
@@ -435,8 +431,7 @@ async def run_from_file(dialog: Dialog, answers_file: Path, env_file: Path) -> b
     """Sets the program up with answers from a YAML file, and returns whether it is done.
 
     The file maps settings to values; `test_channel` is the id of a channel for the test message. Saves nothing if a
-    check fails. Raises ConfigurationError if the file cannot be read or a value is invalid.
-    """
+    check fails. Raises ConfigurationError if the file cannot be read or a value is invalid."""
     settings = load_process_settings(env_file)
     answers = _read_answers(answers_file)
     channel_id = answers.pop("test_channel", "")

@@ -47,8 +47,7 @@ class SlackApp:
     over Socket Mode, with `signing_secret` over HTTP. `groups` are the user groups whose members must be known.
     `on_uninstall` is called after a workspace removed the app. `inbox` stores the channel cursors; with it, messages
     that were missed while the app was offline are backfilled. With `greetings` it greets people and channels, and draws
-    the App Home.
-    """
+    the App Home."""
 
     def __init__(
         self,

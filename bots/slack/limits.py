@@ -1,7 +1,6 @@
 """Slack's limits, in characters unless the name has another unit.
 
-From docs.slack.dev (Block Kit, chat.postMessage, Web API). Limits of our own are marked as such.
-"""
+From docs.slack.dev (Block Kit, chat.postMessage, Web API). Limits of our own are marked as such."""
 
 BLOCKS_MAX = 50
 SECTION_TEXT_MAX = 3000

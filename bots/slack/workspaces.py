@@ -30,8 +30,7 @@ class Workspace:
     """One workspace with its client, the people in it, and what handles its events.
 
     `token_read_at` is the monotonic time at which the token was last read, None for a configured token. `installed_by`
-    is the id of the workspace, or of the organisation whose token serves it.
-    """
+    is the id of the workspace, or of the organisation whose token serves it."""
 
     client: SlackClient
     people: People
@@ -47,8 +46,7 @@ class Workspace:
 class Workspaces:
     """Finds workspaces by id and creates their clients. `tokens` is None if a single token is configured.
 
-    Looking up a token may wait for Slack to refresh it. Lookups of different workspaces do not wait for each other.
-    """
+    Looking up a token may wait for Slack to refresh it. Lookups of different workspaces do not wait for each other."""
 
     def __init__(
         self,
@@ -126,8 +124,7 @@ class Workspaces:
     async def find_for_origin(self, origin: Origin) -> Workspace | None:
         """Returns the workspace that a payload came from, or None. Raises StorageUnavailable.
 
-        If the organisation installed the app, links a workspace without a token of its own to the organisation's.
-        """
+        If the organisation installed the app, links a workspace without a token of its own to the organisation's."""
         team_id, organisation_id = origin.team_id, origin.organisation_id
         workspace = await self.find(team_id)
         if workspace is not None or self._tokens is None or not (team_id and organisation_id):
@@ -158,8 +155,7 @@ class Workspaces:
         """Returns the workspace of an address. Raises SurfaceRefused or StorageUnavailable.
 
         An organisation's token can access the channels of all its workspaces, so a channel is refused unless the
-        workspace already has a thread in it, or the client has opened it as a direct message.
-        """
+        workspace already has a thread in it, or the client has opened it as a direct message."""
         workspace = await self.get(address.workspace_id)
         known, channel_id = workspace.client.known_channel_ids, address.channel_id
         if not workspace.uses_organisation_token or self._tokens is None or channel_id in known:
@@ -178,8 +174,7 @@ class Workspaces:
     async def client_for_file(self, file: IncomingFile) -> tuple[SlackClient, IncomingFile]:
         """Returns the client of the workspace that received the file, and the file with its original reference.
 
-        Raises AgentError if the file was not received in a workspace with the bot, and StorageUnavailable.
-        """
+        Raises AgentError if the file was not received in a workspace with the bot, and StorageUnavailable."""
         if self._tokens is None:
             (workspace,) = self._workspaces.values()
             return workspace.client, file

@@ -21,8 +21,7 @@ Taken = Literal["more", "ended", "broken"]
 """The effect of a token on a call.
 
 `more`: the call continues. `ended`: the token ends the call. `broken`: the call has no closing tag, and the token
-belongs to the text after the call.
-"""
+belongs to the text after the call."""
 
 
 class UnreadableCall(Exception):

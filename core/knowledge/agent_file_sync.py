@@ -24,8 +24,7 @@ _CHUNK_BYTES = 256 * 1024
 class _Source:
     """A knowledge file.
 
-    `name` is its path relative to the folder of the agent definition. Size and modification time reveal changes.
-    """
+    `name` is its path relative to the folder of the agent definition. Size and modification time reveal changes."""
 
     name: str
     path: Path
@@ -51,8 +50,7 @@ class KnowledgeFileSync:
     async def wait_until_read(self, agent_id: str) -> None:
         """Waits until the agent's current files are read, but at most WAIT_SECONDS.
 
-        Raises StorageUnavailable if the database cannot be used.
-        """
+        Raises StorageUnavailable if the database cannot be used."""
         task = self._start_reading(agent_id)
         done, _ = await asyncio.wait({task}, timeout=WAIT_SECONDS)
         if done:
@@ -101,8 +99,7 @@ class KnowledgeFileSync:
 def _find_sources(folder: Path, names: tuple[str, ...]) -> Iterator[_Source]:
     """Yields each knowledge file once, in a stable order.
 
-    `names` are files or folders below `folder`. Skips hidden files and symbolic links that point outside the folder.
-    """
+    `names` are files or folders below `folder`. Skips hidden files and symbolic links that point outside the folder."""
     home, left = folder.resolve(), FILES_MAX
     seen: set[Path] = set()
     for name in names:

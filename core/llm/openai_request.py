@@ -1,7 +1,6 @@
 """Encodes chat requests as JSON, and caches encoded messages because each request repeats most of the previous one.
 
-Marks where providers with explicit prompt caches shall keep the prompt: Anthropic's models, wherever they run.
-"""
+Marks where providers with explicit prompt caches shall keep the prompt: Anthropic's models, wherever they run."""
 
 import re
 from collections.abc import Iterable

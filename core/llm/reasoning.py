@@ -77,8 +77,7 @@ class ReasoningCollector:
     """Collects the reasoning and the unknown fields of one streamed answer in the format of OpenAI's chat API.
 
     If the answer comes from the `is_library` litellm, only its unknown fields of calls are kept, and of messages what
-    it needs again, because it sends everything on to providers that may refuse it.
-    """
+    it needs again, because it sends everything on to providers that may refuse it."""
 
     __slots__ = (
         "_blocks", "_calls", "_calls_started", "_characters", "_has_news",

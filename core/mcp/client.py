@@ -45,8 +45,7 @@ class ReconnectingServer:
     `absence` says why its tools are missing, and is empty if they are not.
 
     `tools_needing_approval` only grows. A tool that needed approval once keeps needing it, even if the server later
-    marks it as read-only.
-    """
+    marks it as read-only."""
 
     config: McpServerConfig
     host_environment: Mapping[str, str]
@@ -86,8 +85,7 @@ class ReconnectingServer:
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         """Calls a tool. Retries once, on a new connection, only if the first attempt certainly did nothing.
 
-        Raises ToolError.
-        """
+        Raises ToolError."""
         name = self.config.name
         for attempt in (1, 2):
             connection = await self._connected(patience_seconds=RECONNECT_WAIT_SECONDS)
@@ -262,8 +260,7 @@ CONNECT_GRACE_SECONDS = 60.0
 class McpServers:
     """The configured servers. Construction does no I/O; a server is started when its tools are first needed.
 
-    Servers over stdio see only PATH, HOME and LANG of `host_environment`.
-    """
+    Servers over stdio see only PATH, HOME and LANG of `host_environment`."""
 
     def __init__(
         self,
@@ -296,9 +293,8 @@ class McpServers:
     async def tools(self, enabled: frozenset[str] | None = None) -> tuple[Tool[Any], ...]:
         """Returns the tools of the servers that are reachable now.
 
-        `enabled` holds names of servers and globs of tool names as the model sees them; None enables all tools.
-        A server that fails or is slow is left out and logged once; it never raises.
-        """
+        `enabled` holds names of servers and globs of tool names as the model sees them; None enables all tools. A
+        server that fails or is slow is left out and logged once; it never raises."""
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
         await asyncio.gather(*map(self._wait_for, wanted, tasks))
@@ -339,8 +335,7 @@ class McpServers:
     def needs_approval(self, tool_name: str) -> bool:
         """Returns whether a person must approve a call of this tool; False for tools of our own.
 
-        A tool that its server no longer lists needs approval if any tool of that server does.
-        """
+        A tool that its server no longer lists needs approval if any tool of that server does."""
         for link in self._links:
             if tool_name.startswith(tool_name_prefix(link.config.name)):
                 is_listed = any(offer.name == tool_name for offer in link.offers)

@@ -62,8 +62,7 @@ PROGRESS_CHARACTERS_MAX = 120
 class ServerUnreachable(Exception):
     """Raised if there is no connection, so no request was sent. The message is for the operator and the model.
 
-    `may_be_older`: the server ended or stayed silent, so it may not know the current protocol's first message.
-    """
+    `may_be_older`: the server ended or stayed silent, so it may not know the current protocol's first message."""
 
     def __init__(self, message: str, *, may_be_older: bool = False) -> None:
         super().__init__(message)
@@ -82,8 +81,7 @@ class CallFailed(Exception):
 class Connection:
     """A connection with its own task, as the SDK requires. `is_open` becomes False when the server goes away.
 
-    `is_legacy` begins with `initialize`, the first message of protocol versions before 2026.
-    """
+    `is_legacy` begins with `initialize`, the first message of protocol versions before 2026."""
 
     config: McpServerConfig
     is_legacy: bool = False
@@ -301,8 +299,7 @@ async def open_connection(
     """Opens a connection and lists the server's tools. Raises ServerUnreachable.
 
     Many servers over stdio, for example those on the Rust SDK, exit on the first message of MCP 2026-07-28. They are
-    started once more with the older handshake.
-    """
+    started once more with the older handshake."""
     is_legacy = is_legacy or config.protocol == "legacy" or config.transport == "sse"
     try:
         return await _open(Connection(config, is_legacy, authorize), host_environment)
@@ -396,8 +393,7 @@ async def check_server(
 ) -> ServerCheck:
     """Connects to a server, lists its tools and disconnects, within the server's own time limits.
 
-    The result holds no secrets, and no process of the server remains.
-    """
+    The result holds no secrets, and no process of the server remains."""
     secrets = secret_values(config)
     try:
         connection, listed = await open_connection(config, host_environment, authorize=authorize)

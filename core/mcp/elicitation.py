@@ -2,8 +2,7 @@
 
 People may answer hours later, so a call does not wait for them: the question ends the run as an `ask`, the server is
 told that it was cancelled, and the model calls the tool again with the answers. Answers are passed on only if the same
-question was asked in an earlier run of the thread, because a model must not answer for people.
-"""
+question was asked in an earlier run of the thread, because a model must not answer for people."""
 
 import hashlib
 import json

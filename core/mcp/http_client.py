@@ -62,8 +62,7 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
     """Refuses compressed responses, which may unpack to any size, and responses larger than a message may be.
 
     The SDK bounds the events of a stream that it requested, but reads every other response in one piece. It also drops
-    the reason of a refusal, so a refusal of a message to `url` becomes an error response that names it.
-    """
+    the reason of a refusal, so a refusal of a message to `url` becomes an error response that names it."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport, url: str) -> None:
         self._inner = inner

@@ -172,8 +172,7 @@ class _PersonOAuth(OAuthClientProvider):
 def build_oauth(config: McpServerConfig, authorize: Authorize | None) -> OAuthClientProvider | None:
     """Returns the authorization of requests to a server, or None if its settings ask for none.
 
-    Without `authorize` no one can be asked, and a request that needs a person's consent fails.
-    """
+    Without `authorize` no one can be asked, and a request that needs a person's consent fails."""
     settings = config.oauth
     if settings is None:
         return None

@@ -46,8 +46,7 @@ async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, 
     """Context manager: yields the lines of standard input, or None if it is a file or device that never blocks.
 
     The SDK would read in a thread. A thread that waits for a pipe cannot be cancelled, so it would keep the program
-    alive after a signal. Inside the block, child processes inherit an empty standard input.
-    """
+    alive after a signal. Inside the block, child processes inherit an empty standard input."""
     mode = os.fstat(STDIN).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(STDIN)):
         yield None
@@ -197,8 +196,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
     """Builds an MCP server with these tools, except those that require a thread, because there is none.
 
-    Calls that need a person's approval are refused.
-    """
+    Calls that need a person's approval are refused."""
     offered = toolbox.without(("thread", "chat"))
 
     async def list_tools(
@@ -318,8 +316,7 @@ def _picture(message: Message) -> types.ImageContent | None:
 async def serve_stdio(toolbox: ToolSet, open_context: OpenContext, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serves the client on stdin and stdout until it disconnects, or until cancelled.
 
-    No other code may write to stdout meanwhile; logs go to stderr. Calls `on_ready` once the session is open.
-    """
+    No other code may write to stdout meanwhile; logs go to stderr. Calls `on_ready` once the session is open."""
     sessions = ClientSessions(open_context)
     server = build_server(toolbox, sessions)
     try:
@@ -344,8 +341,7 @@ async def serve_http(
 ) -> None:
     """Serves clients over streamable HTTP until cancelled; calls `on_ready` with the URL once it accepts requests.
 
-    Raises ConfigurationError for a public address without a token, or if the address cannot be bound.
-    """
+    Raises ConfigurationError for a public address without a token, or if the address cannot be bound."""
     if host not in LOOPBACK and not token:
         raise ConfigurationError(
             f"Serving MCP on {host} would let anybody on the network run tools: set THREADHAND_API_TOKEN, or serve on "

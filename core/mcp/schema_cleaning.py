@@ -41,9 +41,8 @@ class UnusableSchema(ValueError):
 def clean_schema(raw: object) -> JsonObject:
     """Returns a checked copy of a tool's parameter schema; a valid schema keeps its meaning.
 
-    Drops invalid keywords, so the copy may accept more arguments, and references to other documents.
-    Raises UnusableSchema if too little of the schema remains.
-    """
+    Drops invalid keywords, so the copy may accept more arguments, and references to other documents. Raises
+    UnusableSchema if too little of the schema remains."""
     if not isinstance(raw, dict):
         raise UnusableSchema("its schema is no object")
     schema = _with_reference(_checked(cast(JsonObject, raw), 0))
@@ -58,8 +57,7 @@ def clean_schema(raw: object) -> JsonObject:
 def rename_parameters(schema: JsonObject) -> tuple[JsonObject, Mapping[str, str]]:
     """Returns the schema with parameter names that every provider accepts, and maps each new name to the server's own.
 
-    `$filter` becomes `filter`, and `first name` becomes `first_name`; the description keeps the server's name.
-    """
+    `$filter` becomes `filter`, and `first name` becomes `first_name`; the description keeps the server's name."""
     properties = schema.get("properties")
     names = list(properties) if isinstance(properties, dict) else []
     renamed: dict[str, str] = {}

@@ -28,9 +28,8 @@ def tool_name_prefix(server: str) -> str:
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
     """Maps the server's own tool names to the names that models see: `mcp_<server>_<tool>`, unique and valid.
 
-    If several tools would get the same name, the tool whose name needed no change keeps it. The other tools,
-    and tools with too long a name, get a digest of their own name as suffix. The order of the tools does not matter.
-    """
+    If several tools would get the same name, the tool whose name needed no change keeps it. The other tools, and tools
+    with too long a name, get a digest of their own name as suffix. The order of the tools does not matter."""
     wanted: dict[str, list[str]] = defaultdict(list)
     for tool in dict.fromkeys(tools):
         wanted[_tidy(tool_name_prefix(server) + tool)].append(tool)
@@ -111,8 +110,7 @@ class OAuthSettings(BaseModel):
 
     `client_credentials` needs a `client_id`, its `client_secret` or `private_key`, and the `issuer` that they belong
     to; they are sent nowhere else. `authorization_code` needs a person's consent once (`threadhand mcp-login`). The
-    program registers itself unless it has a `client_id` or a `client_metadata_url`.
-    """
+    program registers itself unless it has a `client_id` or a `client_metadata_url`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -140,9 +138,8 @@ class OAuthSettings(BaseModel):
 class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
-    `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it.
-    `secrets` are the values that `${NAME}` references were replaced by; they are redacted from the server's log.
-    """
+    `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it. `secrets` are the values
+    that `${NAME}` references were replaced by; they are redacted from the server's log."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -186,8 +183,7 @@ def longest_call_seconds(config: McpServerConfig) -> float:
 def read_servers(file: Path, secrets: Mapping[str, str]) -> tuple[McpServerConfig, ...]:
     """Returns the servers of a settings file (see `parse_servers`).
 
-    Raises ConfigurationError, also if the file cannot be read.
-    """
+    Raises ConfigurationError, also if the file cannot be read."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -202,8 +198,7 @@ def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfi
     """Returns the servers of a settings file: a mapping `servers` (or `mcpServers`) from names to definitions.
 
     `${NAME}` in a command, argument, variable, address or header is filled from `secrets`; `${NAME:-text}` falls back
-    to the text. Raises ConfigurationError, whose message holds no values.
-    """
+    to the text. Raises ConfigurationError, whose message holds no values."""
     entries = _entries(text)
     configs = tuple(_server(name, entry, secrets) for name, entry in entries.items())
     for one, other in permutations(configs, 2):
@@ -295,8 +290,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
     """Returns the values to redact, longest first: referenced values, headers, variables named like secrets, and
     passwords and parameters so named in addresses.
 
-    Paths and addresses without a password are not redacted, because useful answers contain them.
-    """
+    Paths and addresses without a password are not redacted, because useful answers contain them."""
     texts = "\n".join((config.url, *config.args, *config.env.values(), *config.secrets))
     inside = [text for name, text in _PARAMETER.findall(texts) if _SECRET_NAME.search(name)]
     inside += _PASSWORD.findall(texts)

@@ -68,8 +68,7 @@ class MessageTooLarge(Exception):
 class ConnectionState:
     """The state of a connection, derived from incoming messages. `on_end` is called once when the input ends.
 
-    `why` says why the connection ended; `last_log_line` is the last line that a server over stdio wrote to stderr.
-    """
+    `why` says why the connection ended; `last_log_line` is the last line that a server over stdio wrote to stderr."""
 
     on_tools_changed: Callable[[], None]
     on_end: Callable[[], None]
@@ -89,8 +88,7 @@ async def stdio_transport(
 ) -> AsyncGenerator[Streams, None]:
     """Context manager: starts the server and yields its streams; kills its whole process group at the end.
 
-    Raises OSError if the server cannot be started.
-    """
+    Raises OSError if the server cannot be started."""
     passed = {name: host_environment[name] for name in PASSED_ON if name in host_environment}
     process = await asyncio.create_subprocess_exec(
         config.command,
@@ -130,8 +128,7 @@ async def stdio_transport(
 async def _ended(process: asyncio.subprocess.Process) -> None:
     """Shuts the server down as the protocol prescribes: closes its input, waits, sends SIGTERM, waits.
 
-    The caller kills processes that remain.
-    """
+    The caller kills processes that remain."""
     if process.stdin is not None:
         process.stdin.close()
     for ask in (None, signal.SIGTERM):
@@ -356,8 +353,7 @@ class FilteredStream:
 def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
     """Returns the tools of one page that have a name and a schema; one invalid tool would make the SDK reject the page.
 
-    Drops output schemas, because validating a hostile one could take forever.
-    """
+    Drops output schemas, because validating a hostile one could take forever."""
     found: list[dict[str, Any]] = []
     for one in listed[:TOOLS_PER_PAGE_MAX]:
         tool = cast(dict[str, Any], one) if isinstance(one, dict) else {}

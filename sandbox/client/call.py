@@ -69,12 +69,11 @@ class Flow(Protocol):
 
 @dataclass(slots=True)
 class CallStream:
-    """A call as a byte stream in both directions. `close` cancels the call. Reads wait without a limit, writes wait
-    for credit.
+    """A call as a byte stream in both directions. `close` cancels the call. Reads wait without a limit, writes wait for
+    credit.
 
     `grant_credit` tells the other side that its data was taken; `send` sends a piece and is False when the call has
-    ended.
-    """
+    ended."""
 
     flow: Flow
     grant_credit: Callable[[int], None]
@@ -104,8 +103,7 @@ class CallStream:
     async def read(self, count_max: int) -> bytes:
         """Returns at least one byte as soon as it is there, or nothing at the end of the stream.
 
-        Raises ToolError and SandboxUnavailable.
-        """
+        Raises ToolError and SandboxUnavailable."""
         try:
             first = await self.readexactly(1)
         except asyncio.IncompleteReadError:

@@ -35,8 +35,7 @@ class ByteWriter(Protocol):
 class Connection:
     """Calls one program inside.
 
-    Every call raises SandboxUnavailable once the stream has ended or violated the protocol.
-    """
+    Every call raises SandboxUnavailable once the stream has ended or violated the protocol."""
 
     def __init__(self, reader: ByteReader, writer: ByteWriter, *, label: str) -> None:
         self._reader = reader
@@ -79,8 +78,7 @@ class Connection:
     ) -> JsonObject:
         """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale.
 
-        If `is_housekeeping` is set, the caller reports no loss to anybody.
-        """
+        If `is_housekeeping` is set, the caller reports no loss to anybody."""
         channel, call = self._open(op, fields)
         call.is_housekeeping = is_housekeeping
         try:

@@ -1,9 +1,8 @@
 """Fast replacements for the parts of `json`, `signal` and `collections` that the program inside needs.
 
-Importing those modules builds regular expressions, enumerations and named tuples, which took two thirds of the start
-of a sandbox. This module uses their C implementations, which every CPython since 3.9 has; `sandbox.local.programs`
-checks that a Python has them.
-"""
+Importing those modules builds regular expressions, enumerations and named tuples, which took two thirds of the start of
+a sandbox. This module uses their C implementations, which every CPython since 3.9 has; `sandbox.local.programs` checks
+that a Python has them."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def loads(text: str | bytes) -> Any:
 def dumps(value: object) -> str:
     """Returns JSON in ASCII without spaces.
 
-    Raises TypeError for an unsupported type, ValueError for a circular reference.
-    """
+    Raises TypeError for an unsupported type, ValueError for a circular reference."""
     write: Any = encode_basestring_ascii
     encode = make_encoder({}, _refuse, write, None, ":", ",", False, False, True)
     return "".join(encode(value, 0))

@@ -36,9 +36,8 @@ class open_parent_folder:  # noqa: N801 - a context manager
     """Context manager: opens the parent folder of a path, and returns its descriptor and the last name ("." for the
     root).
 
-    Links are followed while they stay inside. Raises CallError if one leads out, OSError if a folder is missing.
-    Unless `is_exact`, a name that is not there stands for the one name that looks the same.
-    """
+    Links are followed while they stay inside. Raises CallError if one leads out, OSError if a folder is missing. Unless
+    `is_exact`, a name that is not there stands for the one name that looks the same."""
 
     def __init__(
         self, root: str, path: str, *, makes_folders: bool = False, follows_last: bool = True, is_exact: bool = False

@@ -1,6 +1,5 @@
 """The program's end of the byte stream to the host: calls on channels, flow control, and answers sent before bulk
-data.
-"""
+data."""
 
 from __future__ import annotations
 
@@ -58,8 +57,7 @@ class Call:
     def send_pieces(self, next_piece: Callable[[], bytes | None]) -> None:
         """Sends the pieces that `next_piece` returns, as fast as the host accepts them.
 
-        After None, the caller answers.
-        """
+        After None, the caller answers."""
         self.next_piece = next_piece
         self._host.add_sender(self)
 

@@ -64,8 +64,7 @@ def processes_of(commands: dict[int, str]) -> dict[int, int]:
     """Returns the living processes of commands, given as the pids of their bash with their marks.
 
     A process belongs to a command that has the pid of its session or the mark in its environment, or to the command of
-    its parent. The result maps each process to the pid of its command.
-    """
+    its parent. The result maps each process to the pid of its command."""
     pids_by_mark = {mark.encode(): pid for pid, mark in commands.items()}
     parents: dict[int, int] = {}
     found: dict[int, int] = {}

@@ -2,8 +2,7 @@
 
 Started as `agent.py READ_FD WRITE_FD SETTINGS`. SETTINGS is JSON: `root` (the workspace folder), `limits` (names of
 RLIMIT_* and numbers), `command_seconds_max`, and optionally `browser` (see `BrowserLauncher`) and `egress` (a file
-descriptor, see `send_egress_listener`). The program and everything it started end when the stream ends.
-"""
+descriptor, see `send_egress_listener`). The program and everything it started end when the stream ends."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Started like `program`, with two more settings: `silence_seconds_max`, after which the program ends if the host is
 silent, and optionally `browser_places`, where to find a browser (see `find_browser`). The root is the working folder.
-The programs of one sandbox find each other through a folder for temporary files.
-"""
+The programs of one sandbox find each other through a folder for temporary files."""
 
 from __future__ import annotations
 

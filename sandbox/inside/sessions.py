@@ -1,8 +1,7 @@
 """The named shell sessions and their operations: run, check, type, interrupt, terminate.
 
 A session is a folder and variables. Each of its commands has a name: the session's, or `session#2` and so on if other
-commands of the session still run.
-"""
+commands of the session still run."""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ class ShellSessions:
     def raise_fence(self, fence: int, done: Callable[[], None]) -> None:
         """Ends the commands that a run with a lower fence still waits for, and refuses its new ones.
 
-        Commands that were left in the background run on.
-        """
+        Commands that were left in the background run on."""
         if fence <= self.fence:
             done()
             return

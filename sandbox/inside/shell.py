@@ -1,8 +1,7 @@
 """One command: a fresh bash on its own pty, which starts from the state of a session and saves it at its end.
 
 bash learns what to run from a pipe, so it can be started before there is a command. Whatever the command does to its
-shell ends with it: options such as `set -e`, redirections by `exec`, traps and jobs are not part of the state.
-"""
+shell ends with it: options such as `set -e`, redirections by `exec`, traps and jobs are not part of the state."""
 
 from __future__ import annotations
 

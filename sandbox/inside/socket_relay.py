@@ -15,8 +15,7 @@ class SocketRelay:
     """Copies data between a call and a stream socket. Buffers the host's data until `connect` or `refuse`, as much as
     its credit allows: more is granted for what the socket has taken.
 
-    The call is answered when the peer closes the socket, and the socket is closed when the host cancels the call.
-    """
+    The call is answered when the peer closes the socket, and the socket is closed when the host cancels the call."""
 
     def __init__(self, loop: EventLoop, call: Call) -> None:
         self._loop = loop

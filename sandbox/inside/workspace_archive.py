@@ -2,8 +2,7 @@
 
 Started as `pack FD LIMITS` or `unpack FD LIMITS`; FD is the descriptor of the archive. The jail contains nothing else
 that a link could lead to. Names, modes, times, both kinds of links and holes in files are restored; sockets, pipes and
-owners are not.
-"""
+owners are not."""
 
 from __future__ import annotations
 

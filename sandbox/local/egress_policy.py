@@ -69,8 +69,7 @@ class EgressConfig:
 def parse_egress_policy(setting: str) -> EgressPolicy:
     """Parses `on`, `off`, or host names and addresses separated by commas; a leading `!` denies an entry.
 
-    With denials only, everything else is allowed. Raises ValueError with the reason.
-    """
+    With denials only, everything else is allowed. Raises ValueError with the reason."""
     entries = [part for part in (piece.strip().lower() for piece in setting.split(",")) if part]
     if entries == ["off"]:
         return EgressPolicy()

@@ -2,8 +2,7 @@
 
 A jail has no network device. Before any command runs, the program inside listens on its own loopback and sends the
 listening socket to the host. The host accepts connections on it, resolves each name once, checks the address with the
-guard, and connects to exactly that address.
-"""
+guard, and connects to exactly that address."""
 
 import asyncio
 import logging

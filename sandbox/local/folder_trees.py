@@ -1,8 +1,7 @@
 """Measures and deletes folders that programs in a jail have made, whatever their depth and permissions.
 
-Such a folder can have more levels than Python calls or open files allow, and paths that are too long for the system.
-So a walk keeps only the outermost levels open, names everything relative to an open folder, and returns through `..`.
-"""
+Such a folder can have more levels than Python calls or open files allow, and paths that are too long for the system. So
+a walk keeps only the outermost levels open, names everything relative to an open folder, and returns through `..`."""
 
 import errno
 import os
@@ -31,8 +30,7 @@ class FolderSize:
 def measure_folder(folder: Path) -> FolderSize:
     """Counts the bytes that the folder's files take, without following links. Raises OSError if it cannot be read.
 
-    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes.
-    """
+    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes."""
     used = unread = 0
 
     def count_entries(descriptor: int) -> list[str]:
@@ -95,8 +93,7 @@ class _Walk:
     """Visits a folder and all folders in it, depth first.
 
     `on_folder` returns the names of the folders to enter. `on_error` receives what keeps the walk from a folder that
-    still exists. `on_leave` receives the name of a folder whose walk is complete, and the descriptor of its parent.
-    """
+    still exists. `on_leave` receives the name of a folder whose walk is complete, and the descriptor of its parent."""
 
     def __init__(
         self,

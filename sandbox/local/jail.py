@@ -76,8 +76,7 @@ and before those of the machine, whose versions may not fit. Virtual environment
 class JailConfig:
     """What a jail contains.
 
-    `python_prefix` is None if it lies under /usr. `has_proxy`: the jail can reach the internet.
-    """
+    `python_prefix` is None if it lies under /usr. `has_proxy`: the jail can reach the internet."""
 
     workspace: Path
     program: Path

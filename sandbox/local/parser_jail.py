@@ -1,8 +1,7 @@
 """A jail for the programs that parse documents, pages and pictures: no network, no files but their own code.
 
 The content comes over stdin and the result goes to stdout. Such a jail starts in a hundredth of a second and ends with
-its document.
-"""
+its document."""
 
 import platform
 import subprocess

@@ -50,8 +50,7 @@ class JailUsage:
     """What the processes of a jail hold. `deleted_bytes`: files on disk that have no name any more but are open or
     mapped. `maps_bytes` is the length of the lists of their mappings.
 
-    `written` maps each process to the bytes that it has written to a disk since it started.
-    """
+    `written` maps each process to the bytes that it has written to a disk since it started."""
 
     memory_bytes: int
     deleted_bytes: int

@@ -96,8 +96,7 @@ def find_python(*, drops_user: bool) -> PythonInstallation:
 def install_program(place: Path, python: Path | None = None, *, at: str | None = None) -> Path:
     """Copies the program inside to a folder with a launcher, `agent.py`, once per version, and compiles it.
 
-    Returns the folder. `at` is the folder's path inside the jail; None means the same path as outside.
-    """
+    Returns the folder. `at` is the folder's path inside the jail; None means the same path as outside."""
     origin = Path(sandbox.__file__).parent
     sources = sorted(path for path in (origin / "inside").rglob("*") if path.suffix in (".py", ".js"))
     digest = hashlib.sha256(f"{python} {at}".encode())
@@ -177,8 +176,7 @@ CHROMIUMS = (
 class SandboxToolbox:
     """`folder` is the path on the host, mounted as /opt/toolbox; the other paths are inside the jail.
 
-    `more_folders` are mounted too, each at its own path.
-    """
+    `more_folders` are mounted too, each at its own path."""
 
     folder: Path
     python: str

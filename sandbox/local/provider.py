@@ -138,8 +138,7 @@ class LocalSandboxProvider:
     async def describe(self) -> tuple[LimitState, ...]:
         """Returns each limit with the mechanism that enforces it.
 
-        Raises SandboxUnavailable if this machine has no jails.
-        """
+        Raises SandboxUnavailable if this machine has no jails."""
         group = (await self._require_programs()).cgroups
         limits = self._limits
         memory = f"{limits.memory_bytes >> 20} MiB"

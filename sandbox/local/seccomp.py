@@ -1,9 +1,8 @@
 """Builds the BPF filter of allowed system calls for bubblewrap's --seccomp.
 
-Everything that is not listed is refused, also calls that a later kernel adds. The list holds what shells,
-compilers, Python, Node.js, git, databases and Chromium need. Names and numbers are those of the kernel's
-arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
-"""
+Everything that is not listed is refused, also calls that a later kernel adds. The list holds what shells, compilers,
+Python, Node.js, git, databases and Chromium need. Names and numbers are those of the kernel's
+arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h."""
 
 import struct
 from itertools import pairwise

@@ -1,9 +1,8 @@
 """Lets several processes of one machine use the same sandbox, over a unix socket of the process that runs it.
 
 The socket carries the same frames as the stream to the program inside, for one thread. The process that runs the
-sandbox gives each call a channel of its own; flow control passes through. If that process does not respond, a newer
-run (one with a higher fencing token) ends its sandbox and starts its own.
-"""
+sandbox gives each call a channel of its own; flow control passes through. If that process does not respond, a newer run
+(one with a higher fencing token) ends its sandbox and starts its own."""
 
 import asyncio
 import contextlib
@@ -59,8 +58,7 @@ class RemoteSandbox:
 class SharedAccess:
     """Serves this process's sandboxes to other processes, and connects to theirs.
 
-    `running` returns the own sandboxes.
-    """
+    `running` returns the own sandboxes."""
 
     def __init__(
         self,
@@ -123,8 +121,7 @@ class SharedAccess:
     async def stop_elsewhere(self, thread_id: str) -> None:
         """Asks the process that runs the sandbox to end it.
 
-        Does nothing if no process runs it or it does not respond.
-        """
+        Does nothing if no process runs it or it does not respond."""
         if not self._workspaces.exists(thread_id):
             return
         try:
@@ -235,8 +232,7 @@ STALE = {"code": "stale", "message": "another run uses this sandbox"}
 class ClientRelay:
     """Relays the frames of one client.
 
-    `is_newest` says whether a run with that fence may still act; readers have none.
-    """
+    `is_newest` says whether a run with that fence may still act; readers have none."""
 
     def __init__(self, connection: Connection, writer: asyncio.StreamWriter, is_newest: Callable[[int], bool]) -> None:
         self._connection = connection

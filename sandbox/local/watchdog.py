@@ -3,8 +3,7 @@
 Counting is later than the kernel: a jail can exceed a limit until the next check. Checks are frequent where little is
 left, and cost little while nothing changes: a jail cannot have grown if the machine's free space and memory have not
 shrunk since it was measured. So a jail that is not used is measured rarely, unless they shrink by half of what its
-limits leave it.
-"""
+limits leave it."""
 
 import asyncio
 import logging

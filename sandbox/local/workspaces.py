@@ -24,8 +24,7 @@ RECORD_SECONDS = 10.0  # well below the idle times that stop a sandbox
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
     """The process that holds a workspace's lock, as its lock file says: its socket and the sandbox's outermost
-    process.
-    """
+    process."""
 
     socket_name: str = ""
     pid: int = 0
@@ -43,8 +42,7 @@ class WorkspaceInUse(SandboxUnavailable):
 class Workspace:
     """`lock` is the open lock file; closing it releases the workspace.
 
-    An archived workspace has no folder at `path`.
-    """
+    An archived workspace has no folder at `path`."""
 
     path: Path
     uid: int
@@ -145,8 +143,7 @@ class Workspaces:
     def break_lock(self, thread_id: str, holder: LockHolder) -> None:
         """Takes the lock from a process that does not respond by unlinking the lock file that it has open.
 
-        The caller has ended what ran in the workspace.
-        """
+        The caller has ended what ran in the workspace."""
         home = self._folder / thread_id
         with _exclusive(home / "eviction"):
             if read_lock_holder(home / "lock") == holder:
@@ -236,8 +233,7 @@ def _exclusive(path: Path) -> Generator[int, None, None]:
     """Context manager: yields the open file, exclusively locked.
 
     The lock is held for a few system calls only. Raises BlockingIOError if a process that was frozen meanwhile has it,
-    because waiting would freeze this one as well.
-    """
+    because waiting would freeze this one as well."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(LOCK_TRIES_MAX):

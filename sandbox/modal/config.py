@@ -32,11 +32,10 @@ class NetworkRules:
 class ModalConfig:
     """`cpu` (cores) and `memory_mebibytes` are pairs of the reserved and the maximum amount.
 
-    `home` distinguishes the sandboxes of one database from those of another in the same app.
-    `egress`: host names (`*.` for all subdomains) or networks; empty: no network; ("*",): the whole internet.
-    `idle_timeout_seconds` is enforced by Modal, if no process of ours is left to do it. `snapshot_days` 0: no expiry.
-    `is_left_running`: a sandbox outlives the process that opened it, and a janitor elsewhere stops it.
-    """
+    `home` distinguishes the sandboxes of one database from those of another in the same app. `egress`: host names (`*.`
+    for all subdomains) or networks; empty: no network; ("*",): the whole internet. `idle_timeout_seconds` is enforced
+    by Modal, if no process of ours is left to do it. `snapshot_days` 0: no expiry. `is_left_running`: a sandbox
+    outlives the process that opened it, and a janitor elsewhere stops it."""
 
     app: str = "threadhand-sandboxes"
     home: str = ""
@@ -88,8 +87,7 @@ def sandbox_name(thread_id: str, *, after: str, attempt: int = 1) -> str:
     """Returns the name of the thread's next sandbox, which never looks like one of Modal's ids.
 
     Modal gives up a name only when its sandbox has ended, up to 35 s after it was terminated, so each has its own. It
-    follows from `after`, the id of the sandbox before, so that processes that create one at the same time collide.
-    """
+    follows from `after`, the id of the sandbox before, so that processes that create one at the same time collide."""
     life = hashlib.sha256(f"{after} {attempt}".encode()).hexdigest()[:8]
     return legal_name(f"thread.{thread_id}.{life}")
 

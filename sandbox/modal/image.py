@@ -1,7 +1,6 @@
 """The images at Modal: what sandboxes contain, and what the functions that execute runs need.
 
-Functions build the images, because an SDK object belongs to one account once it is loaded.
-"""
+Functions build the images, because an SDK object belongs to one account once it is loaded."""
 
 from pathlib import Path
 

@@ -41,8 +41,7 @@ async def modal_link(machine: RunningSandbox, port: int) -> str | None:
     """Returns an address of the port with a token that admits anyone who has it, or None (logged) if Modal gives none.
 
     The first answer sets the token as a cookie, so that a page's own requests are admitted too
-    (https://modal.com/docs/guide/sandbox-networking).
-    """
+    (https://modal.com/docs/guide/sandbox-networking)."""
     if not isinstance(machine, ModalRunningSandbox):
         return None
     try:
@@ -444,8 +443,7 @@ class ModalSandboxProvider:
     async def _stop_abandoned(self, record: SandboxRecord) -> bool:
         """Saves and terminates a sandbox whose worker is gone. Returns False if it ended and left no files.
 
-        Raises the SDK's errors.
-        """
+        Raises the SDK's errors."""
         sandbox = await self._find_running(record.provider_ref)
         try:
             if sandbox is not None:

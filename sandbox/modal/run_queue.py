@@ -65,8 +65,7 @@ class ModalRunQueue:
     async def check(self) -> None:
         """Looks up the Modal function. Logs temporary errors.
 
-        Raises ConfigurationError if the function does not exist or Modal rejects the token.
-        """
+        Raises ConfigurationError if the function does not exist or Modal rejects the token."""
         try:
             self._function = await look_up_worker_function(self._account)
         except SDK_ERRORS as error:
@@ -108,8 +107,7 @@ async def look_up_worker_function(account: ModalAccount) -> modal.Function[..., 
     """Looks up the Modal function that executes runs.
 
     Raises ConfigurationError if the function does not exist or Modal rejects the token, and an SDK error if Modal does
-    not respond.
-    """
+    not respond."""
     try:
         async with asyncio.timeout(LOOK_UP_SECONDS_MAX):
             function = await _get_function(account)
@@ -131,8 +129,7 @@ async def _get_function(account: ModalAccount) -> modal.Function[..., object, ob
 async def open_modal_run_queue(account: ModalAccount, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
     """Context manager: yields a queue that is open inside the block, and closes the account at its end.
 
-    Raises ConfigurationError if the account is none or does not have the function.
-    """
+    Raises ConfigurationError if the account is none or does not have the function."""
     queue = ModalRunQueue(account, handovers)
     try:
         await queue.check()

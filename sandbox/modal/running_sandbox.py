@@ -77,8 +77,7 @@ class StartReader:
 class InputWriter:
     """Satisfies `sandbox.client.connection.ByteWriter`. Sends everything written so far with one SDK call at a time.
 
-    `ended` returns when the program that reads the input has ended.
-    """
+    `ended` returns when the program that reads the input has ended."""
 
     def __init__(self, stdin: SdkInput, ended: Callable[[], Awaitable[object]], *, label: str) -> None:
         self._stdin = stdin

@@ -26,8 +26,7 @@ def needs_migration(connection: Connection) -> bool:
 def migrate_connection(connection: Connection) -> None:
     """Upgrades to the newest revision in the transaction of the connection.
 
-    Raises ConfigurationError if this version of the program does not know the current revision.
-    """
+    Raises ConfigurationError if this version of the program does not know the current revision."""
     from alembic import command
 
     if connection.dialect.name == "postgresql":

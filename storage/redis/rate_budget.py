@@ -106,8 +106,7 @@ class RedisRateBudget(Generic[AllowanceT]):
     """Implements `bots.delivery.rate_limiter.RateBudget` over Redis.
 
     Redis is asked only if a call may have to wait. Refusals reach the other processes through a stream, so calls that
-    are not limited cost no round trip.
-    """
+    are not limited cost no round trip."""
 
     def __init__(
         self, client: Redis, streams: RedisStreams, own: LocalRateBudget[AllowanceT], breaker: Breaker | None = None

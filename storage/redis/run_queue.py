@@ -36,8 +36,7 @@ class RedisRunQueue:
 
     An entry is gone as soon as it is claimed: after that the lease in the database says who has the run, and the sweep
     of the workers finds runs of dead ones. Entries that Redis does not accept are kept for claims of this process. The
-    sweep finds every run, so without Redis runs start late but are not lost.
-    """
+    sweep finds every run, so without Redis runs start late but are not lost."""
 
     def __init__(self, client: Redis, breaker: Breaker | None = None, *, name: str = "threadhand:runs") -> None:
         self._client = client

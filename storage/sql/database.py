@@ -29,16 +29,14 @@ class Database(Protocol):
     """Runs transactions. `work` is synchronous, may run in another thread, and may be repeated after a conflict.
 
     A transaction is stored completely or not at all. Raises StorageUnavailable if the database fails. Exceptions of
-    `work` roll the transaction back and propagate.
-    """
+    `work` roll the transaction back and propagate."""
 
     async def write(
         self, point: Failpoint, work: Work[ResultT], *, is_long: bool = False, is_durable: bool = True
     ) -> ResultT:
         """Runs a transaction that may write. SQLite runs one at a time. `is_long` lifts the time limit.
 
-        What the transaction has changed survives a power cut unless `is_durable` is False.
-        """
+        What the transaction has changed survives a power cut unless `is_durable` is False."""
         ...
 
     async def read(self, work: Work[ResultT]) -> ResultT:
@@ -57,8 +55,7 @@ class Database(Protocol):
         """Runs one statement as a transaction of its own: a single round trip on PostgreSQL. Returns the number of rows
         it affected. The statement must be idempotent, because it may be repeated if the connection breaks.
 
-        An urgent statement does not wait for a free connection: it gets one of its own.
-        """
+        An urgent statement does not wait for a free connection: it gets one of its own."""
         ...
 
     async def read_statement(self, statement: CompiledStatement, row: Mapping[str, object]) -> list[dict[str, Any]]:
@@ -163,8 +160,7 @@ async def open_database(url: str) -> Database:
     """Opens the database, and creates or upgrades its schema if needed.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host/name`; a driver in the URL
-    (`sqlite+aiosqlite`, `postgresql+asyncpg`) is accepted and ignored. Raises ConfigurationError.
-    """
+    (`sqlite+aiosqlite`, `postgresql+asyncpg`) is accepted and ignored. Raises ConfigurationError."""
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         await asyncio.to_thread(_make_folder, Path(str(parsed.database)).parent)
@@ -186,8 +182,7 @@ async def open_database(url: str) -> Database:
 async def migrate(url: str, *, revision: str = "") -> None:
     """Upgrades the schema to the newest revision, or takes it to another one, also back.
 
-    Raises ConfigurationError, also if the database is newer than this program, or in use when it is to go back.
-    """
+    Raises ConfigurationError, also if the database is newer than this program, or in use when it is to go back."""
     if not revision:
         await (await open_database(url)).close()
         return

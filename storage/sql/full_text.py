@@ -1,7 +1,6 @@
 """The full-text index over knowledge chunks: FTS5 on SQLite, `tsvector` with GIN on PostgreSQL, with our own terms.
 
-On SQLite `knowledge_fts` is an external-content table over `knowledge_chunk`, kept in sync by triggers.
-"""
+On SQLite `knowledge_fts` is an external-content table over `knowledge_chunk`, kept in sync by triggers."""
 
 import math
 from collections.abc import Sequence

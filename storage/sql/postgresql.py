@@ -176,8 +176,7 @@ class PostgresqlDatabase:
 class _Transaction(Generic[ResultT]):
     """One attempt at a transaction, and what is known about its outcome.
 
-    `was_cut_off`: the connection broke and nothing was stored. `has_ended`: the connection can be reused.
-    """
+    `was_cut_off`: the connection broke and nothing was stored. `has_ended`: the connection can be reused."""
 
     def __init__(self, begin: str, work: Work[ResultT]) -> None:
         self.was_cut_off = False

@@ -23,8 +23,7 @@ class WalSync:
     """Syncs committed transactions to disk. Transactions that wait at the same time share one sync.
 
     SQLite itself could sync at each commit (`synchronous = FULL`), but then each transaction would wait for the disk
-    before the next one begins.
-    """
+    before the next one begins."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(f"{path}-wal")
@@ -37,8 +36,7 @@ class WalSync:
     def begin(self) -> Future[None]:
         """Returns the sync of every transaction committed so far. It raises OSError if the disk fails.
 
-        The writing thread calls this, so that the sync goes on while the event loop wakes up.
-        """
+        The writing thread calls this, so that the sync goes on while the event loop wakes up."""
         with self._lock:
             if self._next is None:
                 self._next = self._executor.submit(self._sync)
@@ -91,8 +89,7 @@ def check_file(path: str) -> str | None:
     one.
 
     Raises ConfigurationError if the file is damaged. If a part of the log cannot be read, logs an error that says how
-    much is lost, and keeps a copy of the log. Other errors are ignored, because opening the database reports them.
-    """
+    much is lost, and keeps a copy of the log. Other errors are ignored, because opening the database reports them."""
     address = f"{Path(path).absolute().as_uri()}?mode=rw"  # does not create a missing file
     try:
         with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as opened:

@@ -2,8 +2,7 @@
 
 For small statements SQLAlchemy's execution (cache lookup, parameter processing, context, result) costs several times
 what the database needs. Compiled statements therefore call the driver directly, inside the transaction that the
-database has begun. Errors are the driver's own, not SQLAlchemy's.
-"""
+database has begun. Errors are the driver's own, not SQLAlchemy's."""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +37,7 @@ _Convert = Callable[[Any], object] | None
 class _Plan(NamedTuple):
     """`parameters` in bind order, each with the function that converts a value to the driver's type, or None.
 
-    `constants` are values fixed in the statement.
-    """
+    `constants` are values fixed in the statement."""
 
     text: str
     parameters: tuple[tuple[str, _Convert], ...]
@@ -50,8 +48,7 @@ class CompiledStatement:
     """A statement with named parameters. State: its compiled text, parameters and columns for each dialect.
 
     Pass a function of the dialect's name if the statement differs between databases. All rows passed to an INSERT must
-    have the same columns.
-    """
+    have the same columns."""
 
     def __init__(self, statement: Statement | Callable[[str], Statement]) -> None:
         self._statement = statement

@@ -59,8 +59,7 @@ def forgo_message_content(client: discord.Client) -> None:
 class GatewayClient(discord.AutoShardedClient):
     """discord.py's client with our event handlers. Logs the exceptions of handlers.
 
-    Connects `shards`, or all shards that Discord recommends if None.
-    """
+    Connects `shards`, or all shards that Discord recommends if None."""
 
     def __init__(
         self,
@@ -194,8 +193,7 @@ async def close_unregistered_shards(client: discord.Client) -> None:
     """Closes the connections that the client's `close` misses, and stops their heartbeat threads.
 
     discord.py registers a connection only after IDENTIFY, for which shards wait five seconds each, but starts its
-    heartbeat thread before that. The thread would outlive the event loop, and the connection would stay open.
-    """
+    heartbeat thread before that. The thread would outlive the event loop, and the connection would stay open."""
     for thread in threading.enumerate():
         if not isinstance(thread, KeepAliveHandler):
             continue

@@ -28,8 +28,7 @@ class ChannelCursors:
     After `start_session` each channel with a cursor is backfilled before its next message is handled. A message that
     arrives twice has the same dedupe key. The cursor advances only after a message was handled, and never past a gap.
 
-    With `shards`, cursors are stored with their guild ids, so that each process backfills only its own channels.
-    """
+    With `shards`, cursors are stored with their guild ids, so that each process backfills only its own channels."""
 
     def __init__(
         self, store: InboundCursors, read_gap: ReadGap, *, retry_seconds: float = 2.0, shards: Shards | None = None

@@ -112,8 +112,7 @@ class EventHandler:
         """Handles a live message, or one that was missed. A message that was handled before has no effect.
 
         Raises StorageUnavailable or SurfaceError if it must be retried. Other exceptions would recur and block the
-        channel, so they are logged and the message is skipped.
-        """
+        channel, so they are logged and the message is skipped."""
         try:
             await self._process(message, is_missed=is_missed)
         except (StorageUnavailable, SurfaceError):
@@ -248,8 +247,7 @@ class EventHandler:
     async def on_thread_closed(self, location: ChannelLocation, error_code: str) -> None:
         """Stops the run of a thread that was locked or deleted. Nothing is posted there from now on.
 
-        `error_code` is Discord's for posts in such a thread.
-        """
+        `error_code` is Discord's for posts in such a thread."""
         self._thread_opener.mark_closed(str(location.channel_id), error_code)
         now = datetime.now(UTC)
         stop = StopRequested(
@@ -305,9 +303,8 @@ class EventHandler:
     async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
 
-        `channel_id` is another channel than the message's, or "" for none. If it is refused there,
-        the author gets the notice as a direct message.
-        """
+        `channel_id` is another channel than the message's, or "" for none. If it is refused there, the author gets the
+        notice as a direct message."""
         if not outcome.notice or not is_from_person(message):
             return
         own_id = str(message.channel.id)

@@ -1,8 +1,7 @@
 """Reads payloads that discord.py cannot parse.
 
 An exception in one of its parsers would end the connection, and one in its history would keep the rest of a channel's
-missed messages from being read. Here a message loses only the parts that cannot be parsed.
-"""
+missed messages from being read. Here a message loses only the parts that cannot be parsed."""
 
 import logging
 from collections.abc import Callable

@@ -163,8 +163,7 @@ class CommandTranslator(app_commands.Translator):
 async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int) -> bool:
     """Registers the commands if Discord's list differs or cannot be read, and returns whether it did.
 
-    Discord allows few changes a day. Raises SurfaceError.
-    """
+    Discord allows few changes a day. Raises SurfaceError."""
     translator = CommandTranslator()
     ours = [await one.get_translated_payload(tree, translator) for one in tree.get_commands()]
     path, application = "/applications/{application_id}/commands", str(application_id)

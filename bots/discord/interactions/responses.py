@@ -119,8 +119,7 @@ class InteractionHandler:
     ) -> None:
         """Starts a run. In a channel, opens a thread from the response to the interaction. `quote` follows the prompt.
 
-        The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message.
-        """
+        The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if (problem := _why_no_run(interaction, location)) or location is None:
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))

@@ -44,8 +44,7 @@ class CallLimiter:
     """Makes the calls of one bot wait for `limiter`.
 
     With `limits_proactively`, calls are limited even before Discord has refused one. None means True, except for a
-    simulator on this machine, which has other limits or none.
-    """
+    simulator on this machine, which has other limits or none."""
 
     def __init__(self, http: HTTPClient) -> None:
         self.limiter = RateLimiter(MemoryRateBudget())
@@ -105,9 +104,8 @@ class RestClient:
     If a waiting call were cancelled, discord.py would leave its global rate limit locked. A caller that is cancelled
     before its call has started makes no call.
 
-    discord.py waits out rate limits of up to 30 s and retries server errors five times;
-    `attempt_seconds` limits each attempt.
-    """
+    discord.py waits out rate limits of up to 30 s and retries server errors five times; `attempt_seconds` limits each
+    attempt."""
 
     def __init__(self, http: HTTPClient, *, attempt_seconds: float = 15.0) -> None:
         self._http = http

@@ -2,8 +2,7 @@
 
 Discord enforces a nonce only for some minutes and does not return it with a fetched message. It does return component
 ids, attachment descriptions and text, so the marker is a number on the container, a tag in the file's description, or
-invisible characters at the end of the text.
-"""
+invisible characters at the end of the text."""
 
 import base64
 import hashlib

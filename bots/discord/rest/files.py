@@ -163,8 +163,7 @@ async def prepare_upload(
     """Yields what the message body says of the files, and the files. Raises SurfaceRefused `too_large` before anything
     is sent, also if the files together are larger than the limit.
 
-    Spools the files to disk, so that discord.py can repeat the upload.
-    """
+    Spools the files to disk, so that discord.py can repeat the upload."""
     if sum(file.size_bytes for file in files) > bytes_max:
         raise _upload_too_large(files[0], bytes_max)
     async with AsyncExitStack() as stack:

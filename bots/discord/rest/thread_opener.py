@@ -40,8 +40,7 @@ TAGS_MAX = 5
 class ThreadOpener:
     """Opens threads, and tracks those that this process is opening.
 
-    A thread that is created from a message has the message's id, so its address is known before it exists.
-    """
+    A thread that is created from a message has the message's id, so its address is known before it exists."""
 
     def __init__(self, rest: RestClient) -> None:
         self._rest = rest
@@ -79,8 +78,7 @@ class ThreadOpener:
     async def refuse_closed(self, address: Address, thread: object) -> None:
         """Raises SurfaceRefused if moderators have locked or deleted the thread, even if the bot could write there.
 
-        `thread` is what the gateway told of it. It tells nothing of archived threads, so those are fetched once.
-        """
+        `thread` is what the gateway told of it. It tells nothing of archived threads, so those are fetched once."""
         key = address.thread_key
         if isinstance(thread, discord.Thread):
             if thread.locked:
@@ -115,8 +113,7 @@ class ThreadOpener:
     async def open_thread(self, address: Address, title: str, *, precondition: Precondition | None = None) -> None:
         """Opens the thread of the message that the address names, unless it is open already.
 
-        Raises SurfaceError.
-        """
+        Raises SurfaceError."""
         name = to_single_line(title, THREAD_NAME_MAX) or "Agent"
         try:
             with OPEN_THREAD:
@@ -135,8 +132,7 @@ class ThreadOpener:
     async def tag_post(self, post: object, reaction: Reaction, precondition: Precondition | None) -> None:
         """Shows the run's state as a tag of its forum post. Keeps all tags that do not name a state.
 
-        Does nothing if the forum has no such tags, or if the bot may not change those of other people's posts.
-        """
+        Does nothing if the forum has no such tags, or if the bot may not change those of other people's posts."""
         if not isinstance(post, discord.Thread) or not isinstance(post.parent, discord.ForumChannel):
             return
         names = {tag.name.casefold(): tag.id for tag in post.parent.available_tags}

@@ -56,8 +56,7 @@ class _BackfillSummary:
 
     `heard` counts the messages after the cursors, `asked` those among them that are for the agent. `cut` lists channels
     with more messages than were read; `skipped` maps reasons to channels that were not read. `failed` are the gaps of
-    those that are read later.
-    """
+    those that are read later."""
 
     heard: int = 0
     asked: int = 0
@@ -89,8 +88,7 @@ class _BackfillSummary:
 class Backfill:
     """Reads the gaps of all workspaces after a start and after each outage, while live events are handled.
 
-    Every message goes through the event handler like a live one. Its dedupe key prevents a second run.
-    """
+    Every message goes through the event handler like a live one. Its dedupe key prevents a second run."""
 
     def __init__(
         self, inbox: Inbox, cursors: ChannelCursors, workspaces: Workspaces, *, outage_seconds: float = OUTAGE_SECONDS
@@ -234,10 +232,9 @@ def find_gaps(cursors: Mapping[str, str], *, now: float) -> Mapping[str, list[Ch
 class MessageReplay:
     """Passes messages from the history to the event handler if they were for the agent when they were posted.
 
-    Backfill also reads messages that were ignored on arrival, so stricter rules apply. A thread message must come
-    after the message that brought the agent into the thread. A stop request must come after the
-    last message that the agent received in the thread.
-    """
+    Backfill also reads messages that were ignored on arrival, so stricter rules apply. A thread message must come after
+    the message that brought the agent into the thread. A stop request must come after the last message that the agent
+    received in the thread."""
 
     def __init__(
         self, identity: Identity, event_handler: EventHandler, cursors: ChannelCursors, joined: Sequence[JoinedThread]
@@ -298,8 +295,7 @@ class UnreadChannels:
     """Finds channels that the bot is in and that have no cursor yet.
 
     Every message that the bot receives leaves a cursor. A channel without one may have missed everything since the
-    channels were last listed; the time of that listing is stored as a cursor of the workspace.
-    """
+    channels were last listed; the time of that listing is stored as a cursor of the workspace."""
 
     def __init__(self, inbox: Inbox, workspaces: Workspaces) -> None:
         self._inbox = inbox
@@ -373,8 +369,7 @@ def last_listed_ts(team_id: str, cursors: Mapping[str, str]) -> str:
     """Returns the ts after which channels without a cursor may have unread messages, or "" for a new workspace.
 
     Uses the newest channel cursor if that is older, because it is in Slack's time: a fast local clock must not hide
-    messages.
-    """
+    messages."""
     context = (cursors.get(f"{team_id}:", ""), newest_cursor_by_workspace(cursors).get(team_id, ""))
     return min(filter(is_message_ts, context), default="")
 

@@ -38,8 +38,7 @@ async def handle_uninstall(
     """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
 
     Slack sends several of these events at once and in any order, so installations that ended already are skipped. The
-    end of one workspace's installation does not affect others that the organisation's installation serves.
-    """
+    end of one workspace's installation does not affect others that the organisation's installation serves."""
     async with workspaces.uninstalling:
         for one in await _uninstalled_ids(event, origin, workspaces):
             await on_uninstall(one)

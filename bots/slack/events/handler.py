@@ -52,8 +52,7 @@ class MentionDedup:
     """Remembers recently stored messages by (channel, ts), so that a mention is handled only once.
 
     Slack sends a mention as `app_mention` and as `message`. Only the `message` event has the files, so the
-    `app_mention` event waits for it.
-    """
+    `app_mention` event waits for it."""
 
     def __init__(self) -> None:
         self._stored: OrderedDict[MessageKey, bool] = OrderedDict()

@@ -89,8 +89,7 @@ def user_ids_in(event: JsonObject) -> set[str]:
 def find_reacted_message(event: JsonObject, identity: Identity) -> tuple[str, str] | None:
     """Returns the channel and ts of the message that got a reaction with a meaning, or None.
 
-    Slack does not send the thread of the message. Approvals count only on the bot's own messages.
-    """
+    Slack does not send the thread of the message. Approvals count only on the bot's own messages."""
     if get_text(event, "type") != "reaction_added" or get_text(event, "item", "type") != "message":
         return None
     name = _reaction_name(event)

@@ -16,8 +16,7 @@ class Origin:
     """The workspace and the organisation that a payload came from.
 
     `team_id` is empty if the payload concerns the whole organisation. `organisation_id` is empty if the workspace
-    installed the app itself.
-    """
+    installed the app itself."""
 
     team_id: str
     organisation_id: str
@@ -66,8 +65,7 @@ def parse_origin(body: JsonObject, team_id: str) -> Origin:
     """Returns the origin of a payload. `team_id` is the workspace that Bolt found in it.
 
     With an organisation-wide installation, Bolt's id may be empty or be the user's home workspace, so the workspace of
-    the clicked message takes precedence.
-    """
+    the clicked message takes precedence."""
     (authorization, *_) = get_objects(body, "authorizations") or [{}]
     is_everywhere = is_organisation_install(authorization) or is_organisation_install(body)
     found = [get_text(body, "message", "team"), team_id] if is_everywhere else [team_id]
@@ -87,8 +85,7 @@ def parse_sharing_ids(body: JsonObject) -> frozenset[str]:
     """Returns the workspaces that an event of a Slack Connect channel names, or none for other events.
 
     Slack delivers such an event for one or several of the installations that can see it, and the one whose bot is
-    mentioned may not be the first, or not be among `authorizations` at all.
-    """
+    mentioned may not be the first, or not be among `authorizations` at all."""
     if body.get("is_ext_shared_channel") is not True:
         return frozenset()
     event = get_object(body, "event")

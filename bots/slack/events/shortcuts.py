@@ -56,8 +56,7 @@ Take = Callable[[UserAction], Awaitable[tuple[UserAction, Outcome]]]
 class Shortcuts:
     """Answers shortcuts, forms and commands of one workspace, each within the time that Slack allows.
 
-    `admits` looks up whether the person has access, before anything is posted in their name.
-    """
+    `admits` looks up whether the person has access, before anything is posted in their name."""
 
     client: SlackClient
     fetch: Fetch

@@ -117,8 +117,7 @@ class _SdkTasks(Protocol):
 class SocketModeTransport:
     """Runs Bolt's Socket Mode connection, with a watchdog for reconnects that the SDK would retry forever.
 
-    Calls `on_connection_state` every few seconds.
-    """
+    Calls `on_connection_state` every few seconds."""
 
     def __init__(
         self, client: SlackClient, bolt: AsyncApp, app_token: str, on_connection_state: Callable[[bool], None]

@@ -48,8 +48,7 @@ class ClaimStore(Protocol):
 class InstallFlow:
     """Serves the start page and the callback page of an installation.
 
-    `is_allowed` decides whether a workspace or organisation may install the app; `secret` signs OAuth states.
-    """
+    `is_allowed` decides whether a workspace or organisation may install the app; `secret` signs OAuth states."""
 
     oauth: OAuthClient
     token_cipher: TokenCipher

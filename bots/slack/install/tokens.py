@@ -94,15 +94,13 @@ class TokenSource(Protocol):
     async def find_token(self, team_id: str) -> WorkspaceToken | None:
         """Returns the workspace's token, or None if the bot is not installed or the token is unreadable.
 
-        Raises StorageUnavailable.
-        """
+        Raises StorageUnavailable."""
         ...
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
         """Lets the organisation's token serve the workspace. Returns False if the organisation has no token.
 
-        Raises StorageUnavailable.
-        """
+        Raises StorageUnavailable."""
         ...
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:

@@ -60,8 +60,7 @@ def markdown_block(words: str) -> JsonObject:
 def markdown_blocks(markdown: str) -> list[JsonObject]:
     """Builds blocks from a model's standard Markdown. Mentions notify no one, and code is not altered.
 
-    Code that contains something like a mention becomes rich text, because a `markdown` block might notify people.
-    """
+    Code that contains something like a mention becomes rich text, because a `markdown` block might notify people."""
     if neutralize_mentions(markdown) == markdown:
         return [markdown_block(markdown)]
     lines = markdown.replace("\r\n", "\n").split("\n")
@@ -78,8 +77,7 @@ def markdown_blocks(markdown: str) -> list[JsonObject]:
 def data_table_block(lines: Sequence[str]) -> JsonObject | None:
     """Builds a table that people can sort and page through from the lines of a Markdown table.
 
-    Cells keep their links and styles. Returns None if the table is larger than Slack accepts, or has no rows.
-    """
+    Cells keep their links and styles. Returns None if the table is larger than Slack accepts, or has no rows."""
     header, _, *rows = (table_cells(line) for line in lines)
     width = len(header)
     if not 0 < len(rows) < limits.TABLE_ROWS_MAX or width > limits.TABLE_COLUMNS_MAX:

@@ -34,8 +34,7 @@ def begins_with_other_mention(mrkdwn: str, own_id: str) -> bool:
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
     """Returns the text as its author saw it: mentions as @name, links as `label (url)`, entities unescaped.
 
-    Removes mentions of the user whose id is `without`.
-    """
+    Removes mentions of the user whose id is `without`."""
     if without:
         mention = rf"<@{re.escape(without)}(?:\|[^<>]*)?>"
         mrkdwn = re.sub(rf"^\s*{mention}[\s:,]*", "", mrkdwn)

@@ -1,7 +1,6 @@
 """Converts Markdown to Slack's rich text, in which all text is literal, and to plain words; pure functions.
 
-Rich text notifies no one, so code in it can stay byte for byte what the model wrote.
-"""
+Rich text notifies no one, so code in it can stay byte for byte what the model wrote."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

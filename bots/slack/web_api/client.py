@@ -127,8 +127,7 @@ class Identity:
     """Identifies the bot user in a workspace (`team_id`), whom people call by `name`. `organisation_id` is empty if it
     is unknown.
 
-    `scopes` are those of the token, and None if Slack has not named them.
-    """
+    `scopes` are those of the token, and None if Slack has not named them."""
 
     team_id: str
     user_id: str
@@ -168,8 +167,7 @@ class SlackClient:
     Calls wait for `limiter`. With `limits_proactively`, posts are spaced even before Slack has refused one. By default
     that is off for a simulator on this machine, which has other limits or none. `unavailable_methods` are those that
     Slack has refused to the workspace for good, so that nobody calls them again. `known_channel_ids` caches channels
-    that belong to the workspace, which is checked only for an organisation's token.
-    """
+    that belong to the workspace, which is checked only for an organisation's token."""
 
     def __init__(
         self,
@@ -227,8 +225,7 @@ class SlackClient:
     async def sign_in(self) -> Identity:
         """Opens the session and fetches the identity that the token belongs to.
 
-        Raises ConfigurationError if Slack refuses the token or cannot be reached.
-        """
+        Raises ConfigurationError if Slack refuses the token or cannot be reached."""
         self.open_session()
         try:
             answer = await self.call_at_startup("auth.test", setting="THREADHAND_SLACK_BOT_TOKEN")
@@ -264,8 +261,7 @@ class SlackClient:
         """Calls a method at startup. Raises ConfigurationError if it fails, and TokenRefused, which names the token's
         setting, if Slack answers with an error.
 
-        Waits out rate limits, however long they last.
-        """
+        Waits out rate limits, however long they last."""
         while True:
             try:
                 return await self._call(method, "POST", token=token)

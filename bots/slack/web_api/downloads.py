@@ -36,8 +36,7 @@ class FileRefSigner:
     """Adds the workspace and a signature to file references, if the app serves several workspaces.
 
     An organisation's token can read the files of all its workspaces, so only the signature proves that a workspace
-    received the file. The first of `keys` signs; all are accepted.
-    """
+    received the file. The first of `keys` signs; all are accepted."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
@@ -69,8 +68,7 @@ _SLACK_DOMAINS = ("slack.com", "slack-files.com")
 def is_slack_url(url: URL, api_url: URL) -> bool:
     """Whether the bot's token may be sent to the URL: Slack's domains over TLS, or the configured API server.
 
-    A simulator on this machine may use any of its names (localhost, 127.0.0.1).
-    """
+    A simulator on this machine may use any of its names (localhost, 127.0.0.1)."""
     if not url.host or url.user or url.password:
         return False
     if url.origin() == api_url.origin():
@@ -93,8 +91,7 @@ log = logging.getLogger(__name__)
 async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> IncomingFile:
     """Fetches the file's name, type and size if they are missing, as in messages of Slack Connect channels.
 
-    Returns the file unchanged if it has them already, or if Slack does not respond in time.
-    """
+    Returns the file unchanged if it has them already, or if Slack does not respond in time."""
     file_id, _, address = file.file_ref.partition(" ")
     if address:
         return file

@@ -124,9 +124,8 @@ async def _replies(
 ) -> tuple[list[JsonObject], bool]:
     """Returns the thread's messages before a time, oldest first, and whether some could not be read.
 
-    conversations.replies lists the oldest messages first. Apps outside Slack's Marketplace may call it only once
-    a minute, for 15 messages.
-    """
+    conversations.replies lists the oldest messages first. Apps outside Slack's Marketplace may call it only once a
+    minute, for 15 messages."""
     found: dict[str, JsonObject] = {}
     parameters: dict[str, str | int | bool] = {
         "channel": address.channel_id,
@@ -236,8 +235,7 @@ class ChannelHistory:
     async def read_since(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
         """Returns the channel's top-level messages after `oldest`, and replies after it.
 
-        Replies are read in `threads` and in other threads with new replies. Raises SurfaceError.
-        """
+        Replies are read in `threads` and in other threads with new replies. Raises SurfaceError."""
         parameters: dict[str, str | int | bool] = {"channel": channel_id, "oldest": oldest, "limit": PAGE_SIZE}
         top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
         found = {get_text(one, "ts"): one for one in top}
@@ -272,8 +270,7 @@ class ChannelHistory:
     ) -> tuple[list[JsonObject], bool]:
         """Returns the items of the first pages, and whether there are more pages.
 
-        Slack lists a channel newest first, and a thread from its root on.
-        """
+        Slack lists a channel newest first, and a thread from its root on."""
         found: list[JsonObject] = []
         for _ in range(CHANNEL_PAGES_MAX):
             await asyncio.sleep(self.pause_seconds)

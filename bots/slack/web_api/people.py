@@ -43,8 +43,7 @@ class _CachedPerson:
 class People:
     """Looks up names and standings with users.info.
 
-    A lookup that exceeds its timeout continues in the background, so the next call can use its result.
-    """
+    A lookup that exceeds its timeout continues in the background, so the next call can use its result."""
 
     def __init__(self, client: SlackClient) -> None:
         self._client = client
@@ -117,8 +116,7 @@ class People:
 def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
     """Parses the standing in a `user` object. In an organisation, users belong to every workspace listed for them.
 
-    Slack always names the home workspace. If a simulator does not, `is_stranger` decides. An app's user is an app.
-    """
+    Slack always names the home workspace. If a simulator does not, `is_stranger` decides. An app's user is an app."""
     if user.get("is_bot") is True:
         return ActorContext(app_ids=frozenset({get_text(user, "id")}))
     if user.get("deleted") is True:
@@ -159,8 +157,7 @@ class UserGroups:
         """Returns the person's groups, from data of the last minutes. If Slack does not answer, uses older data, or
         returns None if there is none.
 
-        For a click, asks again whether the person is still in their groups: it comes later than the message.
-        """
+        For a click, asks again whether the person is still in their groups: it comes later than the message."""
         try:
             async with asyncio.timeout(seconds_left(STANDING_SECONDS_MAX)), self._asking:
                 old = self._older_than(STANDING_REMEMBERED_SECONDS)

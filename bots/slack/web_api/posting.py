@@ -38,8 +38,7 @@ async def post_with_fallback(
 ) -> JsonObject:
     """Posts a rendered message, in a simpler form if Slack refuses its blocks. Raises as SlackClient.write does.
 
-    Slack does not post a refused message, so the simpler form is not a duplicate.
-    """
+    Slack does not post a refused message, so the simpler form is not a duplicate."""
     plain, simple = drawing.plain_blocks, simplify_blocks(drawing.plain_blocks)
     forms = (drawing.blocks, plain) if plain != drawing.blocks else (plain,)
     for blocks in (*forms, simple):
@@ -78,8 +77,7 @@ class NoticeSender:
     def send(self, inbound: UserAction, outcome: Outcome, *, is_thread_open: bool) -> None:
         """Starts sending the outcome's notice, either only to the person or into the thread.
 
-        `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one.
-        """
+        `is_thread_open`: the thread has a reply. Slack shows ephemeral messages only in a thread that has one."""
         self._start(self._send(inbound, outcome, is_thread_open))
 
     def send_directly(self, user: str, sentence: str) -> None:
@@ -135,9 +133,8 @@ _UNAVAILABLE = frozenset({"channel_type_not_supported", "feature_not_enabled", "
 class SlackStreams:
     """Implements AnswerStreams.
 
-    Slack accepts no metadata with chat.startStream, so a task named after the delivery identifies the message until
-    the answer replaces it (docs.slack.dev, chat.startStream).
-    """
+    Slack accepts no metadata with chat.startStream, so a task named after the delivery identifies the message until the
+    answer replaces it (docs.slack.dev, chat.startStream)."""
 
     def __init__(self, client_for: ClientFor) -> None:
         self._client_for = client_for

@@ -137,8 +137,7 @@ def safe_file_name(name: str) -> str:
 async def _checked_chunks(file: OutgoingFile, broken: list[Exception]) -> AsyncIterator[bytes]:
     """Yields the file's chunks. Raises SurfaceRefused if their total size differs from the file's declared size.
 
-    Appends exceptions to `broken`, because aiohttp would only report a lost connection.
-    """
+    Appends exceptions to `broken`, because aiohttp would only report a lost connection."""
     sent = 0
     try:
         async for piece in file.pieces:

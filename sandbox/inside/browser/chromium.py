@@ -43,8 +43,7 @@ TABS_MAX = 20
 class Chromium:
     """`happened` collects sentences for the next result.
 
-    `dialog_handler` shows dialogs to a person who has taken over.
-    """
+    `dialog_handler` shows dialogs to a person who has taken over."""
 
     def __init__(self, settings: BrowserSettings) -> None:
         self.settings = settings

@@ -47,8 +47,7 @@ def frames_of(page: Page) -> list[Frame]:
 class ElementIndex:
     """The numbered elements of one tab.
 
-    Each frame's document keeps its numbers behind a handle; numbers are unique per tab.
-    """
+    Each frame's document keeps its numbers behind a handle; numbers are unique per tab."""
 
     def __init__(self) -> None:
         self._next = 0

@@ -154,8 +154,7 @@ class PersonInput:
 
     async def _opened_picker(self, page: Page, x: float, y: float) -> bool:
         """Shows lists, calendars and colour pickers on our page: they are native windows, which no screenshot
-        contains.
-        """
+        contains."""
         try:
             return await asyncio.wait_for(self._find_picker(page, x, y), ANSWER_SECONDS)
         except (Error, TimeoutError, KeyError, TypeError):

@@ -1,8 +1,7 @@
 """The browser's server on a unix socket: receives an action, carries it out, and answers with the state of the page.
 
 The program inside starts it with the settings as JSON in its first argument. It ends, with Chromium, when its standard
-input ends.
-"""
+input ends."""
 
 from __future__ import annotations
 

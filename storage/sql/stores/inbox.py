@@ -150,8 +150,7 @@ def insert_input(connection: Connection, thread_id: str, action: StoredAction, a
     unique.
 
     On a chat platform, the unread messages of a thread are in the order of its clock, however long it took to receive
-    each. Over HTTP there is no such clock.
-    """
+    each. Over HTTP there is no such clock."""
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
     if action.address.platform != "api" and action.message_ref:
         after = {"thread": thread_id, "sent_at": action.acted_at}
@@ -192,8 +191,7 @@ def amend_input(connection: Connection, change: Change, decision: Accept, snapsh
     """An edit changes an input that no run has taken up, or is passed as an input to the run that has read the message.
     A deletion removes an input that no run has taken up.
 
-    Messages that never became an input, and those that an ended run has read, are left alone.
-    """
+    Messages that never became an input, and those that an ended run has read, are left alone."""
     if snapshot is None:
         return Receipt(decision=decision)
     thread_id, active = snapshot.thread.thread_id, snapshot.active_run

@@ -147,8 +147,7 @@ def keep_version(connection: Connection, thread_id: str | None, change: MessageE
     """Keeps what an edit or a deletion has made of its message. Returns False if a later change of it is known.
 
     The message may still come: its look-ups take longer, another process receives it, or the platform sends it again.
-    In a place where the agent has no thread, the text of an edit that does not address the agent is not kept.
-    """
+    In a place where the agent has no thread, the text of an edit that does not address the agent is not kept."""
     is_deleted = isinstance(change, MessageDeleted)
     is_kept = not is_deleted and (thread_id is not None or change.is_addressed)
     values: dict[str, object] = {

@@ -1,7 +1,6 @@
 """Installations of the bot in workspaces and organisations, and people paired by a code.
 
-A workspace that joined through its organisation has a row without a token, which names the organisation.
-"""
+A workspace that joined through its organisation has a row without a token, which names the organisation."""
 
 from datetime import UTC, datetime
 

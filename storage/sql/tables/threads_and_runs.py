@@ -257,8 +257,7 @@ class RunEventRow(SQLModel, table=True, defer_build=True):
 class UsageRow(SQLModel, table=True, defer_build=True):
     """The ledger: who spent what, where, on which model. It outlives thread and run, so that budgets hold.
 
-    `estimated_usd` is the part of the cost that was computed from a price.
-    """
+    `estimated_usd` is the part of the cost that was computed from a price."""
 
     __tablename__ = "usage"
     __table_args__ = (Index("ix_usage_person", "platform", "workspace_id", "user_id"),)
