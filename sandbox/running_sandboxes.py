@@ -197,7 +197,18 @@ class RunningSandboxes:
             self._starting.add(thread_id)
             async with self._turnstile.slot() if self._turnstile else nullcontext():
                 with OPEN:
-                    machine = await self._start_and_greet(thread_id, fence)
+                    machine = await self._start(thread_id)
+                    try:
+                        await machine.connection.wait_for_hello(HELLO_SECONDS)
+                        await machine.on_hello()
+                        machine.connection.send_hello(fence)
+                    except SandboxUnavailable as error:
+                        await machine.stop()
+                        raise SandboxUnavailable(NOT_STARTED, detail=error.detail) from error
+                    except BaseException:
+                        await machine.stop()
+                        raise
+                    self._running[thread_id], self._fences[thread_id] = machine, fence
         except SandboxesBusy:
             self._forget_waiting(now := time.monotonic())
             self._waiting[thread_id] = self._waiting.get(thread_id, (now,))[0], now
@@ -228,21 +239,6 @@ class RunningSandboxes:
         for thread_id, (_, refused_at) in tuple(self._waiting.items()):
             if now - refused_at > GIVEN_UP_SECONDS:
                 del self._waiting[thread_id]
-
-    async def _start_and_greet(self, thread_id: str, fence: int) -> RunningSandbox:
-        machine = await self._start(thread_id)
-        try:
-            await machine.connection.wait_for_hello(HELLO_SECONDS)
-            await machine.on_hello()
-            machine.connection.send_hello(fence)
-        except SandboxUnavailable as error:
-            await machine.stop()
-            raise SandboxUnavailable(NOT_STARTED, detail=error.detail) from error
-        except BaseException:
-            await machine.stop()
-            raise
-        self._running[thread_id], self._fences[thread_id] = machine, fence
-        return machine
 
     async def _stop(self, thread_id: str, machine: RunningSandbox) -> None:
         self._running.pop(thread_id, None)

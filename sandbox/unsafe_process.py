@@ -68,7 +68,16 @@ class UnsafeProcessProvider:
         if isinstance(workspace, RemoteSandbox):
             return workspace
         try:
-            return await _started(workspace, self._limits)
+            ours, theirs = socket.socketpair()
+            with theirs:
+                try:
+                    process = _child(theirs.fileno(), workspace.path.resolve(), self._limits)
+                except BaseException:
+                    ours.close()
+                    raise
+            workspace.record_process(process.pid)
+            reader, writer = await asyncio.open_connection(sock=ours)
+            return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
         except OSError as error:
             workspace.close()
             raise sandbox_unavailable(error, "There is no sandbox.") from error
@@ -95,19 +104,6 @@ class _Process:
         self.workspace.close()
 
 
-async def _started(workspace: Workspace, limits: SandboxLimits) -> _Process:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        try:
-            process = _child(theirs.fileno(), workspace.path.resolve(), limits)
-        except BaseException:
-            ours.close()
-            raise
-    workspace.record_process(process.pid)
-    reader, writer = await asyncio.open_connection(sock=ours)
-    return _Process(process, Connection(reader, writer, label="unsafe-process"), workspace)
-
-
 def _child(end: int, folder: Path, limits: SandboxLimits) -> subprocess.Popen[bytes]:
     settings = {
         "root": str(folder),
@@ -121,17 +117,13 @@ def _child(end: int, folder: Path, limits: SandboxLimits) -> subprocess.Popen[by
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=folder,
-        env=_environment(folder),
+        # without this process's own variables, which may contain tokens
+        env={
+            "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            "HOME": str(folder),
+            "LANG": "C.UTF-8",
+            "SHELL": "/bin/bash",
+        },
         pass_fds=[end],
         start_new_session=True,
     )
-
-
-def _environment(workspace: Path) -> dict[str, str]:
-    """Returns an environment without this process's own variables, which may contain tokens."""
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-        "HOME": str(workspace),
-        "LANG": "C.UTF-8",
-        "SHELL": "/bin/bash",
-    }

@@ -77,7 +77,15 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
             index_knowledge=parts.agent_knowledge.wait_until_read,
         ),
         limits=RunLimits(
-            policy=_policy(settings),
+            policy=LoopPolicy(
+                turns_max=settings.max_turns,
+                strategy=settings.tool_strategy,
+                executes_on_stream=settings.execute_on_stream,
+                is_streamed=settings.stream,
+                xml_calls_max=settings.max_xml_tool_calls,
+                shows_reasoning=settings.show_reasoning,
+                calls_max=settings.max_calls,
+            ),
             context_policy=parts.model_specs.context_policy,
             budget=settings.budget,
             schedules=settings.schedule_limits,
@@ -108,16 +116,4 @@ def _thread_links(links: SignedLinks, thread_id: str, *, has_browser: bool) -> T
         preview_url=partial(links.preview, thread_id),
         port_url=partial(links.port, thread_id),
         takeover_url=partial(links.takeover, thread_id) if has_browser else lambda: None,
-    )
-
-
-def _policy(settings: Settings) -> LoopPolicy:
-    return LoopPolicy(
-        turns_max=settings.max_turns,
-        strategy=settings.tool_strategy,
-        executes_on_stream=settings.execute_on_stream,
-        is_streamed=settings.stream,
-        xml_calls_max=settings.max_xml_tool_calls,
-        shows_reasoning=settings.show_reasoning,
-        calls_max=settings.max_calls,
     )

@@ -110,7 +110,39 @@ async def start_demo(
         ground = await _choose_sandbox(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
         (folder / AGENTS).mkdir()
-        played = _settings(settings, folder, slack, discord, script, ground.sandbox)
+        changes: dict[str, object] = {
+            "slack_bot_token": SecretStr(slack.settings.bot_token),
+            "slack_app_token": SecretStr(slack.settings.app_token),
+            "slack_signing_secret": SecretStr(slack.settings.signing_secret),
+            "slack_client_id": "",
+            "slack_client_secret": SecretStr(""),
+            "slack_api_url": slack.api_url,
+            "discord_token": SecretStr(discord.world.token),
+            "discord_api_url": discord.api_url,
+            "allowed_workspaces": ("*",),
+            "allowed_channels": (),
+            "allowed_users": (),
+            "allowed_roles": (),
+            "database_url": "",
+            "data_dir": folder,
+            "mcp_config": folder / TOOL_SERVERS,
+            "agents_dir": folder / AGENTS,
+            "http_host": "127.0.0.1",
+            "http_port": 0,
+            "public_url": "",
+            "sandbox": ground.sandbox,
+            "drain_seconds": 0.0,  # its runs end with it
+        }
+        if script is not None:
+            changes |= {
+                "model": SCRIPTED_MODEL,
+                "fallback_models": (),
+                "llm_base_url": script.base_url,
+                "llm_api_key": SecretStr("scripted"),
+                "price_input_per_million_usd": 0.0,
+                "price_output_per_million_usd": 0.0,
+            }
+        played = settings.model_copy(update=changes)
         played = played.model_copy(update=dict(world.changes))
         (folder / TOOL_SERVERS).write_text(mcp_settings(board), "utf-8")
         if world.agent:
@@ -147,49 +179,6 @@ def _own_folder() -> Generator[Path, None, None]:
         folder = Path(name)
         folder.chmod(0o711)
         yield folder
-
-
-def _settings(
-    settings: Settings,
-    folder: Path,
-    slack: SlackSimulator,
-    discord: DiscordSimulator,
-    script: ScriptedServer | None,
-    sandbox: str,
-) -> Settings:
-    changes: dict[str, object] = {
-        "slack_bot_token": SecretStr(slack.settings.bot_token),
-        "slack_app_token": SecretStr(slack.settings.app_token),
-        "slack_signing_secret": SecretStr(slack.settings.signing_secret),
-        "slack_client_id": "",
-        "slack_client_secret": SecretStr(""),
-        "slack_api_url": slack.api_url,
-        "discord_token": SecretStr(discord.world.token),
-        "discord_api_url": discord.api_url,
-        "allowed_workspaces": ("*",),
-        "allowed_channels": (),
-        "allowed_users": (),
-        "allowed_roles": (),
-        "database_url": "",
-        "data_dir": folder,
-        "mcp_config": folder / TOOL_SERVERS,
-        "agents_dir": folder / AGENTS,
-        "http_host": "127.0.0.1",
-        "http_port": 0,
-        "public_url": "",
-        "sandbox": sandbox,
-        "drain_seconds": 0.0,  # its runs end with it
-    }
-    if script is not None:
-        changes |= {
-            "model": SCRIPTED_MODEL,
-            "fallback_models": (),
-            "llm_base_url": script.base_url,
-            "llm_api_key": SecretStr("scripted"),
-            "price_input_per_million_usd": 0.0,
-            "price_output_per_million_usd": 0.0,
-        }
-    return settings.model_copy(update=changes)
 
 
 async def _choose_sandbox(

@@ -150,17 +150,6 @@ async def _act(attempted: Attempted, act: Act) -> None:
     if attempted.acted_at:
         await (_until_working if act.after == "working" else _until_quiet)(attempted)
     before = await attempted.noticed() if attempted.thread_id else ((), 0, 0)
-    await _carry_out(attempted, act)
-    attempted.acted_at.append(time.time())
-    attempted.watch = attempted.watch or _watch_status(attempted)
-    deadline = time.monotonic() + NOTICE_SECONDS
-    while True:
-        await asyncio.sleep(POLL_SECONDS)
-        if await attempted.noticed() != before or time.monotonic() > deadline:
-            return
-
-
-async def _carry_out(attempted: Attempted, act: Act) -> None:
     platform, place = attempted.platform, (act.by, attempted.channel_id)
     if act.say:
         thread_id = attempted.thread_id if act.place == "thread" else None
@@ -178,6 +167,13 @@ async def _carry_out(attempted: Attempted, act: Act) -> None:
         if not ours:
             raise ActImpossible("there is no message to react to")
         await platform.react(*place, ours[-1].message_id, act.react)
+    attempted.acted_at.append(time.time())
+    attempted.watch = attempted.watch or _watch_status(attempted)
+    deadline = time.monotonic() + NOTICE_SECONDS
+    while True:
+        await asyncio.sleep(POLL_SECONDS)
+        if await attempted.noticed() != before or time.monotonic() > deadline:
+            return
 
 
 async def _find_button(attempted: Attempted, label: str) -> tuple[str, str]:

@@ -51,7 +51,11 @@ async def run_eval(settings: Settings, options: EvalOptions, say: Callable[[str]
 
     Raises ConfigurationError if the tasks cannot be read or the program cannot start.
     """
-    tasks = _chosen_tasks(options)
+    try:
+        tasks = load_tasks(options.tasks_dir, options.names)
+    except TaskInvalid as error:
+        raise ConfigurationError(str(error)) from error
+    tasks = tuple(task for task in tasks if task.is_smoke or not options.is_smoke)
     result = await evaluate(settings, tasks, options, say)
     if options.out_dir is not None:
         _write(options.out_dir, "result", result.model_dump_json(indent=1), result_page(result))
@@ -159,14 +163,6 @@ def _groups(tasks: Sequence[Task]) -> list[list[Task]]:
     return [
         group[start : start + TOGETHER_MAX] for group in groups.values() for start in range(0, len(group), TOGETHER_MAX)
     ]
-
-
-def _chosen_tasks(options: EvalOptions) -> tuple[Task, ...]:
-    try:
-        tasks = load_tasks(options.tasks_dir, options.names)
-    except TaskInvalid as error:
-        raise ConfigurationError(str(error)) from error
-    return tuple(task for task in tasks if task.is_smoke or not options.is_smoke)
 
 
 def _player(model: str) -> Player | None:

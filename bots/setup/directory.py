@@ -24,26 +24,22 @@ async def load_directory(client: ServiceClient, settings: Settings) -> Directory
     """Returns what the tokens of both platforms reach. What a platform does not tell is missing."""
     found = Directory()
     if settings.slack_bot_token:
-        await _add_slack(client, settings, found)
+        token = settings.slack_bot_token.get_secret_value()
+        known = await client.slack(settings, "auth.test", token)
+        if known.text("team_id"):
+            found.workspaces.append(Choice(known.text("team_id"), f"{known.text('team')} (Slack)"))
+        kinds = "public_channel,private_channel"
+        options = {"types": kinds, "exclude_archived": "true"}
+        for row in await _slack_rows(client, settings, "conversations.list", "channels", options):
+            note = "" if row.get("is_member") else ", not invited yet"
+            found.channels.append(Choice(_text(row, "id"), f"#{_text(row, 'name')} (Slack{note})"))
+        for row in await _slack_rows(client, settings, "users.list", "members", {}):
+            if not (row.get("deleted") or row.get("is_bot") or row.get("id") == "USLACKBOT"):
+                name = _text(row, "real_name") or _text(row, "name")
+                found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
     if settings.discord_token:
         await _add_discord(client, settings, found)
     return found
-
-
-async def _add_slack(client: ServiceClient, settings: Settings, found: Directory) -> None:
-    token = settings.slack_bot_token.get_secret_value()
-    known = await client.slack(settings, "auth.test", token)
-    if known.text("team_id"):
-        found.workspaces.append(Choice(known.text("team_id"), f"{known.text('team')} (Slack)"))
-    kinds = "public_channel,private_channel"
-    options = {"types": kinds, "exclude_archived": "true"}
-    for row in await _slack_rows(client, settings, "conversations.list", "channels", options):
-        note = "" if row.get("is_member") else ", not invited yet"
-        found.channels.append(Choice(_text(row, "id"), f"#{_text(row, 'name')} (Slack{note})"))
-    for row in await _slack_rows(client, settings, "users.list", "members", {}):
-        if not (row.get("deleted") or row.get("is_bot") or row.get("id") == "USLACKBOT"):
-            name = _text(row, "real_name") or _text(row, "name")
-            found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
 
 
 async def _slack_rows(

@@ -130,7 +130,17 @@ class SlackApp:
         await self.sign_in()
         try:
             if self._workspace.event_handler is not None:
-                await self._listen()
+                bolt = build_bolt_app(self._client, self._workspaces, self._handle_uninstall, self._retry_buffer)
+                if self._backfill:
+                    self._backfill.pause_cursors()
+                if self._http:
+                    on_dropped = self._backfill.start if self._backfill else lambda: None
+                    self._http.serve(bolt, on_dropped)
+                if self._app_token:
+                    self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._on_connection_state)
+                    await self._socket.open()
+                if self._backfill:
+                    self._backfill.start()
         except BaseException:
             await self.close()
             raise
@@ -146,19 +156,6 @@ class SlackApp:
             return
         identity = await self._client.sign_in()
         self._workspaces.add(identity.team_id, self._workspace)
-
-    async def _listen(self) -> None:
-        bolt = build_bolt_app(self._client, self._workspaces, self._handle_uninstall, self._retry_buffer)
-        if self._backfill:
-            self._backfill.pause_cursors()
-        if self._http:
-            on_dropped = self._backfill.start if self._backfill else lambda: None
-            self._http.serve(bolt, on_dropped)
-        if self._app_token:
-            self._socket = SocketModeTransport(self._client, bolt, self._app_token, self._on_connection_state)
-            await self._socket.open()
-        if self._backfill:
-            self._backfill.start()
 
     def _on_connection_state(self, is_connected: bool) -> None:
         if self._backfill:

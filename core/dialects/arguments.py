@@ -350,7 +350,14 @@ def _may_be_null(option: JsonObject) -> bool:
 def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:
     for choices in (option["enum"] for option in options if "enum" in option):
         if isinstance(choices, list) and text not in choices:
-            return _chosen(text, choices)
+            stripped = text.strip()
+            if stripped in choices:
+                return stripped
+            for choice in choices:
+                spelled = "null" if choice is None else str(choice).lower()
+                if not isinstance(choice, str) and stripped.lower() == spelled:
+                    return choice
+            return text
     kinds = {kind for option in options for kind in _kinds(option)}
     for kind in sorted(kinds, key=_ORDER.index):
         value = _read(text, kind)
@@ -398,17 +405,6 @@ def _kinds(option: JsonObject) -> list[str]:
     return [one for one in found if isinstance(one, str) and one in _ORDER]
 
 
-def _chosen(text: str, choices: list[JsonValue]) -> JsonValue:
-    stripped = text.strip()
-    if stripped in choices:
-        return stripped
-    for choice in choices:
-        spelled = "null" if choice is None else str(choice).lower()
-        if not isinstance(choice, str) and stripped.lower() == spelled:
-            return choice
-    return text
-
-
 def _read(text: str, kind: str) -> object:
     stripped = text.strip()
     match kind:
@@ -417,20 +413,16 @@ def _read(text: str, kind: str) -> object:
         case "boolean" | "null":
             return _LITERALS[kind].get(stripped.lower(), _UNREADABLE)
         case "integer" | "number":
-            return _number(stripped, kind)
+            if len(stripped) > NUMBER_CHARACTERS_MAX:
+                return _UNREADABLE
+            if _INTEGER.fullmatch(stripped):
+                return int(stripped)
+            if kind == "integer" or not _NUMBER.fullmatch(stripped):
+                return _UNREADABLE
+            value = float(stripped)
+            return value if abs(value) != float("inf") else _UNREADABLE
         case _:
             return _structure(stripped, list if kind == "array" else dict)
-
-
-def _number(stripped: str, kind: str) -> object:
-    if len(stripped) > NUMBER_CHARACTERS_MAX:
-        return _UNREADABLE
-    if _INTEGER.fullmatch(stripped):
-        return int(stripped)
-    if kind == "integer" or not _NUMBER.fullmatch(stripped):
-        return _UNREADABLE
-    value = float(stripped)
-    return value if abs(value) != float("inf") else _UNREADABLE
 
 
 def _structure(stripped: str, kind: type) -> object:

@@ -194,7 +194,18 @@ class ReactParser:
             if not self._is_ending and self._is_doubtful():
                 return False
         newline = self._buffer.find("\n", self._at)
-        self._hear(self._take(newline + 1 if newline >= 0 else len(self._buffer)))
+        text = self._take(newline + 1 if newline >= 0 else len(self._buffer))
+        if self._state in ("prose", "thought"):
+            self._code.feed(text)
+        match self._state:
+            case "prose" | "answer":
+                self._show(text if self._has_shown else text.lstrip())
+            case "thought":
+                self._thoughts.append(text)
+            case "raw":
+                self._input.append(text)
+            case _:
+                pass
         return True
 
     def _begins_call(self, label: Label, end: int) -> bool | None:
@@ -306,19 +317,6 @@ class ReactParser:
             return False
         self._is_line_start = "\n" in self._take(end) or was_start
         return True
-
-    def _hear(self, text: str) -> None:
-        if self._state in ("prose", "thought"):
-            self._code.feed(text)
-        match self._state:
-            case "prose" | "answer":
-                self._show(text if self._has_shown else text.lstrip())
-            case "thought":
-                self._thoughts.append(text)
-            case "raw":
-                self._input.append(text)
-            case _:
-                pass
 
     def _show(self, text: str) -> None:
         if text:

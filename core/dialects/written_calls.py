@@ -125,29 +125,26 @@ class WrittenCalls:
             return ""
         form = call_formats.FORMAT_BY_START.get(mark.lower())
         if code < 0 and form is not None:
-            return self._after_mark(form, mark, after, shown)
+            # the mark opens a call, or is shown as soon as it is clear that only a sentence follows
+            text, place = mark + after, len(mark)
+            if form.is_text is not call_formats.is_prose:
+                return self._open(form, text)
+            head = text[: place + call_formats.HEAD_CHARACTERS]
+            end = re.search(form.end, head, re.IGNORECASE) if form.end else None
+            if end is None and len(after) < call_formats.HEAD_CHARACTERS and not self._has_ended:
+                self._held = text
+                return ""
+            if not call_formats.is_prose(head[place : end.start() if end else None], self.tools):
+                return self._open(form, text)
+            place = end.end() if end else place
+            self._show(text[:place], shown)
+            return text[place:]
         is_common = self._code.last_character == " " or (
             mark.lower() in call_formats.COMMON_CLOSERS and not self.follows_calls
         )
         if code >= 0 or (is_common and not self._has_marks):
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
-
-    def _after_mark(self, form: CallFormat, mark: str, after: str, shown: list[str]) -> str:
-        """Opens a call, or shows the mark as soon as it is clear that only a sentence follows."""
-        text, place = mark + after, len(mark)
-        if form.is_text is not call_formats.is_prose:
-            return self._open(form, text)
-        head = text[: place + call_formats.HEAD_CHARACTERS]
-        end = re.search(form.end, head, re.IGNORECASE) if form.end else None
-        if end is None and len(after) < call_formats.HEAD_CHARACTERS and not self._has_ended:
-            self._held = text
-            return ""
-        if not call_formats.is_prose(head[place : end.start() if end else None], self.tools):
-            return self._open(form, text)
-        place = end.end() if end else place
-        self._show(text[:place], shown)
-        return text[place:]
 
     def _code_characters(self, mark: str, after: str) -> int | None:
         """Returns how much of the text after the mark is code together with it, -1 if the mark is no code.

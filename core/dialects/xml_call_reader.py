@@ -170,36 +170,33 @@ class InvokeReader:
 
     def _value(self, token: Token) -> Taken:
         if token.kind == "close":
-            return self._close_in_value(token)
+            if token.name == "parameter":
+                if not self._stack:
+                    self._place = "closing"
+                    self._candidate = len(self._tokens)
+                elif self._stack[-1] == "parameter":
+                    self._pop()
+                self._trail = "parameter"
+                return "more"
+            if self._open_counts[token.name]:
+                while self._pop() != token.name:
+                    pass
+                is_call = token.name == "invoke" and self._trail == "parameter"
+                self._trail = "invoke" if is_call else ""
+                return "more"
+            if token.name == "invoke" and self._trail == "parameter":
+                self._is_unbalanced = True
+                return "ended"
+            if token.name == "function_calls" and self._trail == "invoke":
+                return "broken"
+            self._trail = ""
+            return "more"
         if token.kind == "open":
             self._stack.append(token.name)
             self._open_counts[token.name] += 1
             self._trail = ""
         elif not token.raw.isspace():
             self._trail = ""
-        return "more"
-
-    def _close_in_value(self, token: Token) -> Taken:
-        if token.name == "parameter":
-            if not self._stack:
-                self._place = "closing"
-                self._candidate = len(self._tokens)
-            elif self._stack[-1] == "parameter":
-                self._pop()
-            self._trail = "parameter"
-            return "more"
-        if self._open_counts[token.name]:
-            while self._pop() != token.name:
-                pass
-            is_call = token.name == "invoke" and self._trail == "parameter"
-            self._trail = "invoke" if is_call else ""
-            return "more"
-        if token.name == "invoke" and self._trail == "parameter":
-            self._is_unbalanced = True
-            return "ended"
-        if token.name == "function_calls" and self._trail == "invoke":
-            return "broken"
-        self._trail = ""
         return "more"
 
     def _pop(self) -> str:
@@ -212,7 +209,8 @@ def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name:
     """Returns the values of a call whose values contain unbalanced tags.
 
     Each value ends before a known parameter or at the end of the call."""
-    known = _known(spec)
+    properties = spec.parameters.get("properties") if spec is not None else None
+    known = frozenset[str](properties if isinstance(properties, dict) else ())
     values: dict[str, str] = {}
     name, pieces, after = "", list[str](), list[str]()
     for token in body:
@@ -238,11 +236,6 @@ def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name:
             "every <parameter> closed."
         )
     return values
-
-
-def _known(spec: ToolSpec | None) -> frozenset[str]:
-    properties = spec.parameters.get("properties") if spec is not None else None
-    return frozenset(properties) if isinstance(properties, dict) else frozenset()
 
 
 def _fits(token: Token, known: frozenset[str], values: dict[str, str], current: str) -> bool:

@@ -71,7 +71,14 @@ def split_into_chunks(
         for piece in _pieces(page.text, tokens_max, overlap_tokens):
             if open_chunk is not None and open_chunk.tokens + piece.tokens > tokens_max:
                 yield _closed(open_chunk, number)
-                open_chunk = _next(open_chunk, page, piece, tokens_max, overlap_tokens)
+                # the end of the last chunk overlaps if prose continues on the page and there is room
+                fresh = _Open(page)
+                room = min(overlap_tokens, tokens_max - piece.tokens)
+                is_prose = not _is_table(piece.text) and not _is_table(open_chunk.pieces[-1].text)
+                if room > 0 and is_prose and open_chunk.page is page:
+                    fresh.overlap = _tail(open_chunk.pieces[-1].text, room)
+                    fresh.tokens = count_text(fresh.overlap)
+                open_chunk = fresh
                 number += 1
             open_chunk = open_chunk or _Open(page)
             open_chunk.pieces.append(piece)
@@ -98,17 +105,6 @@ def _closed(one: _Open, number: int) -> Chunk:
         tokens=one.tokens,
         overlap=len(one.overlap),
     )
-
-
-def _next(last: _Open, page: Page, piece: _Piece, tokens_max: int, overlap_tokens: int) -> _Open:
-    """Starts a chunk, with the end of the last one as overlap if prose continues on the page and there is room."""
-    fresh = _Open(page)
-    room = min(overlap_tokens, tokens_max - piece.tokens)
-    is_prose = not _is_table(piece.text) and not _is_table(last.pieces[-1].text)
-    if room > 0 and is_prose and last.page is page:
-        fresh.overlap = _tail(last.pieces[-1].text, room)
-        fresh.tokens = count_text(fresh.overlap)
-    return fresh
 
 
 def _tail(text: str, tokens_max: int) -> str:

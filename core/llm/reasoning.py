@@ -99,20 +99,17 @@ class ReasoningCollector:
     def read(self, said: Mapping[str, object]) -> None:
         """Reads a delta or a whole message, except its calls."""
         if not said.keys() <= _PLAIN_FIELDS:
-            self._read_texts(said)
+            for key in TEXT_FIELDS:
+                if isinstance(text := said.get(key), str) and text and self._has_room(text):
+                    self._texts.setdefault(key, []).append(text)
+            for key in LIST_FIELDS:
+                for one in json_objects(said.get(key)):
+                    if self._has_room(one):
+                        blocks = self._blocks.setdefault(key, [])
+                        if not blocks or not blocks[-1].continues_with(one):
+                            blocks.append(_Block({}))
+                        blocks[-1].add(one)
             self._read_others(said)
-
-    def _read_texts(self, said: Mapping[str, object]) -> None:
-        for key in TEXT_FIELDS:
-            if isinstance(text := said.get(key), str) and text and self._has_room(text):
-                self._texts.setdefault(key, []).append(text)
-        for key in LIST_FIELDS:
-            for one in json_objects(said.get(key)):
-                if self._has_room(one):
-                    blocks = self._blocks.setdefault(key, [])
-                    if not blocks or not blocks[-1].continues_with(one):
-                        blocks.append(_Block({}))
-                    blocks[-1].add(one)
 
     def _read_others(self, said: Mapping[str, object]) -> None:
         if self._is_library:

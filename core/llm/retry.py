@@ -77,7 +77,9 @@ async def stream_with_retries(
                 break
             except ModelUnavailable as error:
                 errors.append(error)
-                wait = _wait_seconds(error, attempt, scale_seconds, wait_seconds_max)
+                ceiling = min(wait_seconds_max, scale_seconds * 2**attempt)
+                wait = random.uniform(min(scale_seconds, ceiling), ceiling)
+                wait = max(wait, error.retry_after_seconds or 0)
                 is_given_up = attempt == attempts_max or not patience.allows_retry(wait)
                 if is_given_up and (not models or patience.is_over):
                     raise _most_useful(errors) from None
@@ -184,7 +186,16 @@ class _Patience:
             self._task = None
             if self._is_late:
                 task.uncancel()
-        self._count(delta)
+        now = self._loop.time()
+        if self.deltas:
+            self._streamed_seconds += now - self._last
+        elif delta is None:
+            raise _late()
+        else:
+            # an answer that begins late may pause, too
+            self._pause_seconds = max(self._alive_until - self.waited_seconds, self._first_seconds)
+        self._last = now
+        self.deltas += 1
         return delta
 
     def _check(self) -> None:
@@ -197,18 +208,6 @@ class _Patience:
         else:
             self._is_late = True
             self._task.cancel()
-
-    def _count(self, delta: ModelDelta | None) -> None:
-        now = self._loop.time()
-        if self.deltas:
-            self._streamed_seconds += now - self._last
-        elif delta is None:
-            raise _late()
-        else:
-            # an answer that begins late may pause, too
-            self._pause_seconds = max(self._alive_until - self.waited_seconds, self._first_seconds)
-        self._last = now
-        self.deltas += 1
 
     def allows_retry(self, wait_seconds: float) -> bool:
         """Whether the model may be asked again after the wait. Called once after each failed attempt."""
@@ -245,9 +244,3 @@ def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: b
     if model != request.model and (is_first or isinstance(delta, ModelFinished)):
         return replace(delta, model=model)
     return delta
-
-
-def _wait_seconds(error: ModelUnavailable, attempt: int, scale_seconds: float, wait_seconds_max: float) -> float:
-    ceiling = min(wait_seconds_max, scale_seconds * 2**attempt)
-    wait = random.uniform(min(scale_seconds, ceiling), ceiling)
-    return max(wait, error.retry_after_seconds or 0)

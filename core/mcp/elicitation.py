@@ -54,7 +54,13 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
         whole = json.dumps([call.server, call.tool, question])
         digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         if len(running) == 1 and schema is not None and digest in call.asked and call.answers is not None:
-            content = _with_defaults(cast(JsonObject, schema), call.answers)
+            properties = cast(JsonObject, schema).get("properties")
+            content: JsonObject = {}
+            for name, one in (properties if isinstance(properties, dict) else {}).items():
+                if name in call.answers:
+                    content[name] = call.answers[name]
+                elif isinstance(one, dict) and "default" in one:
+                    content[name] = one["default"]
             problems = find_problems(cast(JsonObject, schema), content)
             if not problems:
                 return ElicitResult.model_validate({"action": "accept", "content": content})
@@ -94,15 +100,3 @@ def _question(params: ElicitRequestParams) -> str:
         ]
         lines.append(f"- {clean_line(name, 80)}: {', '.join(facts)}")
     return "\n".join(lines)
-
-
-def _with_defaults(schema: JsonObject, answers: JsonObject) -> JsonObject:
-    """Returns the answers to known fields, with the defaults of the others."""
-    properties = schema.get("properties")
-    content: JsonObject = {}
-    for name, one in (properties if isinstance(properties, dict) else {}).items():
-        if name in answers:
-            content[name] = answers[name]
-        elif isinstance(one, dict) and "default" in one:
-            content[name] = one["default"]
-    return content

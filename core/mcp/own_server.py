@@ -382,22 +382,17 @@ async def serve_http(
         shown = f"[{host}]" if ":" in host else host
         on_ready(f"http://{shown}:{listener.getsockname()[1]}{PATH}")
         try:
-            await _serve(config, listener)
+            served = _Served(config)
+            serving = spawn(served.serve([listener]), name="mcp server")
+            try:
+                await asyncio.shield(serving)
+            finally:
+                served.should_exit = True
+                await asyncio.wait([serving], timeout=2 * SHUTDOWN_SECONDS)
+                if not serving.done():
+                    await cancel(serving)
         finally:
             await sessions.close()
-
-
-async def _serve(config: uvicorn.Config, listener: socket.socket) -> None:
-    """Serves until cancelled, then lets running calls finish within SHUTDOWN_SECONDS."""
-    served = _Served(config)
-    serving = spawn(served.serve([listener]), name="mcp server")
-    try:
-        await asyncio.shield(serving)
-    finally:
-        served.should_exit = True
-        await asyncio.wait([serving], timeout=2 * SHUTDOWN_SECONDS)
-        if not serving.done():
-            await cancel(serving)
 
 
 @contextlib.contextmanager

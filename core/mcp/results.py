@@ -92,29 +92,25 @@ async def parts_output(parts: Sequence[Part], *, server: str, tool: str, context
 
 async def _read_parts(parts: Sequence[Part], reading: _Reading) -> _Reading:
     for part in parts[:PARTS_MAX]:
-        await _read(part, reading)
+        match part:
+            case str():
+                reading.say(part)
+            case TextResourceContents() | BlobResourceContents():
+                await _read_resource(part, reading)
+            case TextContent():
+                reading.say(part.text)
+            case ImageContent():
+                reading.say(_picture(part.data, part.mime_type, "picture", reading))
+            case AudioContent():
+                await _save_file(part.data, part.mime_type, "sound", reading)
+            case ResourceLink():
+                about = clean_line(part.description or part.title or part.name, 300)
+                reading.say(f"[link to a resource: {clean_line(part.uri, 500)} ({about})]")
+            case EmbeddedResource():
+                await _read_resource(part.resource, reading)
     if len(parts) > PARTS_MAX:
         reading.say(f"[{len(parts) - PARTS_MAX} more parts are left out]")
     return reading
-
-
-async def _read(part: Part, reading: _Reading) -> None:
-    match part:
-        case str():
-            reading.say(part)
-        case TextResourceContents() | BlobResourceContents():
-            await _read_resource(part, reading)
-        case TextContent():
-            reading.say(part.text)
-        case ImageContent():
-            reading.say(_picture(part.data, part.mime_type, "picture", reading))
-        case AudioContent():
-            await _save_file(part.data, part.mime_type, "sound", reading)
-        case ResourceLink():
-            about = clean_line(part.description or part.title or part.name, 300)
-            reading.say(f"[link to a resource: {clean_line(part.uri, 500)} ({about})]")
-        case EmbeddedResource():
-            await _read_resource(part.resource, reading)
 
 
 async def _read_resource(resource: TextResourceContents | BlobResourceContents, reading: _Reading) -> None:

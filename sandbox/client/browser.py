@@ -40,7 +40,13 @@ class BrowserClient:
             with ACT:
                 async with asyncio.timeout(timeout_seconds):
                     answer, picture = await self._exchange(request)
-            return _seen(answer, picture)
+            state, error = answer.get("state"), answer.get("error")
+            return BrowserResult(
+                said=_text(answer.get("said", ""), TEXT_CHARACTERS_MAX),
+                error=None if error is None else _text(error, 2000),
+                happened=_texts(answer.get("happened", []), SENTENCES_MAX),
+                state=_state(cast(JsonObject, state), picture) if isinstance(state, dict) else None,
+            )
         except TimeoutError:
             await self._restart()
             raise ToolError(SILENT) from None
@@ -93,17 +99,6 @@ class BrowserTakeoverClient:
                 return
             if not picture or picture.startswith(JPEG_START):
                 yield message, picture
-
-
-def _seen(answer: JsonObject, picture: bytes) -> BrowserResult:
-    """Parses the browser's response. Raises ValueError if it is malformed."""
-    state, error = answer.get("state"), answer.get("error")
-    return BrowserResult(
-        said=_text(answer.get("said", ""), TEXT_CHARACTERS_MAX),
-        error=None if error is None else _text(error, 2000),
-        happened=_texts(answer.get("happened", []), SENTENCES_MAX),
-        state=_state(cast(JsonObject, state), picture) if isinstance(state, dict) else None,
-    )
 
 
 def _state(state: JsonObject, picture: bytes) -> PageState:

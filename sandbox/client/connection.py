@@ -275,18 +275,15 @@ class Connection:
             return
         call = self._calls.get(channel)
         if call is not None and not call.answer.done():  # else the caller no longer waits
-            self._take(call, kind, payload)
-
-    def _take(self, call: PendingCall, kind: int, payload: bytes) -> None:
-        if kind == protocol.RESULT:
-            call.answer.set_result(parse_json_object(payload))
-        elif kind == protocol.ERROR:
-            call.answer.set_exception(parse_error(parse_json_object(payload)))
-        elif kind == protocol.DATA:
-            call.pieces_bytes += len(payload)
-            if not payload or not call.accepts_data or call.pieces_bytes > protocol.WINDOW_BYTES:
-                raise ValueError("data that was not requested, or is empty")
-            call.pieces.append(payload)
-        elif kind == protocol.CREDIT:
-            add_credit(call, payload)
-        call.changed.set()
+            if kind == protocol.RESULT:
+                call.answer.set_result(parse_json_object(payload))
+            elif kind == protocol.ERROR:
+                call.answer.set_exception(parse_error(parse_json_object(payload)))
+            elif kind == protocol.DATA:
+                call.pieces_bytes += len(payload)
+                if not payload or not call.accepts_data or call.pieces_bytes > protocol.WINDOW_BYTES:
+                    raise ValueError("data that was not requested, or is empty")
+                call.pieces.append(payload)
+            elif kind == protocol.CREDIT:
+                add_credit(call, payload)
+            call.changed.set()

@@ -95,7 +95,15 @@ class DockerSandboxProvider:
 
     async def start_background_work(self) -> None:
         """Removes containers left by killed processes and starts stopping idle ones. Raises OSError, TimeoutError."""
-        await self._remove_orphans()
+        listed = await self._run(self._plan.list_thread_ids())
+        for thread_id in listed.output.split():
+            try:
+                check_thread_id(thread_id)
+                self._workspaces.prepare()
+                self._workspaces.acquire(thread_id).close()
+            except (WorkspaceInUse, SandboxUnavailable, OSError):
+                continue
+            await self.remove_container(thread_id)
         if self._task is None:
             work = repeat(self.stop_idle_containers, ROUND_SECONDS, "idle containers were not stopped")
             self._task = spawn(work, name="stop idle containers")
@@ -202,17 +210,6 @@ class DockerSandboxProvider:
     def _note_unexpected_end(self, thread_id: str, machine: RunningSandbox) -> None:
         if isinstance(machine, _RunningContainer) and not machine.connection.loss_was_reported:
             self._unexpected_ends.add(thread_id)
-
-    async def _remove_orphans(self) -> None:
-        listed = await self._run(self._plan.list_thread_ids())
-        for thread_id in listed.output.split():
-            try:
-                check_thread_id(thread_id)
-                self._workspaces.prepare()
-                self._workspaces.acquire(thread_id).close()
-            except (WorkspaceInUse, SandboxUnavailable, OSError):
-                continue
-            await self.remove_container(thread_id)
 
     async def _run_checked(self, command: list[str], public_message: str) -> None:
         try:

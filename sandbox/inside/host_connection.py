@@ -137,17 +137,15 @@ class HostConnection:
             if len(self._received) - start < length:
                 break
             offset = start + length
-            self._frame(kind, channel, bytes(self._received[start:offset]))
+            payload = bytes(self._received[start:offset])
+            if kind == protocol.OPEN:
+                call = self._calls[channel] = Call(self, channel, loads(payload))
+                self.on_call(call)
+            elif kind == protocol.HELLO:
+                self.on_hello(loads(payload))
+            elif channel in self._calls:
+                self._frame_of_call(kind, self._calls[channel], payload)
         del self._received[:offset]
-
-    def _frame(self, kind: int, channel: int, payload: bytes) -> None:
-        if kind == protocol.OPEN:
-            call = self._calls[channel] = Call(self, channel, loads(payload))
-            self.on_call(call)
-        elif kind == protocol.HELLO:
-            self.on_hello(loads(payload))
-        elif channel in self._calls:
-            self._frame_of_call(kind, self._calls[channel], payload)
 
     def _frame_of_call(self, kind: int, call: Call, payload: bytes) -> None:
         if kind == protocol.DATA and call.on_data is not None:

@@ -188,20 +188,17 @@ class JailLifecycle:
         running = self._machines.running_by_thread()
         for thread_id, machine in running.items():
             if isinstance(machine, Jail):
-                await self._stop_if_idle(thread_id, machine)
+                is_busy, looked_at = machine.connection.is_busy, time.monotonic()
+                if is_busy:
+                    self.record_use(thread_id)
+                last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
+                idle_seconds = self._now() - (last_used_at or 0.0)
+                step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
+                if step == "stop":
+                    await self._machines.stop(thread_id, machine, unused_since=looked_at)
         for thread_id in await asyncio.to_thread(self._due_thread_ids):
             if thread_id not in running:
                 await self._archive(thread_id)
-
-    async def _stop_if_idle(self, thread_id: str, jail: Jail) -> None:
-        is_busy, looked_at = jail.connection.is_busy, time.monotonic()
-        if is_busy:
-            self.record_use(thread_id)
-        last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
-        idle_seconds = self._now() - (last_used_at or 0.0)
-        step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
-        if step == "stop":
-            await self._machines.stop(thread_id, jail, unused_since=looked_at)
 
     def _due_thread_ids(self) -> list[str]:
         """Returns the threads to archive. A workspace without a recorded use starts counting now."""

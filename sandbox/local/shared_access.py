@@ -25,7 +25,7 @@ from sandbox.client.call import parse_json_object
 from sandbox.client.connection import Connection
 from sandbox.inside import protocol
 from sandbox.local.process_table import process_tree
-from sandbox.local.workspaces import LockHolder, Workspace, WorkspaceInUse, Workspaces
+from sandbox.local.workspaces import Workspace, WorkspaceInUse, Workspaces
 from sandbox.os_errors import sandbox_unavailable
 from sandbox.running_sandboxes import RunningSandbox
 
@@ -91,7 +91,11 @@ class SharedAccess:
         """Returns the thread's workspace, or the sandbox that another process runs in it. Raises SandboxUnavailable."""
         async with self._opening:
             if self._server is None:
-                self._server = await self._listen()
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                listening = socket.socket(socket.AF_UNIX)
+                with _short_path(self._folder) as folder:
+                    listening.bind(f"{folder}/{self._name}")
+                self._server = await asyncio.start_unix_server(self._accept, sock=listening, limit=STREAM_BYTES)
         socket_name = self._name
         clock = asyncio.get_running_loop().time
         deadline = clock() + PATIENCE_SECONDS
@@ -114,7 +118,13 @@ class SharedAccess:
                 return RemoteSandbox(Connection(reader, writer, label=f"{thread_id} in another process"))
             except TimeoutError:
                 if self._fences.get(thread_id) or clock() > deadline:
-                    self._break_lock(thread_id, holder)
+                    # at once for a newer run, after a while for a reader
+                    log.warning("taking over the sandbox of thread %s: its process does not respond", thread_id)
+                    if holder.pid:
+                        for pid in process_tree(holder.pid):
+                            with contextlib.suppress(ProcessLookupError):
+                                os.kill(pid, signal.SIGKILL)
+                    self._workspaces.break_lock(thread_id, holder)
             except OSError:
                 await asyncio.sleep(RETRY_SECONDS)  # the other process is starting or ending
 
@@ -143,13 +153,6 @@ class SharedAccess:
             await cancel(client)
         (self._folder / self._name).unlink(missing_ok=True)
 
-    async def _listen(self) -> asyncio.Server:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        listening = socket.socket(socket.AF_UNIX)
-        with _short_path(self._folder) as folder:
-            listening.bind(f"{folder}/{self._name}")
-        return await asyncio.start_unix_server(self._accept, sock=listening, limit=STREAM_BYTES)
-
     @asynccontextmanager
     async def _connection_to(
         self, socket_name: str, request: dict[str, str]
@@ -169,15 +172,6 @@ class SharedAccess:
             reader, writer = await asyncio.open_unix_connection(f"{folder}/{socket_name}", limit=STREAM_BYTES)
         writer.write(json.dumps(request).encode() + b"\n")
         return reader, writer
-
-    def _break_lock(self, thread_id: str, holder: LockHolder) -> None:
-        """Ends the sandbox of a process that does not respond: at once for a newer run, after a while for a reader."""
-        log.warning("taking over the sandbox of thread %s: its process does not respond", thread_id)
-        if holder.pid:
-            for pid in process_tree(holder.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        self._workspaces.break_lock(thread_id, holder)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = spawn(self._serve(reader, writer), name="client of a shared sandbox")

@@ -270,24 +270,21 @@ class Watchdog:
         for jail, state in due.items():
             started = time.monotonic()
             try:
-                await self._walk_workspace(jail, state, free_bytes)
+                size = await asyncio.to_thread(measure_folder, jail.workspace_path)
+                used = size.named_bytes
+                if size.unread:  # what could not be read has not become smaller
+                    used = max(used, state.named_bytes)
+                    _log_once(jail, state, "the size of some folders", OSError("unreadable or moved"))
+                state.walked_at = time.monotonic()
+                state.named_bytes, state.free_bytes_at_walk = used, free_bytes
+                limit = self._limits.workspace_bytes
+                allowed = used + CLEANUP_BYTES if used > limit else limit
+                state.most_bytes = min(state.most_bytes or allowed, allowed)
+                self._set_full_message(jail, state, free_bytes)
             except Exception as error:  # whatever one jail does, the others are counted
                 _log_once(jail, state, "the size of its files", error)
             now = time.monotonic()
             state.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (now - started))
-
-    async def _walk_workspace(self, jail: MonitoredJail, state: _JailState, free_bytes: int) -> None:
-        size = await asyncio.to_thread(measure_folder, jail.workspace_path)
-        used = size.named_bytes
-        if size.unread:  # what could not be read has not become smaller
-            used = max(used, state.named_bytes)
-            _log_once(jail, state, "the size of some folders", OSError("unreadable or moved"))
-        state.walked_at = time.monotonic()
-        state.named_bytes, state.free_bytes_at_walk = used, free_bytes
-        limit = self._limits.workspace_bytes
-        allowed = used + CLEANUP_BYTES if used > limit else limit
-        state.most_bytes = min(state.most_bytes or allowed, allowed)
-        self._set_full_message(jail, state, free_bytes)
 
     def _set_full_message(self, jail: MonitoredJail, state: _JailState, free_bytes: int) -> None:
         """Tells the program inside why it must refuse to write files; an empty text allows it again."""

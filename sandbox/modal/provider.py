@@ -131,21 +131,17 @@ class ModalSandboxProvider:
         self.background_jobs.record_use(thread_id)
         self.background_jobs.start()
         if fence and thread_id in self._losses:
-            await self._tell_loss(thread_id)
+            machine, tags = self._machines.find(thread_id), dict[str, str]()
+            if isinstance(machine, ModalRunningSandbox):
+                try:
+                    tags = await machine.sandbox.get_tags.aio()
+                    await machine.sandbox.set_tags.aio({**tags, LOSS_TAG: TOLD})
+                except SDK_ERRORS as error:
+                    log.info("the loss of thread %s may be told twice: %s", thread_id, error)
+            loss = self._losses.pop(thread_id, None)
+            if loss is not None and tags.get(LOSS_TAG) != TOLD:
+                raise SandboxReplaced(LOSSES[loss], detail=f"thread {thread_id}")
         return client
-
-    async def _tell_loss(self, thread_id: str) -> None:
-        """Raises SandboxReplaced, unless a run in another process was told."""
-        machine, tags = self._machines.find(thread_id), dict[str, str]()
-        if isinstance(machine, ModalRunningSandbox):
-            try:
-                tags = await machine.sandbox.get_tags.aio()
-                await machine.sandbox.set_tags.aio({**tags, LOSS_TAG: TOLD})
-            except SDK_ERRORS as error:
-                log.info("the loss of thread %s may be told twice: %s", thread_id, error)
-        loss = self._losses.pop(thread_id, None)
-        if loss is not None and tags.get(LOSS_TAG) != TOLD:
-            raise SandboxReplaced(LOSSES[loss], detail=f"thread {thread_id}")
 
     def release(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""

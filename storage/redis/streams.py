@@ -100,7 +100,20 @@ class RedisStreams:
         """Context manager: inside the block, the listener receives every entry added to the stream. If the server
         does not answer, nothing is raised; `on_gap` is called once it does."""
         try:
-            await self._begin(stream, listener)
+            if stream not in self._last:
+                try:
+                    async with self._breaker.call():
+                        entries = await self._client.xrevrange(stream, count=1)
+                        last = entries[0][0].decode() if entries else "0-0"
+                except (RedisError, OSError):
+                    last = "0-0"
+                self._last.setdefault(stream, last)
+            self._listeners.setdefault(stream, set()).add(listener)
+            if self._reading is None:
+                self._last[self._wake] = "0-0"
+                self._reading = spawn(self._read(), name="redis streams")
+            else:
+                await self._interrupt()
             yield
         finally:
             listeners = self._listeners.get(stream, set[StreamListener]())
@@ -112,22 +125,6 @@ class RedisStreams:
     async def close(self) -> None:
         if self._reading is not None:
             await cancel(self._reading)
-
-    async def _begin(self, stream: str, listener: StreamListener) -> None:
-        if stream not in self._last:
-            try:
-                async with self._breaker.call():
-                    entries = await self._client.xrevrange(stream, count=1)
-                    last = entries[0][0].decode() if entries else "0-0"
-            except (RedisError, OSError):
-                last = "0-0"
-            self._last.setdefault(stream, last)
-        self._listeners.setdefault(stream, set()).add(listener)
-        if self._reading is None:
-            self._last[self._wake] = "0-0"
-            self._reading = spawn(self._read(), name="redis streams")
-        else:
-            await self._interrupt()
 
     async def _interrupt(self) -> None:
         try:

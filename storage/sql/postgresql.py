@@ -192,7 +192,9 @@ class _Transaction(Generic[ResultT]):
                     _begin(driver, self._begin)
                     result = self._work(connection)
                     is_committing = True
-                    _commit(driver)
+                    # if a statement failed earlier, the server rolls back instead
+                    if await_in_greenlet(driver.execute("COMMIT")) != "COMMIT":
+                        raise StorageUnavailable("a statement had failed before the transaction ended")
             else:
                 result = self._work(connection)
         except Exception as error:
@@ -218,12 +220,6 @@ def _begin(driver: AsyncpgConnection, begin: str) -> None:
     if begin == _WRITING_LONG and _has_transaction_limit(driver):
         begin = f"{begin}; SET LOCAL transaction_timeout = 0"
     await_in_greenlet(driver.execute(begin))
-
-
-def _commit(driver: AsyncpgConnection) -> None:
-    """Commits. Raises StorageUnavailable if the server rolls back instead, because a statement failed earlier."""
-    if await_in_greenlet(driver.execute("COMMIT")) != "COMMIT":
-        raise StorageUnavailable("a statement had failed before the transaction ended")
 
 
 async def _drop(pooled: _PooledConnection) -> None:

@@ -96,7 +96,10 @@ def check_file(path: str) -> str | None:
             _check_log(opened, path)
             damage = _damage(opened)
             if not damage:
-                return _revision(opened)
+                with suppress(sqlite3.OperationalError):
+                    row = opened.execute("SELECT version_num FROM alembic_version").fetchone()
+                    return str(row[0]) if row else None
+                return None
     except sqlite3.Error as error:
         if error.sqlite_errorcode not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return None
@@ -105,13 +108,6 @@ def check_file(path: str) -> str | None:
         f"The database {path} is damaged ({damage}). Restore a backup, or save what can be read with "
         "`sqlite3 FILE .recover` (docs/operators/operations.md)."
     )
-
-
-def _revision(opened: sqlite3.Connection) -> str | None:
-    with suppress(sqlite3.OperationalError):
-        row = opened.execute("SELECT version_num FROM alembic_version").fetchone()
-        return str(row[0]) if row else None
-    return None
 
 
 def _damage(opened: sqlite3.Connection) -> str:

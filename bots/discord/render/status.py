@@ -71,7 +71,9 @@ def _checklist(view: RunView) -> str:
     rest = len(items) - start - len(shown)
     if rest:
         lines.append(f"-# and {rest} more")
-    return _fitting(lines, CHECKLIST_MAX)
+    while len(lines) > 1 and utf16_length("\n".join(lines)) > CHECKLIST_MAX:
+        lines = lines[:-1]
+    return truncate("\n".join(lines), CHECKLIST_MAX)
 
 
 def _tasks(view: RunView) -> str:
@@ -97,9 +99,3 @@ def _preview(view: RunView) -> str:
         return ""
     text = remove_unsendable(view.preview).replace("```", "'''").strip()
     return truncate(quote_lines("\n".join(text.splitlines()[-4:])), PREVIEW_MAX)
-
-
-def _fitting(lines: list[str], length_max: int) -> str:
-    while len(lines) > 1 and utf16_length("\n".join(lines)) > length_max:
-        lines = lines[:-1]
-    return truncate("\n".join(lines), length_max)

@@ -108,11 +108,8 @@ def build_bolt_app(
         request_verification_enabled=False,  # done in bots.slack.events.transports; not needed in Socket Mode
         attaching_conversation_kwargs_enabled=False,
     )
-    _register(cast(_Registers, app), workspaces, on_uninstall, retry_buffer)
-    return app
+    on = cast(_Registers, app)
 
-
-def _register(on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall, retry_buffer: RetryBuffer) -> None:
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
         event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
@@ -138,6 +135,7 @@ def _register(on: _Registers, workspaces: Workspaces, on_uninstall: OnUninstall,
     )
     for register, handle in interactions:
         register(anything)(_build_listener(handle, workspaces))
+    return app
 
 
 Handle = Callable[[EventHandler, JsonObject], Awaitable[JsonObject | None]]

@@ -110,11 +110,31 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
         case "app_mention" if get_text(event, "subtype") in {*_WRITTEN, "bot_message"}:
             return _message(event, context, is_addressed=mentions_bot(event, context.identity))
         case "message":
-            return _message_event(event, context)
+            match get_text(event, "subtype"):
+                case "message_changed":
+                    return _edit(event, context)
+                case "message_deleted":
+                    return _deletion(event, context)
+                case subtype if subtype in _WRITTEN:
+                    is_direct = get_text(event, "channel").startswith("D")
+                    is_addressed = is_direct or mentions_bot(event, context.identity)
+                    return _message(event, context, is_addressed=is_addressed)
+                case "bot_message" if _app_ids(event) and mentions_bot(event, context.identity):
+                    return _message(event, context, is_addressed=True)
+                case subtype:
+                    return Ignored(reason=f"message {subtype[:40]}")
         case "reaction_added":
             return _reaction(event, context)
         case "agent_session_stopped":
-            return _session_stopped(event, context)
+            channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
+            if not (channel and user and _TS.fullmatch(thread_ts)):
+                return Ignored(reason="malformed")
+            return StopRequested(
+                address=context.address(channel, thread_ts),
+                dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
+                person=context.person(user),
+                sent_at=_time_of(get_text(event, "event_ts")),
+            )
         case other:
             return Ignored(reason=f"event {other[:40]}")
 
@@ -151,22 +171,6 @@ def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent |
         app_ids=app_ids,
         text=message_content.build_message_text(event, {}, bot=identity.user_id) if app_ids else "",
     )
-
-
-def _message_event(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    match get_text(event, "subtype"):
-        case "message_changed":
-            return _edit(event, context)
-        case "message_deleted":
-            return _deletion(event, context)
-        case subtype if subtype in _WRITTEN:
-            is_direct = get_text(event, "channel").startswith("D")
-            is_addressed = is_direct or mentions_bot(event, context.identity)
-            return _message(event, context, is_addressed=is_addressed)
-        case "bot_message" if _app_ids(event) and mentions_bot(event, context.identity):
-            return _message(event, context, is_addressed=True)
-        case subtype:
-            return Ignored(reason=f"message {subtype[:40]}")
 
 
 def without_content(event: JsonObject, identity: Identity) -> JsonObject:
@@ -308,18 +312,6 @@ def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         )
     return StopRequested(
         address=address, dedupe_key=key, message_ref=ts, person=person, sent_at=_time_of(get_text(event, "event_ts"))
-    )
-
-
-def _session_stopped(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
-    if not (channel and user and _TS.fullmatch(thread_ts)):
-        return Ignored(reason="malformed")
-    return StopRequested(
-        address=context.address(channel, thread_ts),
-        dedupe_key=context.key(channel, thread_ts, "session", get_text(event, "event_ts")),
-        person=context.person(user),
-        sent_at=_time_of(get_text(event, "event_ts")),
     )
 
 

@@ -72,7 +72,19 @@ _Default = TypeVar("_Default")
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
     tree = parse_html(content)
-    _name_as_tables(tree)
+    # a workbook that Excel 2003 or another program wrote as XML becomes tables
+    for sheet in tree.iter("worksheet"):
+        heading = _ETREE.Element("h1")
+        heading.text = sheet.get("ss:name")
+        sheet.insert(0, heading)
+    for row in tree.iter("row"):
+        row.tag, column = "tr", 0
+        for cell in row.iterchildren("cell"):
+            cell.tag, before = "td", column
+            column = min(_whole_number(cell.get("ss:index"), column + 1), _COLUMNS_MAX)
+            for _ in range(column - before - 1):
+                cell.addprevious(_ETREE.Element("td"))
+            cell.set("colspan", str(_whole_number(cell.get("ss:mergeacross"), 0) + 1))
     reader = HtmlReader(limits)
     pages = pages_at_headings(reader.read(tree))
     return Document(title=page_title(tree), kind="html", pages=(*name_left_out(reader.left_out), *pages))
@@ -90,22 +102,6 @@ def parse_html(content: bytes, charset: str = "") -> Any:
     if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log.filter_from_fatals()):
         raise Unreadable("nested")
     return _ETREE.Element("html") if root is None else root
-
-
-def _name_as_tables(tree: Any) -> None:
-    """Renames the elements of a workbook that Excel 2003 or another program wrote as XML."""
-    for sheet in tree.iter("worksheet"):
-        heading = _ETREE.Element("h1")
-        heading.text = sheet.get("ss:name")
-        sheet.insert(0, heading)
-    for row in tree.iter("row"):
-        row.tag, column = "tr", 0
-        for cell in row.iterchildren("cell"):
-            cell.tag, before = "td", column
-            column = min(_whole_number(cell.get("ss:index"), column + 1), _COLUMNS_MAX)
-            for _ in range(column - before - 1):
-                cell.addprevious(_ETREE.Element("td"))
-            cell.set("colspan", str(_whole_number(cell.get("ss:mergeacross"), 0) + 1))
 
 
 def page_title(tree: Any) -> str:

@@ -213,7 +213,21 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         _add_messages(connection, lease, entry.messages, held.next_sequence, entry.sandbox_id)
     if entry.agent is not None:
         set_run_agent(connection, lease, entry.agent)
-    _add_calls(connection, entry)
+    if entry.started:
+        _START_CALLS.execute(connection, *map(to_row, entry.started))
+    if entry.finished:
+        rows = [
+            {
+                "of_run": call.run_id,
+                "of_turn": call.turn_id,
+                "of_index": call.index,
+                "now": call.state,
+                "outcome": call.result,
+                "details": call.metadata,
+            }
+            for call in entry.finished
+        ]
+        _END_CALLS.execute(connection, *rows)
     if entry.events:
         _add_events(connection, lease, entry)
     if entry.deliveries:
@@ -252,21 +266,3 @@ def _add_messages(
         _ADVANCE.execute(connection, {"thread": lease.thread_id, "next": first + len(added)})
     if sandbox_id is not None:
         connection.execute(update(threads).where(threads.c.thread_id == lease.thread_id).values(sandbox_id=sandbox_id))
-
-
-def _add_calls(connection: Connection, entry: JournalEntry) -> None:
-    if entry.started:
-        _START_CALLS.execute(connection, *map(to_row, entry.started))
-    if entry.finished:
-        rows = [
-            {
-                "of_run": call.run_id,
-                "of_turn": call.turn_id,
-                "of_index": call.index,
-                "now": call.state,
-                "outcome": call.result,
-                "details": call.metadata,
-            }
-            for call in entry.finished
-        ]
-        _END_CALLS.execute(connection, *rows)
