@@ -6,11 +6,10 @@ thread and sandbox. Without file locks, the data of killed sessions is not delet
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bots.bootstrap.stores import Stores
 from bots.observability.logs import add_log_secrets
@@ -22,45 +21,12 @@ from core.mcp.settings import McpServerConfig, read_servers, secret_values
 from core.ports import SandboxProvider
 from core.run.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id
 from core.stores import Conversations
-from core.tools.tool import Tool
 
 
-class McpTools:
-    """The tools of all servers in the THREADHAND_MCP_CONFIG file. Tools that may change data ask for approval."""
-
-    def __init__(self, servers: McpServers, configs: Sequence[McpServerConfig]) -> None:
-        self._servers = servers
-        self.configs = {config.name: config for config in configs}
-        self.server_names = frozenset(self.configs)
-        self.retry = servers.retry
-
-    def start_connecting(self) -> None:
-        """Starts connecting to all MCP servers in the background."""
-        self._servers.warm()
-
-    async def tools(self, servers: frozenset[str] | None = None) -> Sequence[Tool[Any]]:
-        """Returns the tools of all reachable servers, or only those of `servers` if it is not None."""
-        return [
-            replace(tool, needs_approval=tool.title) if self._servers.needs_approval(tool.name) else tool
-            for tool in await self._servers.tools(servers)
-        ]
-
-    def missing(self, servers: frozenset[str] | None = None) -> Mapping[str, str]:
-        """Returns the servers whose tools `tools` left out last, with the reasons."""
-        return self._servers.missing(servers)
-
-    def instructions(self, servers: frozenset[str] | None = None) -> Mapping[str, str]:
-        """Returns what the connected servers say about the use of their tools."""
-        return self._servers.instructions(servers)
-
-    async def close(self) -> None:
-        await self._servers.close()
-
-
-def build_mcp_tools(settings: Settings) -> McpTools:
-    """Builds the MCP tools. Raises ConfigurationError if the THREADHAND_MCP_CONFIG file cannot be used."""
-    configs = load_mcp_server_configs(settings)
-    return McpTools(McpServers(configs, host_environment=process_environment()), configs)
+def build_mcp_servers(settings: Settings) -> McpServers:
+    """Builds the clients of the servers in the THREADHAND_MCP_CONFIG file. Raises ConfigurationError if the file cannot
+    be used."""
+    return McpServers(load_mcp_server_configs(settings), host_environment=process_environment())
 
 
 def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:

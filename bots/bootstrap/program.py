@@ -26,7 +26,7 @@ from bots.bootstrap.background_jobs import (
     requeue_orphaned_runs,
 )
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
-from bots.bootstrap.mcp import build_mcp_sessions, build_mcp_tools
+from bots.bootstrap.mcp import build_mcp_servers, build_mcp_sessions
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
 from bots.bootstrap.model_clients import (
     build_model_client,
@@ -269,10 +269,10 @@ async def run_program(
         spool = settings.data_dir / "uploads"
         platforms = Platforms(file_sources={"api": UploadSource(spool)})
         consents = McpConsents(
-            configs=parts.mcp_tools.configs,
+            configs=parts.mcp_servers.configs,
             public_url=lambda: links.public_url,
             tell=platforms.tell,
-            retry=parts.mcp_tools.retry,
+            retry=parts.mcp_servers.retry,
         )
         delivery_deps = DeliveryDeps(
             worker_id=worker_id,
@@ -339,7 +339,7 @@ async def run_program(
             port = await stack.enter_async_context(serve_worker_health(observability, settings))
         worker: Worker | None = None
         if with_worker:
-            parts.mcp_tools.start_connecting()
+            parts.mcp_servers.warm()
             parts.agent_knowledge.start()
             run_deps = build_run_deps(parts, worker_id=worker_id, platforms=platforms, links=links)
             worker = Worker(run_deps, stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
@@ -397,9 +397,9 @@ async def _open_parts(
         log.info(model_specs.context_policy.window_text(model))
     model_client = build_model_client(settings, model_specs.context_policy, observability.run_metrics)
     stack.push_async_callback(model_client.close)
-    mcp_tools = build_mcp_tools(settings)
-    stack.push_async_callback(mcp_tools.close)
-    roster = build_roster(settings, stores.agents, mcp_tools.server_names)
+    mcp_servers = build_mcp_servers(settings)
+    stack.push_async_callback(mcp_servers.close)
+    roster = build_roster(settings, stores.agents, mcp_servers.configs)
     charge = build_usage_pricer(model_specs.price_of, observability.run_metrics)
     agent_knowledge = KnowledgeFileSync(roster.files, stores.knowledge_base.reporting_usage_to(charge))
     stack.push_async_callback(agent_knowledge.close)
@@ -409,7 +409,7 @@ async def _open_parts(
         sandboxes=sandboxes,
         model_client=model_client,
         model_specs=model_specs,
-        mcp_tools=mcp_tools,
+        mcp_servers=mcp_servers,
         roster=roster,
         agent_knowledge=agent_knowledge,
         metrics=observability.run_metrics,

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from bots.bootstrap.mcp import McpTools
 from bots.bootstrap.model_clients import ModelClient, ModelSpecs
 from bots.bootstrap.platforms import Platforms
 from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
@@ -15,6 +14,7 @@ from bots.web.links import SignedLinks
 from core.agents.roster import Roster
 from core.knowledge.agent_file_sync import KnowledgeFileSync
 from core.loop.run_context import LoopPolicy
+from core.mcp.client import McpServers
 from core.observability import RunMetrics
 from core.run.deps import (
     AgentDefaults,
@@ -39,7 +39,7 @@ class ProgramParts:
     sandboxes: SandboxDeps
     model_client: ModelClient
     model_specs: ModelSpecs
-    mcp_tools: McpTools
+    mcp_servers: McpServers
     roster: Roster
     agent_knowledge: KnowledgeFileSync
     metrics: RunMetrics
@@ -71,9 +71,9 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
         defaults=_defaults(parts, web),
         agents=AgentSources(
             roster=parts.roster,
-            mcp_tools=parts.mcp_tools.tools,
-            mcp_missing=parts.mcp_tools.missing,
-            mcp_instructions=parts.mcp_tools.instructions,
+            mcp_tools=parts.mcp_servers.tools,
+            mcp_missing=parts.mcp_servers.missing,
+            mcp_instructions=parts.mcp_servers.instructions,
             index_knowledge=parts.agent_knowledge.wait_until_read,
         ),
         limits=RunLimits(

@@ -128,7 +128,7 @@ async def _play_group(
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(start_demo(played, scenario=scenario, world=world))
         async with asyncio.timeout(TOOLS_SECONDS_MAX):
-            while not await stage.program.parts.mcp_tools.tools():  # noqa: ASYNC110 - it has no event for it
+            while not await stage.program.parts.mcp_servers.tools():  # noqa: ASYNC110 - it has no event for it
                 await asyncio.sleep(0.1)
 
         async def attempt(task: Task) -> Attempt:

@@ -272,6 +272,7 @@ class McpServers:
         backoff_seconds: float = 1.0,
         authorize: "Authorize | None" = None,
     ) -> None:
+        self.configs = {config.name: config for config in configs}
         self._links = tuple(
             ReconnectingServer(config, host_environment or {}, backoff_seconds, authorize) for config in configs
         )
@@ -294,7 +295,8 @@ class McpServers:
         """Returns the tools of the servers that are reachable now.
 
         `enabled` holds names of servers and globs of tool names as the model sees them; None enables all tools. A
-        server that fails or is slow is left out and logged once; it never raises."""
+        server that fails or is slow is left out and logged once; it never raises. Tools that may change data ask for
+        approval."""
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
         await asyncio.gather(*map(self._wait_for, wanted, tasks))
@@ -305,8 +307,11 @@ class McpServers:
                 log.info("the MCP server %s is not ready; this run goes without it", link.config.name)
                 continue
             if not task.cancelled() and task.exception() is None:
-                offers = task.result()
-                found.extend(_tool(link, offer) for offer in offers if _is_enabled(offer, enabled))
+                for offer in task.result():
+                    if enabled is None or offer.server in enabled or matches_any(offer.name, tuple(enabled)):
+                        tool = _tool(link, offer)
+                        asks = self.needs_approval(offer.name)
+                        found.append(replace(tool, needs_approval=tool.title) if asks else tool)
         return tuple(found)
 
     def missing(self, enabled: frozenset[str] | None = None) -> Mapping[str, str]:
@@ -372,10 +377,6 @@ def _is_wanted(server: str, enabled: frozenset[str] | None) -> bool:
         or ("*" in pattern and fnmatch.fnmatchcase(start, f"{pattern.split('*')[0]}*"))
         for pattern in enabled
     )
-
-
-def _is_enabled(offer: McpTool, enabled: frozenset[str] | None) -> bool:
-    return enabled is None or offer.server in enabled or matches_any(offer.name, tuple(enabled))
 
 
 def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.mcp import build_mcp_tools
+from bots.bootstrap.mcp import build_mcp_servers
 from bots.observability.logs import configure_logging
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
@@ -54,9 +54,9 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"servers": servers}))
     async with close_after(
-        build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
+        build_mcp_servers(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
     ) as held:
-        held.start_connecting()
+        held.warm()
         while not (tools := await held.tools()):
             pass
         world.model.turns = [calls(("mcp_fake_leak", "{}")), text("done")]
@@ -100,4 +100,4 @@ def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> Non
 
 def test_a_broken_file_is_still_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        build_mcp_tools(load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file")))
+        build_mcp_servers(load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file")))
