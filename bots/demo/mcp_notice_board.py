@@ -35,7 +35,6 @@ def _pinned(board: Path, line: str) -> int:
 
 
 def read_notices(board: Path) -> list[str]:
-    """Returns the notices on the board."""
     return board.read_text("utf-8").splitlines() if board.exists() else []
 
 

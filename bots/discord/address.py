@@ -56,7 +56,6 @@ def locate_channel(channel: object, guild_id: int | None) -> ChannelLocation | N
 
 
 def is_direct_message(address: Address) -> bool:
-    """Whether the address is a direct message."""
     return address.thread_key == DIRECT
 
 

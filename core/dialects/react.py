@@ -42,7 +42,6 @@ class ReactDialect(TextDialect):
         return (), "\n\n".join((_RULES, *map(_described, tools))) if tools else ""
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
-        """Returns a parser for one answer."""
         return TextCallParser(ReactParser(tools, calls_max=calls_max), tools)
 
     def parsing_details(self, call: ToolCall) -> JsonObject:

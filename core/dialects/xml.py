@@ -208,7 +208,6 @@ class XmlDialect(TextDialect):
         return (), describe_tools(tools)
 
     def parser(self, tools: Mapping[str, ToolSpec], *, calls_max: int = 0) -> TextCallParser:
-        """Returns a parser for one answer."""
         return TextCallParser(new_xml_parser(tools, calls_max), tools, _OWN_MARKS)
 
     def parsing_details(self, call: ToolCall) -> JsonObject:

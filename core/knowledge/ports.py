@@ -107,9 +107,7 @@ class KnowledgeVectors(Protocol):
         """Stores one vector per chunk of the entry, in the order of the chunks. Idempotent."""
         ...
 
-    async def has(self, entry_id: str, model: str) -> bool:
-        """Returns whether the entry has vectors of this model."""
-        ...
+    async def has(self, entry_id: str, model: str) -> bool: ...
 
     async def nearest(
         self, vector: Sequence[float], model: str, entry_ids: Sequence[str], *, limit: int

@@ -318,7 +318,6 @@ def _is_place(text: str) -> bool:
 
 
 def redact(text: str, secrets: tuple[str, ...]) -> str:
-    """Returns the text with the secrets replaced."""
     for secret in secrets:
         text = text.replace(secret, REDACTED)
     return text

@@ -98,5 +98,4 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:
-    """Returns whether the name matches one of the glob patterns."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

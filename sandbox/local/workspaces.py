@@ -127,7 +127,6 @@ class Workspaces:
         return workspace
 
     def exists(self, thread_id: str) -> bool:
-        """Whether the thread has a workspace."""
         return (self._folder / thread_id).is_dir()
 
     def record_fence(self, thread_id: str, fence: int) -> None:

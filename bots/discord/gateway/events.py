@@ -196,7 +196,6 @@ class EventHandler:
         await self._reply(message, notice, channel_id=notice_place(message.channel) or "")
 
     async def on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """Handles an edited message."""
         message = payload.message
         before = payload.cached_message
         if before is not None and before.content == message.content:
@@ -219,7 +218,6 @@ class EventHandler:
                     await self.handle_message(message)
 
     async def on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        """Handles a deleted message."""
         cached = payload.cached_message
         await self._on_deletions(payload, {payload.message_id}, cached.author if cached else None)
 

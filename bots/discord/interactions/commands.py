@@ -65,7 +65,6 @@ class CommandTree(app_commands.CommandTree[discord.Client]):
 
 
 def build_command_tree(client: discord.Client, interactions: InteractionHandler) -> CommandTree:
-    """Builds the tree of all commands."""
     tree = CommandTree(
         client,
         allowed_contexts=app_commands.AppCommandContext(guild=True, dm_channel=True),

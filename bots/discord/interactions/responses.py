@@ -80,7 +80,6 @@ class InteractionHandler:
         attachments: Sequence[discord.Attachment],
         agent: str | None = None,
     ) -> None:
-        """Handles `/agent run`."""
         files = tuple(parse_attachment(one) for one in attachments)
         await self._start_run(interaction, prompt, files, agent)
 

@@ -76,7 +76,6 @@ class DiscordFiles:
             raise AgentError(f"I could not download {file.name} from Discord.", detail=type(error).__name__) from error
 
     async def close(self) -> None:
-        """Closes the session."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -135,7 +134,6 @@ def _reference(file: IncomingFile) -> AttachmentRef:
 
 
 def snapshots(message: JsonObject) -> list[JsonObject]:
-    """Returns the messages that a message forwards."""
     found = (one.get("message") for one in get_objects(message.get("message_snapshots")))
     return [one for one in found if isinstance(one, dict)]
 

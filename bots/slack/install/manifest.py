@@ -124,6 +124,5 @@ def build_manifest(
 def build_manifest_yaml(
     *, public_url: str | None = None, name: str = "Threadhand", for_organisations: bool = False
 ) -> str:
-    """Returns the manifest as YAML."""
     told = build_manifest(public_url=public_url, name=name, for_organisations=for_organisations)
     return yaml.safe_dump(told, sort_keys=False)

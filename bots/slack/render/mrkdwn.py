@@ -21,7 +21,6 @@ _BROADCAST = re.compile(r"(?<![^\W_])@(?=(?:channel|here|everyone|group)(?![^\W_
 
 
 def mentioned_user_ids(mrkdwn: str) -> set[str]:
-    """Returns the ids of the users that the text mentions."""
     return set(_PERSON.findall(mrkdwn))
 
 
@@ -77,7 +76,6 @@ def escape_mrkdwn(words: str) -> str:
 
 
 def escape_entities(words: str) -> str:
-    """Escapes &, < and >."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -42,7 +42,6 @@ class FileRefSigner:
         self._keys = tuple(keys)
 
     def sign(self, team_id: str, file: IncomingFile) -> IncomingFile:
-        """Returns the file with a signed reference."""
         seal = _sign(self._keys[0], team_id, file.file_ref)
         return replace(file, file_ref=f"{team_id}.{seal}/{file.file_ref}")
 

@@ -119,7 +119,6 @@ def delivery_block_id(*delivery_ids: str) -> str:
 
 
 def names_delivery(block_id: str, delivery_id: str) -> bool:
-    """Returns whether the block id names the delivery."""
     names = block_id.removeprefix(_DELIVERY).replace("-", "").split(",")
     return block_id.startswith(_DELIVERY) and delivery_id.replace("-", "") in names
 

@@ -145,7 +145,6 @@ def resolve_address(written: str, root: str) -> str:
 
 
 def is_outside_workspace(url: str, root: str) -> bool:
-    """Whether the URL is a file outside the workspace."""
     if not url.lower().startswith("file:"):
         return False
     path = os.path.realpath(unquote(urlsplit(url).path))

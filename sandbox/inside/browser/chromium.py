@@ -68,7 +68,6 @@ class Chromium:
 
     @property
     def current_tab(self) -> Tab | None:
-        """The current tab, or None."""
         return self._current
 
     def consume_crash_flag(self) -> bool:
@@ -134,7 +133,6 @@ class Chromium:
             self._playwright = None
 
     async def wait_for_downloads(self) -> None:
-        """Waits for running downloads."""
         while self._downloads:
             await asyncio.wait(set(self._downloads))
 
