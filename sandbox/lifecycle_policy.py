@@ -43,5 +43,4 @@ def next_step(
 def _ends_within(lifecycle_policy: LifecyclePolicy, age_seconds: float, renewals: int) -> bool:
     if not lifecycle_policy.lifetime_seconds:
         return False
-    margin = renewals * lifecycle_policy.renewal_seconds
-    return age_seconds >= lifecycle_policy.lifetime_seconds - margin
+    return age_seconds >= lifecycle_policy.lifetime_seconds - (renewals * lifecycle_policy.renewal_seconds)

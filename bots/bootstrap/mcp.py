@@ -47,8 +47,7 @@ def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
 def _with_token_folder(config: McpServerConfig, folder: Path) -> McpServerConfig:
     if config.oauth is None or config.oauth.token_folder is not None:
         return config
-    oauth = config.oauth.model_copy(update={"token_folder": folder})
-    return config.model_copy(update={"oauth": oauth})
+    return config.model_copy(update={"oauth": config.oauth.model_copy(update={"token_folder": folder})})
 
 
 log = logging.getLogger(__name__)

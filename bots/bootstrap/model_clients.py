@@ -162,8 +162,7 @@ def without_models_that_lack_a_key(settings: Settings) -> tuple[Settings, list[s
     if not missing:
         return settings, []
     first, *others = usable if settings.model and usable else ["", *usable]
-    changes = {"model": first, "fallback_models": tuple(others)}
-    return settings.model_copy(update=changes), missing
+    return settings.model_copy(update={"model": first, "fallback_models": tuple(others)}), missing
 
 
 def build_model_client(

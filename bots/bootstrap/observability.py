@@ -139,8 +139,7 @@ async def open_observability(
     checks = {"database": database_check(SqlConversations(database)), **messaging_checks(messaging)}
     health = MonitoringDeps(metrics=metrics, backlogs=SqlBacklogs(database), checks=checks)
     async with AsyncExitStack() as stack:
-        lag = spawn(metrics.watch_loop(), name="loop lag")
-        stack.push_async_callback(cancel, lag)
+        stack.push_async_callback(cancel, spawn(metrics.watch_loop(), name="loop lag"))
         run_metrics: RunMetrics = metrics
         if settings.otel_endpoint:
             run_metrics = CombinedMetrics(

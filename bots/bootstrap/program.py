@@ -345,8 +345,7 @@ async def run_program(
             worker = Worker(run_deps, stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
             observability.health.checks["worker"] = worker_check(worker)
         else:
-            heartbeat = partial(stores.claims.heartbeat, worker_id)
-            _start_jobs(stack, {"the heartbeat": (HEARTBEAT_SECONDS, heartbeat)})
+            _start_jobs(stack, {"the heartbeat": (HEARTBEAT_SECONDS, partial(stores.claims.heartbeat, worker_id))})
             if settings.modal_worker_app:  # functions at Modal do not look for orphaned runs, as workers do
                 requeue = partial(requeue_orphaned_runs, stores.claims, stores.queue)
                 _start_jobs(stack, {"the search for orphaned runs": (ORPHAN_INTERVAL_SECONDS, requeue)})

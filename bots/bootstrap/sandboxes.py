@@ -85,8 +85,7 @@ async def build_sandboxes(
                 policy = parse_egress_policy(settings.sandbox_egress)
             except ValueError as error:
                 raise ConfigurationError(f"THREADHAND_SANDBOX_EGRESS: {error}.") from error
-            guard = build_address_guard(settings, settings.sandbox_egress_allow)
-            egress = EgressConfig(policy=policy, guard=guard)
+            egress = EgressConfig(policy=policy, guard=build_address_guard(settings, settings.sandbox_egress_allow))
             reserve_bytes = settings.sandbox_disk_reserve_mebibytes * MEBIBYTE
             jails = LocalSandboxProvider(
                 folder,
@@ -169,8 +168,7 @@ def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":
     from sandbox.docker.provider import DockerSandboxProvider
 
     plan = DockerCommands(image=settings.docker_image, home=str(settings.data_dir))
-    folder = settings.data_dir / "sandboxes"
-    return DockerSandboxProvider(plan, folder, lifecycle_policy=_idle_limits(settings))
+    return DockerSandboxProvider(plan, settings.data_dir / "sandboxes", lifecycle_policy=_idle_limits(settings))
 
 
 def _proxy_text(policy: EgressPolicy) -> str:

@@ -95,8 +95,7 @@ async def play_approval(
         raise watch.broken("the notice was pinned before anybody allowed it")
     if BONUS not in "\n".join(watch.said(besides="")):
         raise watch.broken("the question does not show what would be pinned")
-    channel = first_channel(platform.view())
-    await platform.press(person, channel, question.message_id, button.control_id)
+    await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 
     endings = (
         Expectation("the question shows who allowed it", is_answered(watch, question, person, APPROVE_ONCE)),

@@ -112,8 +112,7 @@ def _named(text: str) -> str:
 @cache
 def _emojis() -> dict[str, str]:
     """Returns the mapping from Slack's emoji names to characters that the demo's web page uses."""
-    table = files("simulator.page").joinpath("emoji.json").read_text("utf-8")
-    return cast(dict[str, str], json.loads(table))
+    return cast(dict[str, str], json.loads(files("simulator.page").joinpath("emoji.json").read_text("utf-8")))
 
 
 TICKS = ("white_check_mark", "✅")

@@ -97,8 +97,7 @@ class Attempted:
         return not set(runs) & set(await self.stage.program.parts.stores.deliveries.open_runs())
 
     def seen(self) -> tuple[SeenMessage, ...]:
-        reader = ThreadReader(platform=self.platform, thread_id=self.thread_id, patience_seconds=0)
-        return reader.messages
+        return ThreadReader(platform=self.platform, thread_id=self.thread_id, patience_seconds=0).messages
 
     def channel(self) -> SeenChannel:
         channels = self.platform.view().channels
@@ -315,8 +314,7 @@ async def _workspace_files(attempted: Attempted, thread_id: str, http: aiohttp.C
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     read: dict[str, bytes] = {}
     for path in checked_paths(attempted.task.checks) if thread_id else ():
-        url = URL(f"{base}/files/content").with_query(path=path)
-        async with http.get(url, headers=headers) as response:
+        async with http.get(URL(f"{base}/files/content").with_query(path=path), headers=headers) as response:
             if response.status == 200:
                 read[path] = await response.read()
     return read

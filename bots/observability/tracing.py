@@ -49,8 +49,7 @@ async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
     except ImportError as error:
         raise ConfigurationError(NO_EXTRA) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "threadhand"}), shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
-    provider.add_span_processor(BatchSpanProcessor(exporter))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
     try:
         yield RunTracing(provider)
     finally:

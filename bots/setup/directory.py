@@ -24,8 +24,7 @@ async def load_directory(client: ServiceClient, settings: Settings) -> Directory
     """Returns what the tokens of both platforms reach. What a platform does not tell is missing."""
     found = Directory()
     if settings.slack_bot_token:
-        token = settings.slack_bot_token.get_secret_value()
-        known = await client.slack(settings, "auth.test", token)
+        known = await client.slack(settings, "auth.test", settings.slack_bot_token.get_secret_value())
         if known.text("team_id"):
             found.workspaces.append(Choice(known.text("team_id"), f"{known.text('team')} (Slack)"))
         kinds = "public_channel,private_channel"

@@ -157,8 +157,7 @@ def _check_agents(settings: Settings) -> tuple[Finding, ...]:
     try:
         servers = [one.name for one in load_mcp_server_configs(settings)]
     except ConfigurationError as error:
-        remedy = f"Correct {settings.mcp_config}; see docs/developers/tools.md."
-        return (Finding("fail", "mcp", str(error), remedy),)
+        return (Finding("fail", "mcp", str(error), f"Correct {settings.mcp_config}; see docs/developers/tools.md."),)
     try:
         files, _ = read_agents(settings, servers)
     except ConfigurationError as error:
@@ -211,8 +210,7 @@ async def _check_database(settings: Settings, name: str) -> tuple[Finding, ...]:
             )
             await connection.close()
     except Exception as error:  # noqa: BLE001,RUF100 - drivers raise many errors; each is a finding
-        fact = f"cannot be opened ({type(error).__name__})."
-        return (Finding("fail", "database", fact, DATABASE_REMEDY),)
+        return (Finding("fail", "database", f"cannot be opened ({type(error).__name__}).", DATABASE_REMEDY),)
     return (Finding("ok", "database", f"{name} can be opened."),)
 
 
@@ -239,8 +237,7 @@ async def _check_redis(settings: Settings) -> tuple[Finding, ...]:
         async with asyncio.timeout(CONNECT_SECONDS):
             memory = await client.info("memory")  # pyright: ignore[reportUnknownMemberType] - its options are untyped
     except (RedisError, OSError, ValueError) as error:
-        fact = f"does not answer ({type(error).__name__})."
-        return (Finding("fail", "redis", fact, REDIS_REMEDY),)
+        return (Finding("fail", "redis", f"does not answer ({type(error).__name__}).", REDIS_REMEDY),)
     finally:
         await client.aclose()
     policy = str(memory.get("maxmemory_policy", "noeviction"))
@@ -379,8 +376,7 @@ async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
         await _look_up_modal_function(settings.modal_worker_app)
     except ConfigurationError as error:
         return (Finding("fail", "functions", str(error), HOW_TO_DEPLOY),)
-    fact = f"the app {settings.modal_worker_app} at Modal takes runs."
-    return (Finding("ok", "functions", fact),)
+    return (Finding("ok", "functions", f"the app {settings.modal_worker_app} at Modal takes runs."),)
 
 
 async def _look_up_modal_function(app: str) -> None:
@@ -410,8 +406,7 @@ async def _check_tool_server(server: McpServerConfig, settings: Settings) -> tup
     seen = await check_server(server, process_environment())
     place = settings.mcp_config
     if seen.problem:
-        remedy = f"Start it, or correct it in {place}."
-        return (Finding("fail", "mcp", f"{server.name}: {seen.problem}.", remedy),)
+        return (Finding("fail", "mcp", f"{server.name}: {seen.problem}.", f"Start it, or correct it in {place}."),)
     if not seen.tools:
         fact = f"{server.name} answers, but none of its {seen.listed} tools can be used."
         return (Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}."),)

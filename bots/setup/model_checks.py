@@ -108,8 +108,7 @@ async def _check_list(client: ServiceClient, model: str, settings: Settings) -> 
 
 def _refused_key(model: str, settings: Settings) -> Finding:
     remedy = f"Correct THREADHAND_LLM_API_KEY or {provider_key_name(model) or 'the key of its provider'}."
-    fact = f"{_endpoint(model, settings)} refuses the key of {model}."
-    return Finding("fail", "model", fact, remedy)
+    return Finding("fail", "model", f"{_endpoint(model, settings)} refuses the key of {model}.", remedy)
 
 
 def _endpoint(model: str, settings: Settings) -> str:

@@ -61,8 +61,7 @@ async def _guarded(check: Check) -> tuple[Finding, ...]:
     except Exception as error:  # noqa: BLE001,RUF100 - whatever one check raises, the report goes on
         fact = f"cannot be checked: {type(error).__name__}."
         those = f", above all those of {check.name}" if check.name else ""
-        remedy = f"Compare its settings with docs/operators/settings.md{those}."
-        return (Finding("fail", check.subject, fact, remedy),)
+        return (Finding("fail", check.subject, fact, f"Compare its settings with docs/operators/settings.md{those}."),)
 
 
 def _no_answer(check: Check, seconds: float) -> tuple[Finding, ...]:

@@ -104,8 +104,7 @@ class ServiceClient:
             return Reply()
 
     async def slack(self, settings: Settings, method: str, token: str, **form: str) -> Reply:
-        url = f"{settings.slack_api_url}/{method}"
-        return await self.call("POST", url, f"Bearer {token}", data=form)
+        return await self.call("POST", f"{settings.slack_api_url}/{method}", f"Bearer {token}", data=form)
 
     async def discord(self, settings: Settings, path: str) -> Reply:
         token = settings.discord_token.get_secret_value()
@@ -120,8 +119,7 @@ class ServiceClient:
 
 @asynccontextmanager
 async def open_service_client(own_url: str = "") -> AsyncGenerator[ServiceClient, None]:
-    timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CALL_SECONDS)) as session:
         yield ServiceClient(session, own_url)
 
 
@@ -155,8 +153,7 @@ async def check_slack(client: ServiceClient, settings: Settings) -> tuple[Findin
         if error in _UNKNOWN_APP:
             remedy = f"Copy the client id and secret from {SLACK_APPS} (Basic Information) again."
             return (Finding("fail", "slack", f"does not know this app: {error}.", remedy),)
-        fact = f"workspaces install the bot at {settings.public_url}/slack/install."
-        return (Finding("ok", "slack", fact),)
+        return (Finding("ok", "slack", f"workspaces install the bot at {settings.public_url}/slack/install."),)
     token = settings.slack_bot_token.get_secret_value()
     app = re.match(r"xapp-\d-(A\w+)-", settings.slack_app_token.get_secret_value())
     place = f"{SLACK_APPS}/{app[1]}" if app else SLACK_APPS
@@ -222,20 +219,17 @@ def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
 
 async def _check_app_token(client: ServiceClient, settings: Settings, known: Reply, place: str) -> list[Finding]:
     """apps.connections.open returns a URL and opens no connection. The URL names the token's app."""
-    token = settings.slack_app_token.get_secret_value()
-    opened = await client.slack(settings, "apps.connections.open", token)
+    opened = await client.slack(settings, "apps.connections.open", settings.slack_app_token.get_secret_value())
     if problem := _slack_problem(opened, "the app token", place):
         return [problem]
     found = re.search(r"[?&]app_id=(\w+)", opened.text("url"))
     if found is None or not (bot_id := known.text("bot_id")):
         return []
-    bot_token = settings.slack_bot_token.get_secret_value()
-    reply = await client.slack(settings, "bots.info", bot_token, bot=bot_id)
+    reply = await client.slack(settings, "bots.info", settings.slack_bot_token.get_secret_value(), bot=bot_id)
     app_id = str(json_fields(reply.body.get("bot")).get("app_id", ""))
     if app_id and app_id != found[1]:
         fact = f"the two tokens belong to different apps: {app_id} (bot) and {found[1]} (app)."
-        remedy = f"Copy both from {SLACK_APPS}/{app_id}."
-        return [Finding("fail", "slack", fact, remedy)]
+        return [Finding("fail", "slack", fact, f"Copy both from {SLACK_APPS}/{app_id}.")]
     return []
 
 
@@ -262,8 +256,7 @@ def discord_invite(application_id: str, guild_id: str = "") -> str:
 
 async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Finding, ...]:
     """Checks the token, the intent, and the bot's permissions in its servers and in the allowed channels."""
-    token = settings.discord_token.get_secret_value()
-    if not token:
+    if not settings.discord_token.get_secret_value():
         return (Finding("note", "discord", "is not set up."),)
     me = await client.discord(settings, "/users/@me")
     if me.status is None or me.status >= 500:
@@ -301,8 +294,7 @@ def _guild_problem(settings: Settings, guild: Mapping[str, object], application_
     if not allowed or not missing:
         return None
     fact = f"in {guild.get('name')} the bot lacks {', '.join(missing)}."
-    remedy = f"Grant it again: {discord_invite(application_id, guild_id)}"
-    return Finding("fail", "discord", fact, remedy)
+    return Finding("fail", "discord", fact, f"Grant it again: {discord_invite(application_id, guild_id)}")
 
 
 def _missing_permissions(permissions: int) -> list[str]:

@@ -92,8 +92,7 @@ async def _check_web_key(client: ServiceClient, name: str, key: SecretStr, url: 
     if reply.status is None or reply.status >= 500:
         return (untested("outside", host),)
     if reply.status in {400, 401, 403}:
-        remedy = f"Correct THREADHAND_{name}."
-        return (Finding("fail", "outside", f"{host} refuses the key.", remedy),)
+        return (Finding("fail", "outside", f"{host} refuses the key.", f"Correct THREADHAND_{name}."),)
     if reply.status == 200:
         return (Finding("ok", "outside", f"{host} accepts the key."),)
     return (Finding("note", "outside", f"{host} does not tell whether it accepts the key."),)

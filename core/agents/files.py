@@ -133,8 +133,7 @@ class AgentFiles:
 
 
 def _stamps(folder: Path) -> Iterator[tuple[Path, _Stamp]]:
-    paths = sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
-    for path in paths[:LIST_MAX]:
+    for path in sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))[:LIST_MAX]:
         if path.is_file():
             seen = path.stat()
             yield path, (seen.st_ino, seen.st_mtime_ns, seen.st_size)

@@ -120,8 +120,7 @@ class Roster:
 
     def options_in(self, channel_id: str, agent: AgentDefinition) -> ModelOptions:
         """Returns the agent's options in the channel, whose own ones take precedence; without those of the model."""
-        in_channel = self.options.get(f"{CHANNEL_OPTIONS}{channel_id}", NO_OPTIONS)
-        return agent.options.replaced_by(in_channel)
+        return agent.options.replaced_by(self.options.get(f"{CHANNEL_OPTIONS}{channel_id}", NO_OPTIONS))
 
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
         """Returns the agent version that the run started with; for a new run, the current version of its agent.

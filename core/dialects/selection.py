@@ -64,8 +64,7 @@ def write_tools_as_text(request: ModelRequest) -> ModelRequest:
     dialect reads as well, and calls and results are text."""
     tools = [ToolSpec(**cast("dict[str, Any]", tool["function"])) for tool in request.tools]
     system, *others = map(_with_tool_name, request.messages)
-    text = f"{system.get('content')}\n\n{XmlDialect().request_parts(tools)[1]}"
-    messages = ({**system, "content": text}, *others)
+    messages = ({**system, "content": f"{system.get('content')}\n\n{XmlDialect().request_parts(tools)[1]}"}, *others)
     return write_calls_as_text(replace(request, messages=messages, tools=()), "xml")
 
 

@@ -89,8 +89,7 @@ class InvokeReader:
         except UnreadableCall as problem:
             return ToolCall(name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem))
         schema: JsonObject = self._spec.parameters if self._spec is not None else {}
-        arguments = fit_arguments(values, schema)
-        return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw)
+        return ToolCall(name=self.name, arguments=fit_arguments(values, schema), call_id=call_id, raw=raw)
 
     def _values(self, *, is_ended: bool) -> dict[str, str]:
         if not self.name:

@@ -173,8 +173,7 @@ class XmlParser:
             if token is None:
                 return
             if self._call is None and token.kind != "text":
-                after = self._lexer.peek(CODE_CHARACTERS_MAX)
-                code = self._code.code_length(after, is_end=self._stage != "reading")
+                code = self._code.code_length(self._lexer.peek(CODE_CHARACTERS_MAX), is_end=self._stage != "reading")
                 if code is None:
                     self._lexer.unread(token)
                     return
@@ -273,8 +272,7 @@ def new_xml_parser(tools: Mapping[str, ToolSpec], calls_max: int = 0) -> XmlPars
         for tag in (tool.name, xml_tag_name(tool.name))
         if tag.lower() not in BLOCK_TAGS
     }
-    grammar = _grammar(tuple(by_tag))
-    return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=grammar, calls_max=calls_max))
+    return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=_grammar(tuple(by_tag)), calls_max=calls_max))
 
 
 _PREFIX = re.compile(r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE)

@@ -177,8 +177,7 @@ async def answer_from_document(
     parts = await asyncio.to_thread(group_chunks, chunks)
     chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
     partial, failed = await _partial_answers(entry, question, chosen, ask)
-    said = "\n".join(one.text for one in partial)
-    texts = await expand_query(question, ask, found=said)
+    texts = await expand_query(question, ask, found="\n".join(one.text for one in partial))
     passages = await retrieve_passages([entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics)
     sources = [*partial, *(_Found(chunk_location(one.chunk), one.chunk.text) for one in passages)]
     return await _answer(

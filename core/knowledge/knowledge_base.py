@@ -268,5 +268,4 @@ class RunKnowledge:
 
 def _head(document: Document) -> str:
     """Returns the first HEAD_BYTES characters of the document, which fill HEAD_BYTES bytes in any encoding."""
-    text = "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))
-    return text[:HEAD_BYTES]
+    return "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))[:HEAD_BYTES]

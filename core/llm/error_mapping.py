@@ -134,8 +134,7 @@ def to_model_error(refusal: ErrorResponse) -> ModelError:
         kind, sentence = ContextOverflow, CONTEXT_OVERFLOW
     kind, sentence = next(told, (kind, sentence))
     said = (str(refusal.status or ""), refusal.code, refusal.message, refusal.upstream)
-    facts = " ".join(part for part in said if part)
-    detail = facts[:DETAIL_CHARACTERS_MAX]
+    detail = " ".join(part for part in said if part)[:DETAIL_CHARACTERS_MAX]
     if kind is ModelUnavailable:
         return ModelUnavailable(
             sentence,

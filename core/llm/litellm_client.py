@@ -233,8 +233,7 @@ class LiteLLMClient:
             chain.append(cause)
         if missing := next((one for one in chain if isinstance(one, ModuleNotFoundError)), None):
             package = _PACKAGES.get(str(missing.name).partition(".")[0], missing.name)
-            detail = f"{missing}: pip install '{package}'"
-            return ModelRejected(error_mapping.NO_MODULE, detail=detail)
+            return ModelRejected(error_mapping.NO_MODULE, detail=f"{missing}: pip install '{package}'")
         base = _CODES.get(type(error).__name__) or _base(chain)
         told = _provider_error(chain)
         told = replace(told, message=told.message or str(error))
@@ -242,8 +241,7 @@ class LiteLLMClient:
             message, upstream = (text.replace(key, "[key]") for text in (told.message, told.upstream))
             told = replace(told, message=message, upstream=upstream)
         code = base.code or told.code or str(getattr(error, "code", None) or "")
-        headers = cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {})
-        wait = parse_retry_after(headers)
+        wait = parse_retry_after(cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {}))
         return to_model_error(replace(told, status=base.status, code=code, retry_after_seconds=wait))
 
 

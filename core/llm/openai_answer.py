@@ -149,8 +149,7 @@ class AnswerReader:
             sentence = error_mapping.ENDLESS if is_endless else error_mapping.UNREADABLE_CALL
             raise AnswerRejected(sentence, detail=self._finish[:100])
         if not isinstance(reason, str):
-            detail = f"finish_reason {self._finish}"
-            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
+            raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=f"finish_reason {self._finish}")
         is_silent = reason == "stop" and self._has_calls
         return ModelFinished(finish_reason="tool_calls" if is_silent else reason, usage=self._usage)
 

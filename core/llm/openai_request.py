@@ -81,8 +81,7 @@ class RequestEncoder:
     def body(self, request: ModelRequest) -> bytes:
         """Returns the request's HTTP body."""
         parts = [to_json(self._options(request))[:-1]]
-        messages = b",".join(self._messages(request))
-        parts += (b',"', self._messages_key, b'":[', messages, b"]")
+        parts += (b',"', self._messages_key, b'":[', b",".join(self._messages(request)), b"]")
         if request.tools:
             parts += (b',"tools":[', b",".join(self._encoded(request.tools, request.model)), b"]")
         parts.append(b"}")
@@ -115,8 +114,7 @@ class RequestEncoder:
         encoded = self._encoded(messages, request.model)
         if CACHE_FIELD not in self._not_taken.get(request.model, ()):
             for place in cache_mark_places(request):
-                marked = with_cache_mark(self._wire(messages[place], request.model))
-                encoded[place] = to_json(marked)
+                encoded[place] = to_json(with_cache_mark(self._wire(messages[place], request.model)))
         return encoded
 
     def _encoded(self, values: Iterable[JsonObject], model: str) -> list[bytes]:

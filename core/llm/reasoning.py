@@ -240,8 +240,7 @@ def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[s
     names: set[str] = set()
     for message in messages:
         fields = kept_fields(message, origin)
-        calls = fields.get("tool_calls")
-        names.update(fields, *json_objects(calls))
+        names.update(fields, *json_objects(fields.get("tool_calls")))
     return names - {"tool_calls"}
 
 

@@ -211,8 +211,7 @@ class ResponsesReader:
             self._places[kind].append(place)
         if kind == "message" and is_new:
             parts = json_objects(item.get("content"))
-            text = "".join(str(one.get("text") or one.get("refusal") or "") for one in parts)
-            return self._text(text, place)
+            return self._text("".join(str(one.get("text") or one.get("refusal") or "") for one in parts), place)
         if is_new or place in self._argued:
             return self._begun(item, place) if is_new else ()
         return self._arguments(item.get("arguments"), place)

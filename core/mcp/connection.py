@@ -327,8 +327,7 @@ async def _listening(client: Client) -> AsyncGenerator[None, None]:
     async with AsyncExitStack() as stack:
         if is_asked and (tools or prompts):
             try:
-                subscription = client.listen(tools_list_changed=tools, prompts_list_changed=prompts)
-                await stack.enter_async_context(subscription)
+                await stack.enter_async_context(client.listen(tools_list_changed=tools, prompts_list_changed=prompts))
             except (MCPError, RuntimeError, TimeoutError) as error:
                 log.info("an MCP server does not tell of changed tools: %s", explain_error(error))
         yield

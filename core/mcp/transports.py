@@ -121,8 +121,7 @@ async def stdio_transport(
         # close the pipes: a child outside the group may have inherited them, so they may never reach their end
         transport = cast(asyncio.SubprocessTransport, getattr(process, "_transport"))  # noqa: B009 - not public
         transport.close()
-        gone = spawn(process.wait(), name=f"mcp {config.name} end")
-        await asyncio.wait([*tasks, gone], timeout=EXIT_SECONDS)
+        await asyncio.wait([*tasks, spawn(process.wait(), name=f"mcp {config.name} end")], timeout=EXIT_SECONDS)
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
@@ -190,8 +189,7 @@ def parse_message(raw: bytes) -> JSONRPCMessage | None:
     asked = value.get("id") if isinstance(value, dict) else None
     if not isinstance(asked, int | str) or (isinstance(value, dict) and "method" in value):
         return None
-    error = ErrorData(code=PARSE_ERROR, message=MALFORMED)
-    return JSONRPCError(jsonrpc="2.0", id=asked, error=error)
+    return JSONRPCError(jsonrpc="2.0", id=asked, error=ErrorData(code=PARSE_ERROR, message=MALFORMED))
 
 
 async def _write(process: asyncio.subprocess.Process, outbox: Outbox, inbox: Inbox) -> None:
@@ -310,8 +308,7 @@ class FilteredStream:
     async def _refuse(self, asked: JSONRPCRequest) -> None:
         """Answers as for an unknown method. The SDK would answer that the request is invalid."""
         error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
-        answer = JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)
-        await self.outgoing.send(SessionMessage(answer))
+        await self.outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
 
     def _is_wanted(self, item: SessionMessage) -> bool:
         message = item.message

@@ -123,8 +123,7 @@ class Connection:
         try:
             async for piece in pieces:
                 for start in range(0, len(piece), protocol.DATA_BYTES_MAX):
-                    part = piece[start : start + protocol.DATA_BYTES_MAX]
-                    if not await self._send_part(channel, call, op, part):
+                    if not await self._send_part(channel, call, op, piece[start : start + protocol.DATA_BYTES_MAX]):
                         return call.answer.result()
             self._writer.write(protocol.encode_frame(protocol.END, channel))
             async with asyncio.timeout(ANSWER_SECONDS):

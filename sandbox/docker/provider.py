@@ -148,8 +148,7 @@ class DockerSandboxProvider:
             # by any process of this machine
             used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
             idle_seconds = 0.0 if used_at is None else self._now() - used_at
-            step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
-            if step == "stop":
+            if next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy) == "stop":
                 await self._machines.stop(thread_id, machine)
 
     def _record_use(self, thread_id: str) -> None:
@@ -217,8 +216,7 @@ class DockerSandboxProvider:
         except (OSError, TimeoutError) as error:
             raise SandboxUnavailable(public_message, detail=f"docker: {error!r}") from error
         if not done.is_success:
-            detail = f"docker {command[0]}: {done.error_line}"
-            raise SandboxUnavailable(public_message, detail=detail)
+            raise SandboxUnavailable(public_message, detail=f"docker {command[0]}: {done.error_line}")
 
     async def _run(self, command: list[str]) -> DockerResult:
         return await self._docker.run(command, seconds=COMMAND_SECONDS)

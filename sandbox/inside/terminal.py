@@ -47,8 +47,7 @@ class Terminal:
             modes[1] &= ~termios.ONLCR
             modes[3] = (modes[3] | termios.ICANON | termios.ISIG) & ~termios.ECHO
             termios.tcsetattr(self.descriptor, termios.TCSANOW, modes)
-            size = struct.pack("HHHH", 50, 200, 0, 0)
-            fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, size)
+            fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
         except (OSError, termios.error):
             return
 

@@ -124,8 +124,7 @@ class _ConnectionLimits:
     def record_bytes(self, amount: int) -> None:
         self.bytes_left -= amount
         if not self.timeout.expired():
-            now = asyncio.get_running_loop().time()
-            self.timeout.reschedule(min(self.deadline, now + self.idle_seconds))
+            self.timeout.reschedule(min(self.deadline, asyncio.get_running_loop().time() + self.idle_seconds))
 
 
 class EgressProxy:

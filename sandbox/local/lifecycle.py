@@ -193,8 +193,7 @@ class JailLifecycle:
                     self.record_use(thread_id)
                 last_used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
                 idle_seconds = self._now() - (last_used_at or 0.0)
-                step = next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy)
-                if step == "stop":
+                if next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy) == "stop":
                     await self._machines.stop(thread_id, machine, unused_since=looked_at)
         for thread_id in await asyncio.to_thread(self._due_thread_ids):
             if thread_id not in running:

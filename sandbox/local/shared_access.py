@@ -267,8 +267,7 @@ class ClientRelay:
                 self._channels.pop(channel, None)
 
     async def _open(self, channel: int, payload: bytes) -> None:
-        request = parse_json_object(payload)
-        if request.get("op") == "fence":
+        if parse_json_object(payload).get("op") == "fence":
             self._fence = max(self._fence, _fence_of(payload))
         if self._fence and not self._is_newest(self._fence):
             self._writer.write(protocol.encode_json_frame(protocol.ERROR, channel, dict(STALE)))

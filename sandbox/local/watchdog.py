@@ -197,8 +197,7 @@ class Watchdog:
 
     async def _measure(self, jails: list[MonitoredJail], free: _FreeBytes) -> None:
         inits = {jail: jail.init_pid for jail in jails}
-        loop = asyncio.get_running_loop()
-        measured = await loop.run_in_executor(self._thread, _measure_jails, inits)
+        measured = await asyncio.get_running_loop().run_in_executor(self._thread, _measure_jails, inits)
         now = time.monotonic()
         for jail, found in measured.items():
             state = self._states[jail]

@@ -169,8 +169,7 @@ class ModalSnapshots:
         return found
 
     async def _replace_snapshot(self, before: SandboxRecord, image_id: str, state: SandboxState) -> bool:
-        after = replace(before, state=state, snapshot_ref=image_id)
-        if not await self._records.replace(after, expected=before):
+        if not await self._records.replace(replace(before, state=state, snapshot_ref=image_id), expected=before):
             newest = await self.find_record(before.thread_id)
             if newest is None or newest.snapshot_ref != image_id:
                 await self.delete_snapshot(image_id)
@@ -242,8 +241,7 @@ class ModalSnapshots:
         try:
             await self._delete(image_id)
         except SDK_ERRORS as error:
-            hint = describe_sdk_error(error)[1]
-            log.warning("the snapshot %s was not deleted: %s (%s)", image_id, hint, error)
+            log.warning("the snapshot %s was not deleted: %s (%s)", image_id, describe_sdk_error(error)[1], error)
 
     async def _delete(self, image_id: str) -> None:
         client = await self._account.client()

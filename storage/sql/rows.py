@@ -81,8 +81,7 @@ def thread_to_row(thread: Thread) -> RowValues:
 
 
 def run_from_row(row: Row) -> Run:
-    requester = _person(row["requester_id"], row["requester_name"], row["requester_time_zone"])
-    return from_row(Run, row, requester=requester)
+    return from_row(Run, row, requester=_person(row["requester_id"], row["requester_name"], row["requester_time_zone"]))
 
 
 def run_to_row(run: Run) -> RowValues:
@@ -95,8 +94,7 @@ def run_to_row(run: Run) -> RowValues:
 
 
 def input_from_row(row: Row) -> ThreadInput:
-    zone = row["author_time_zone"] or ""
-    author = Person(person_id=row["author_id"], name=row["author_name"], time_zone=zone)
+    author = Person(person_id=row["author_id"], name=row["author_name"], time_zone=row["author_time_zone"] or "")
     return from_row(ThreadInput, row, author=author, files=_FILES.validate_python(row["files"]))
 
 
@@ -144,8 +142,7 @@ def event_to_row(event: RunEvent) -> RowValues:
         body, message_id = None, event.event.message.message_id
     else:
         body, message_id = dump_json(event.event), event.message_id
-    values = to_row(event, "cursor", "event")
-    return {**values, **to_row(event.cursor), "body": body, "message_id": message_id}
+    return {**to_row(event, "cursor", "event"), **to_row(event.cursor), "body": body, "message_id": message_id}
 
 
 def ask_from_row(row: Row) -> Ask:

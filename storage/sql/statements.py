@@ -214,8 +214,7 @@ def insert_or_replace(
     """Inserts the row, or updates the one with its primary key if that meets the condition. Returns the row count."""
     keys = tuple(column.name for column in table.primary_key)
     others = tuple(name for name in values if name not in keys)
-    statement = upsert(table, keys, others, where=where)(connection.dialect.name)
-    return connection.execute(statement, dict(values)).rowcount
+    return connection.execute(upsert(table, keys, others, where=where)(connection.dialect.name), dict(values)).rowcount
 
 
 def is_at(table: Table, selection: Selection) -> list[ColumnElement[bool]]:

@@ -165,8 +165,7 @@ class GatewayClient(discord.AutoShardedClient):
         log.exception("%s failed", event_method)
 
     async def _backfill_channels(self) -> None:
-        work = partial(backfill.backfill_channels, self, self.channel_cursors)
-        await self.kept_events.handle("backfill", work)
+        await self.kept_events.handle("backfill", partial(backfill.backfill_channels, self, self.channel_cursors))
 
     async def _record_new_channels(self, guild: discord.Guild) -> None:
         work = partial(backfill.record_new_channels, guild, self.channel_cursors)

@@ -130,8 +130,7 @@ class ChannelCursors:
     def schedule_retry(self, channel_id: int) -> None:
         """Retries in the background until the channel's gap is filled."""
         if channel_id not in self._retries:
-            task = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
-            self._retries[channel_id] = task
+            self._retries[channel_id] = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
 
     async def close(self) -> None:
         """Cancels retries. The next start backfills those channels."""

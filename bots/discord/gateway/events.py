@@ -135,8 +135,7 @@ class EventHandler:
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
             actor = await self._standing(message.guild, message.author, location)
             inbound = replace(inbound, actor=actor)
-        allowed = find_bot_permissions(message.channel, message.guild)
-        problem = describe_obstacle(message.channel, allowed)
+        problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
         # files begin a conversation, too, in which they are known
         words = inbound.message if isinstance(inbound, CommandCalled) and inbound.files else None
         request = replace(words, text="") if words else inbound

@@ -167,8 +167,7 @@ async def sync_commands(tree: CommandTree, rest: RestClient, application_id: int
     ours = [await one.get_translated_payload(tree, translator) for one in tree.get_commands()]
     path, application = "/applications/{application_id}/commands", str(application_id)
     try:
-        query = {"with_localizations": "true"}
-        theirs = await rest.call("GET", path, query=query, application_id=application)
+        theirs = await rest.call("GET", path, query={"with_localizations": "true"}, application_id=application)
     except SurfaceRefused as refusal:
         log.info("the list of slash commands cannot be read: %s", refusal)
         theirs = None

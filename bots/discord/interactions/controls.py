@@ -104,8 +104,7 @@ class FeedbackButton(discord.ui.DynamicItem[AnyItem], template=FEEDBACK_CUSTOM_I
 
 async def open_answer_form(interaction: AnyInteraction, ask_id: str) -> None:
     """Opens the answer form. Its submission is identified by its custom id, so discord.py need not track the form."""
-    form = build_text_form("Your answer", "Answer", custom_id=f"th:ask:{ask_id}:form")
-    await interaction.response.send_modal(form)
+    await interaction.response.send_modal(build_text_form("Your answer", "Answer", custom_id=f"th:ask:{ask_id}:form"))
 
 
 async def handle_interaction(interaction: AnyInteraction, interactions: InteractionHandler) -> None:

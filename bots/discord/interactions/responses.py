@@ -80,13 +80,11 @@ class InteractionHandler:
         attachments: Sequence[discord.Attachment],
         agent: str | None = None,
     ) -> None:
-        files = tuple(parse_attachment(one) for one in attachments)
-        await self._start_run(interaction, prompt, files, agent)
+        await self._start_run(interaction, prompt, tuple(parse_attachment(one) for one in attachments), agent)
 
     async def open_request_form(self, interaction: AnyInteraction, message: discord.Message) -> None:
         """Opens the form of "Ask Threadhand". Discord shows the message to the bot only now, so it is remembered."""
-        location = locate_channel(interaction.channel, interaction.guild_id)
-        if problem := _why_no_run(interaction, location):
+        if problem := _why_no_run(interaction, locate_channel(interaction.channel, interaction.guild_id)):
             await respond(interaction, _ready_outcome(Outcome(notice=problem)))
             return
         self._targets[message.id] = message
@@ -212,8 +210,7 @@ class InteractionHandler:
         starts = action in ("retry", "continue") and isinstance(interaction.channel, discord.Thread)
         problem = _why_no_run(interaction, location) if starts else ""
         if problem or location is None or action not in ("stop", "retry", "continue", "details"):
-            outcome = Outcome(notice=problem or UNSUPPORTED_CHANNEL)
-            await respond(interaction, _ready_outcome(outcome))
+            await respond(interaction, _ready_outcome(Outcome(notice=problem or UNSUPPORTED_CHANNEL)))
             return
         pressed = RunButtonPressed(**_origin(interaction, location), run_id=run_id, action=action)
         await respond(interaction, self._receive(pressed))

@@ -24,8 +24,7 @@ _HIDDEN = re.compile(f"{_MARK}[{_DIGITS}]{{{_BITS}}}{_MARK}$")
 
 def delivery_nonce(delivery_id: str) -> str:
     """Returns a nonce of 24 characters that is unique to the delivery."""
-    digest = hashlib.sha256(delivery_id.encode()).digest()
-    return base64.b32encode(digest[:15]).decode().lower()
+    return base64.b32encode(hashlib.sha256(delivery_id.encode()).digest()[:15]).decode().lower()
 
 
 def marker_number(delivery_id: str) -> int:

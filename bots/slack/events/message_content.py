@@ -127,8 +127,7 @@ def table_rows(*messages: JsonObject) -> Iterator[list[JsonValue]]:
 
 
 def _own_attachments(message: JsonObject) -> list[JsonObject]:
-    others = [one for one in get_objects(message, "attachments") if not _is_forward(one)]
-    return others[:APP_ATTACHMENTS_MAX]
+    return [one for one in get_objects(message, "attachments") if not _is_forward(one)][:APP_ATTACHMENTS_MAX]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

@@ -47,8 +47,7 @@ class HttpTransport:
             return web.Response()
         headers = request.headers
         timestamp = headers.get("X-Slack-Request-Timestamp", "")
-        signature = headers.get("X-Slack-Signature", "")
-        if not is_signature_valid(raw, timestamp, signature, self._secret, now=time.time()):
+        if not is_signature_valid(raw, timestamp, headers.get("X-Slack-Signature", ""), self._secret, now=time.time()):
             log.warning("slack: refused a request with an invalid or expired signature")
             return web.Response(status=401)
         if self._bolt is None:

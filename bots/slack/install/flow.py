@@ -70,8 +70,7 @@ class InstallFlow:
         """Redirects to Slack's page and sets a cookie that the callback must send."""
         known = request.cookies.get(COOKIE, "")  # of an installation in another tab
         browser = known if _BROWSER.fullmatch(known) else secrets.token_urlsafe(24)
-        nonce = secrets.token_urlsafe(24)
-        state = sign_state(self.secret, nonce, browser, expires_at=time.time() + STATE_SECONDS)
+        state = sign_state(self.secret, secrets.token_urlsafe(24), browser, expires_at=time.time() + STATE_SECONDS)
         page = self.oauth.client.api_url.with_path("/oauth/v2/authorize").with_query(
             client_id=self.oauth.client_id, scope=",".join(BOT_SCOPES), state=state, redirect_uri=self.redirect_uri
         )
@@ -138,8 +137,7 @@ class InstallFlow:
             sealed_token=self.token_cipher.seal(workspace_id, grant.token),
             facts=facts,
         )
-        by = Person(person_id=grant.installer_id, name=grant.installer_id)
-        await self.installations.save(installation, by=by)
+        await self.installations.save(installation, by=Person(person_id=grant.installer_id, name=grant.installer_id))
         log.info("slack: workspace %s has installed the bot", workspace_id)
         return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 

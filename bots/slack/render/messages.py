@@ -93,8 +93,7 @@ def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonOb
             shown = {one: f"{at}. {one}" if longest > width else one for at, one in numbered}
             which = f" ({start + 1} to {start + len(shown)})" if len(starts) > 1 else ""
             action_id = _action_id(ask_id, len(menus))
-            label = f"Choose an answer{which}"
-            menus.append(select_element(label, shown, action_id=action_id, label_max=width))
+            menus.append(select_element(f"Choose an answer{which}", shown, action_id=action_id, label_max=width))
         yield actions_block(menus)
         if left > 0:
             yield context_block(f"{left} more options do not fit: reply with yours.")

@@ -311,8 +311,7 @@ class SlackClient:
     ) -> JsonObject:
         """Calls the method within the rate limit. Retries if it is rate-limited, because Slack then did nothing."""
         channel = str((body or params or {}).get("channel", ""))
-        used = token or self.bot_token
-        allowances = allowances_for_call(used, method, channel, limits_proactively=self._paces_ahead)
+        allowances = allowances_for_call(token or self.bot_token, method, channel, limits_proactively=self._paces_ahead)
         headers = {"Authorization": f"Bearer {token}"} if token else None
         may_wait = method not in NEVER_WAITING_METHODS
         attempts, wait_seconds_max = (RATE_LIMIT_ATTEMPTS, WAIT_SECONDS_MAX) if may_wait else (1, 0)

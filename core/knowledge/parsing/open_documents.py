@@ -82,8 +82,7 @@ class _Reader:
     def pages(self, body: Any) -> Iterable[Page]:
         match body.tag:
             case "text":
-                margins = dict.fromkeys(self._margins())
-                return pages_at_headings((*map(Block, margins), *self._blocks(body)))
+                return pages_at_headings((*map(Block, dict.fromkeys(self._margins())), *self._blocks(body)))
             case "spreadsheet":
                 return (sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table"))
             case _:

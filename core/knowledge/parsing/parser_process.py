@@ -106,8 +106,7 @@ def _kill(process: Process) -> None:
     with suppress(OSError):
         # until it has stopped, it may be starting one
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-        for child in children.split():
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
     process.kill()
 

@@ -11,8 +11,7 @@ _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 def read_text(content: bytes, limits: ParseLimits) -> Document:
     """Reads plain text. Form feeds, if any, separate pages."""
-    text = decode_text(content).replace("\r\n", "\n").replace("\r", "\n")
-    parts = text.split("\f")
+    parts = decode_text(content).replace("\r\n", "\n").replace("\r", "\n").split("\f")
     limits.check(pages=len(parts))
     is_paged = sum(bool(part.strip()) for part in parts) > 1
     pages = [Page(number if is_paged else None, "", part) for number, part in enumerate(parts, start=1) if part.strip()]

@@ -119,8 +119,7 @@ class Chromium:
         with contextlib.suppress(Error, OSError, TimeoutError):
             text = json.dumps(await asyncio.wait_for(self._context.cookies(), 2))
             if text != self._cookies:
-                path = f"{self.settings.profile}/cookies.json"
-                await asyncio.to_thread(_replace, path, text)
+                await asyncio.to_thread(_replace, f"{self.settings.profile}/cookies.json", text)
                 self._cookies = text
 
     async def close(self) -> None:
@@ -228,8 +227,7 @@ class Chromium:
         self._spawn(dialog.accept(text) if accepts else dialog.dismiss(), self._work)
 
     async def _save(self, download: Download) -> None:
-        folder = self.settings.downloads
-        path = await asyncio.to_thread(_download_path, folder, download.suggested_filename)
+        path = await asyncio.to_thread(_download_path, self.settings.downloads, download.suggested_filename)
         failure = await download.failure()
         if failure:
             self.happened.append(f"A download failed: {failure[:200]}.")

@@ -169,8 +169,7 @@ async def _run(settings: BrowserSettings) -> None:
         os.unlink(settings.socket)
     listening = await asyncio.start_unix_server(server.serve, settings.socket, limit=1 << 20)
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(sys.stdin, lambda: None if os.read(0, 1024) else ended.set())
+    asyncio.get_running_loop().add_reader(sys.stdin, lambda: None if os.read(0, 1024) else ended.set())
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     try:

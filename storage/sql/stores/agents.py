@@ -73,8 +73,7 @@ class SqlAgentVersions(Store):
         values = {"agent_id": definition.agent_id, "agent_version_id": version.agent_version_id}
         insert_or_replace(connection, saved_agents, values)
         if at is not None and by is not None:
-            subject = f"{definition.agent_id} version {version.number}"
-            record_act(connection, "agent_changed", at, by, subject=subject)
+            record_act(connection, "agent_changed", at, by, subject=f"{definition.agent_id} version {version.number}")
         return version
 
     @writes(_SAVE)

@@ -72,8 +72,7 @@ def insert_entry(connection: Connection, entry: AuditEntry) -> None:
 
 def record_act(connection: Connection, action: AuditAction, at: Address, by: Person, **others: str) -> None:
     """Records an act of now. `others` are the remaining fields of the entry."""
-    now = datetime.now(UTC)
-    insert_entry(connection, AuditEntry(action=action, actor=by, address=at, happened_at=now, **others))
+    insert_entry(connection, AuditEntry(action=action, actor=by, address=at, happened_at=datetime.now(UTC), **others))
 
 
 def record_in_thread(

@@ -105,8 +105,7 @@ def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ..
     sent = _SENT.fetch_rows(connection, {"thread": thread_id, "after": after})
     found = {message.sequence: message for message in map(message_from_row, sent)}
     if newest:
-        here = messages.c.thread_id == thread_id
-        these = select(messages).where(here, messages.c.sequence.in_(newest.values()))
+        these = select(messages).where(messages.c.thread_id == thread_id, messages.c.sequence.in_(newest.values()))
         for row in connection.execute(these).mappings():
             found[row["sequence"]] = message_from_row(row)
     if "image_context" in newest:
@@ -397,8 +396,7 @@ class SqlConversations(Store):
         known = found.thread.earlier_authors if found else None
         if found is None or known is None or person.person_id in known:
             return
-        authors = {**known, person.person_id: person.name}
-        await self.note_earlier_authors(found.thread.thread_id, authors)
+        await self.note_earlier_authors(found.thread.thread_id, {**known, person.person_id: person.name})
 
     @writes(_FORGET)
     def forget(self, connection: Connection, thread_id: str, *, by: Person | None = None) -> None:

@@ -189,8 +189,7 @@ class SqlDeliveries(Store):
         def work(connection: Connection) -> tuple[Delivery, ...]:
             _hold(connection, rendering)
             insert_deliveries(connection, rendering.run.run_id, tuple(drafts))
-            rows = _PLANNED.fetch_rows(connection, {"of_run": rendering.run.run_id})
-            return tuple(map(delivery_from_row, rows))
+            return tuple(map(delivery_from_row, _PLANNED.fetch_rows(connection, {"of_run": rendering.run.run_id})))
 
         return await self.database.write(_PLAN, work)
 
@@ -219,8 +218,7 @@ class SqlDeliveries(Store):
         _HELD.fetch_tuples(connection, this)
         if not _REFUSED.fetch_tuples(connection, this):
             return False
-        notices = delete(deliveries).where(_IN_PLAN, deliveries.c.slot == "notice")
-        connection.execute(notices, this)
+        connection.execute(delete(deliveries).where(_IN_PLAN, deliveries.c.slot == "notice"), this)
         _RETRY_REFUSED.execute(connection, this)
         _OPENED.execute(connection, this)
         return True

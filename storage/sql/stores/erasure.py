@@ -89,8 +89,7 @@ def erase_rows(connection: Connection, platform: str, workspace_id: str, person_
     found = select(threads.c.thread_id, threads.c.earlier_authors).where(*here, known)
     for thread_id, authors in connection.execute(found).all():
         others = {key: name for key, name in authors.items() if key != person_id}
-        this = update(threads).where(threads.c.thread_id == thread_id)
-        connection.execute(this.values(earlier_authors=others))
+        connection.execute(update(threads).where(threads.c.thread_id == thread_id).values(earlier_authors=others))
     names += change(audit_entries, "actor_id", actor_id="", actor_name=FORGOTTEN)
     pairing = update(audit_entries).where(
         audit_entries.c.action.in_(("paired", "unpaired")),
@@ -122,8 +121,7 @@ def _erase_denials(connection: Connection, person_id: str, thread_ids: Select[tu
         )
         for message_id, content in connection.execute(results).all():
             if (new := _without_denial(content, ask)) != content:
-                change = update(messages).where(messages.c.message_id == message_id)
-                connection.execute(change.values(content=new))
+                connection.execute(update(messages).where(messages.c.message_id == message_id).values(content=new))
         events = select(run_events).where(run_events.c.run_id == ask.run_id, run_events.c.body.contains(DENIED_IT))
         for event in connection.execute(events).mappings().all():
             place = [run_events.c[key] == event[key] for key in ("run_id", "attempt", "n")]
@@ -215,6 +213,5 @@ def unbind_inactive(connection: Connection, before: datetime, limit: int) -> tup
         .with_for_update(key_share=True, skip_locked=True)  # a thread in use is not inactive
     )
     found = tuple(connection.execute(old).scalars())
-    unbound = update(threads).where(threads.c.thread_id.in_(found))
-    connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
+    connection.execute(update(threads).where(threads.c.thread_id.in_(found)).values(unbound_at=datetime.now(UTC)))
     return found

@@ -153,8 +153,7 @@ def insert_input(connection: Connection, thread_id: str, action: StoredAction, a
     each. Over HTTP there is no such clock."""
     ((position,),) = _NEXT_POSITION.fetch_tuples(connection, {"thread": thread_id})
     if action.address.platform != "api" and action.message_ref:
-        after = {"thread": thread_id, "sent_at": action.acted_at}
-        for later in _LATER_INPUTS.fetch_rows(connection, after):
+        for later in _LATER_INPUTS.fetch_rows(connection, {"thread": thread_id, "sent_at": action.acted_at}):
             _MOVE_INPUT.execute(connection, {"id": later["input_id"], "to": position})
             position = later["position"]
     place = {"input_id": new_id(), "thread_id": thread_id, "position": position}
@@ -373,8 +372,7 @@ class SqlInbox(Store):
 def claim_key(connection: Connection, dedupe_key: str) -> bool:
     """Claims the key. Waits for a concurrent transaction that is claiming it. Returns False if it was claimed
     before."""
-    values = {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}
-    return _CLAIM_KEY.execute(connection, values) == 1
+    return _CLAIM_KEY.execute(connection, {"dedupe_key": dedupe_key, "claimed_at": datetime.now(UTC)}) == 1
 
 
 def _newer_version(connection: Connection, thread: Thread | None, action: StoredAction) -> Receipt | None:

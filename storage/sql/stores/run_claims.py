@@ -72,8 +72,7 @@ def _claimable_runs() -> Select[tuple[str]]:
     workspace = (threads.c.platform, threads.c.workspace_id)
 
     def place(*group: ColumnElement[str]) -> ColumnElement[int]:
-        order = (active.c.is_claimable, active.c.run_id)
-        return func.row_number().over(partition_by=group, order_by=order)
+        return func.row_number().over(partition_by=group, order_by=(active.c.is_claimable, active.c.run_id))
 
     active = (
         select(
@@ -160,8 +159,7 @@ def _must_wait(connection: Connection, lease: Lease) -> bool:
     """The heartbeat was written before, which locks the worker's row: its other claims wait for this transaction."""
     if lease.deaths < SUSPECT_DEATHS_MIN:
         return False
-    place = {"run": lease.run_id, "worker": lease.worker_id}
-    return bool(_OTHER_SUSPECTS.fetch_tuples(connection, place))
+    return bool(_OTHER_SUSPECTS.fetch_tuples(connection, {"run": lease.run_id, "worker": lease.worker_id}))
 
 
 class SqlRunClaims(Store):

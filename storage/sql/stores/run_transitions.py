@@ -109,8 +109,7 @@ def request_stop(connection: Connection, snapshot: ThreadSnapshot, *, until: dat
     if run is None:
         return
     if until is None:
-        newest = select(func.max(thread_inputs.c.sent_at))
-        of_thread = newest.where(thread_inputs.c.thread_id == thread_id)
+        of_thread = select(func.max(thread_inputs.c.sent_at)).where(thread_inputs.c.thread_id == thread_id)
         until = connection.execute(of_thread).scalar_one()
     until = max(filter(None, (until, run.requested_at)), default=run.created_at)
     connection.execute(update(runs).where(runs.c.run_id == run.run_id).values(stop_requested=True, stopped_until=until))
@@ -138,8 +137,7 @@ def ask_before_run(connection: Connection, run: Run) -> None:
         )
     )
     _keep_unread_inputs(connection, run, asked)
-    ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=question)
-    _insert_end(connection, run, ended)
+    _insert_end(connection, run, RunFinished(status="completed", finish_reason="agent_terminated", reply=question))
     lease = Lease(thread_id=run.thread_id, run_id=run.run_id, worker_id="", fence=0, attempt=0)
     body: JsonObject = {"text": question.text, "options": list(question.options)}
     ending = RunResult(
@@ -174,8 +172,7 @@ def end_unstarted_run(connection: Connection, run: Run, *, message: str = "") ->
         .where(runs.c.run_id == run.run_id)
         .values(status="stopped", finish_reason="stopped", finished_at=datetime.now(UTC))
     )
-    ended = RunFinished(status="stopped", finish_reason="stopped", message=message)
-    _insert_end(connection, run, ended)
+    _insert_end(connection, run, RunFinished(status="stopped", finish_reason="stopped", message=message))
     touch_thread(connection, run.thread_id, state="idle")
     _queue_follower(connection, run.thread_id, run.agent_id)
 
@@ -350,8 +347,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     body: JsonObject = {"text": approval.card}
     if approval.file_text:
         body |= {"file_name": approval.file_name, "file_text": approval.file_text}
-    draft = DeliveryDraft(slot="ask", ordinal=ordinal, body=body)
-    insert_deliveries(connection, lease.run_id, (draft,), ask_id=ask_id)
+    insert_deliveries(connection, lease.run_id, (DeliveryDraft(slot="ask", ordinal=ordinal, body=body),), ask_id=ask_id)
     connection.execute(update(runs).where(runs.c.run_id == lease.run_id).values(status="waiting"))
     _FREE.execute(connection, {"thread": lease.thread_id})
     touch_thread(connection, lease.thread_id, state="waiting")
@@ -359,8 +355,7 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     if connection.execute(stopped).scalar_one():
         # a stop was requested first: withdraw the question and queue the run, so that a worker ends it
         asked = connection.execute(select(pending_asks).where(pending_asks.c.ask_id == ask_id))
-        ask = ask_from_row(asked.mappings().one())
-        resume_run(connection, ask, lease.thread_id, answer=None, person=None)
+        resume_run(connection, ask_from_row(asked.mappings().one()), lease.thread_id, answer=None, person=None)
 
 
 def newest_approval(connection: Connection, run_id: str) -> Ask | None:

@@ -167,8 +167,7 @@ def keep_version(connection: Connection, thread_id: str | None, change: MessageE
 
 def read_newer_version(connection: Connection, message: IncomingMessage) -> MessageVersion | None:
     """Returns what a change that came before the message has made of it, unless this text of it is as new."""
-    this = {**address_parameters(message.address), "ref": message.message_ref}
-    row = _VERSION.fetch_first(connection, this)
+    row = _VERSION.fetch_first(connection, {**address_parameters(message.address), "ref": message.message_ref})
     written_at = message.edited_at or message.sent_at
     if row is None or not (row["is_deleted"] or row["sent_at"] > written_at):
         return None
@@ -192,8 +191,7 @@ def set_follow_mode(connection: Connection, address: Address, mode: FollowMode, 
     place: dict[str, object] = {**asdict(address)}
     if is_whole_channel:
         place["thread_key"] = ""
-    values = {**place, "mode": mode, "set_at": datetime.now(UTC)}
-    insert_or_replace(connection, follow_modes, values)
+    insert_or_replace(connection, follow_modes, {**place, "mode": mode, "set_at": datetime.now(UTC)})
 
 
 class SqlFollowModes(Store):

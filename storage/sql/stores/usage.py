@@ -154,8 +154,7 @@ class SqlLedger(Store):
         if limit is None:
             connection.execute(budget_limits.delete().filter_by(**place))
         else:
-            values = {**place, "usd": limit.usd, "tokens": limit.tokens}
-            insert_or_replace(connection, budget_limits, values)
+            insert_or_replace(connection, budget_limits, {**place, "usd": limit.usd, "tokens": limit.tokens})
         subject = f"{scope}: {'default' if limit is None else limit}"
         record_act(connection, "budget_changed", at, by, subject=subject)
 
@@ -185,13 +184,10 @@ def reserve(connection: Connection, run_id: str, place: BudgetPlace, call: Plann
     lock_name(connection, f"budget {place.platform} {place.workspace_id}")
     [sums] = _SUM_ALL.fetch_tuples(connection, {"run_id": run_id, **_of_day(place, call.since)})
     of_day, of_run, reserved = sums[:_WIDTH], sums[_WIDTH:-_WIDTH], sums[-_WIDTH:]
-    days = _spending_from(of_day, place)
-    spending = replace(days, run=_spent(of_run), changed_limits=changed)
-    with_others = spending.plus_reserved(_spending_from(reserved, place))
-    is_granted = find_exhausted(call.budget, with_others) is None
+    spending = replace(_spending_from(of_day, place), run=_spent(of_run), changed_limits=changed)
+    is_granted = find_exhausted(call.budget, spending.plus_reserved(_spending_from(reserved, place))) is None
     most = call.most if is_granted else Spent()  # a call that died with its worker may have left one
-    microdollars = round(most.cost_usd * 1e6)
-    values = {"of_run": run_id, "tokens": most.tokens, "microdollars": microdollars}
+    values = {"of_run": run_id, "tokens": most.tokens, "microdollars": round(most.cost_usd * 1e6)}
     _UPDATE_RESERVED.execute(connection, values)
     return Reservation(spending, is_granted=is_granted)
 

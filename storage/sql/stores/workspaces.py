@@ -32,8 +32,7 @@ class SqlInstallations(Store):
             "settings": installation.facts,
         }
         insert_or_replace(connection, workspaces, values)
-        at = _place(installation.platform, installation.workspace_id)
-        record_act(connection, "workspace_joined", at, by)
+        record_act(connection, "workspace_joined", _place(installation.platform, installation.workspace_id), by)
 
     @writes(Failpoint("storage.reseal_token"))
     def reseal(self, connection: Connection, old: Installation, sealed_token: str) -> bool:
@@ -108,8 +107,7 @@ class SqlInstallations(Store):
 
 
 def _row(connection: Connection, platform: str, workspace_id: str) -> Row | None:
-    statement = select(workspaces).where(_is(platform, workspace_id))
-    return connection.execute(statement).mappings().first()
+    return connection.execute(select(workspaces).where(_is(platform, workspace_id))).mappings().first()
 
 
 def _is(platform: str, workspace_id: str) -> ColumnElement[bool]:
@@ -161,8 +159,7 @@ class SqlPairings(Store):
         is_asked = and_(
             _in_workspace(at.platform, workspace_id), pairings.c.code_hash == code_hash, pairings.c.expires_at > now
         )
-        found = connection.execute(select(pairings).where(is_asked).with_for_update()).mappings()
-        row = found.first()
+        row = connection.execute(select(pairings).where(is_asked).with_for_update()).mappings().first()
         if row is None:
             return None
         connection.execute(
