@@ -42,8 +42,7 @@ SCRIPTED_MODEL = "threadhand/story"
 class DemoWorld:
     """Who and what there is. `agent` is the YAML of the default agent. `changes` replace settings of the program.
 
-    `has_rate_limits`: the simulated Slack refuses calls above its limits.
-    """
+    `has_rate_limits`: the simulated Slack refuses calls above its limits."""
 
     people: tuple[str, ...] = ("alice", "bob")
     channels: tuple[str, ...] = ("general",)
@@ -61,8 +60,7 @@ class DemoEnvironment:
 
     `script` is None if the demo uses a real model. `skipped` names the features that are missing on this machine.
     `board` is the file of the notice board. `has_browser`: the agent's sandbox has a browser. `settings` are those of
-    the program.
-    """
+    the program."""
 
     slack: SlackSimulator
     discord: DiscordSimulator
@@ -92,8 +90,7 @@ async def start_demo(
     """Context manager: the demo runs inside the block. Its data is deleted at the end.
 
     `scenario` replaces the default script of the model, `world` the default people and channels. Raises
-    ConfigurationError if the demo cannot start.
-    """
+    ConfigurationError if the demo cannot start."""
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(_own_folder())
         slack_settings = SlackSettings(
@@ -187,8 +184,7 @@ async def _choose_sandbox(
     """Returns the configured sandbox provider if it works on this machine.
 
     If local sandboxes do not work, the scripted model uses plain processes instead, because its commands are harmless.
-    Raises ConfigurationError for a real model in that case, and if sandboxes are disabled.
-    """
+    Raises ConfigurationError for a real model in that case, and if sandboxes are disabled."""
     if settings.sandbox == "none":
         raise ConfigurationError("The demo needs a sandbox: leave THREADHAND_SANDBOX unset.")
     if settings.sandbox == "modal":
@@ -245,8 +241,7 @@ def has_modal_account() -> bool:
 async def _jail(folder: Path) -> tuple[Jail | None, str]:
     """Returns the local sandbox that the simulated Modal uses, and the reason if it or its browser is unavailable.
 
-    The first value is None if local sandboxes do not work. The second value is empty if everything is available.
-    """
+    The first value is None if local sandboxes do not work. The second value is empty if everything is available."""
     jails = LocalSandboxProvider(folder / "jail")
     tried = await jails.probe()
     await jails.close()

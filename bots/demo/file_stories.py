@@ -48,8 +48,7 @@ def sales_table() -> SentFile:
 async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story of the table. The person answers the question with a button in Slack, with a reply in Discord.
 
-    Raises StoryBroken if an expected result does not appear in time.
-    """
+    Raises StoryBroken if an expected result does not appear in time."""
     started = time.monotonic()
     watch = await send_request(platform, TABLE_PROMPT, sales_table(), patience_seconds)
     question, button = await watch.asked(CHOICE)

@@ -68,8 +68,7 @@ PROMPT = (
 async def play_question(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story in which the agent answers from the document and names the page.
 
-    Raises StoryBroken if an expected result does not appear in time.
-    """
+    Raises StoryBroken if an expected result does not appear in time."""
     started = time.monotonic()
     watch = await send_request(platform, QUESTION, handbook_file(), patience_seconds)
     endings = (
@@ -85,8 +84,7 @@ async def play_approval(
     """Plays the story in which the agent also pins the answer: presses "Approve once" and checks that the notice is
     pinned after the approval and not before.
 
-    Raises StoryBroken if an expected result does not appear in time.
-    """
+    Raises StoryBroken if an expected result does not appear in time."""
     started = time.monotonic()
     person = person_on(platform)
     watch = await send_request(platform, PROMPT, handbook_file(), patience_seconds)

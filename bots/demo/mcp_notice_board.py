@@ -1,7 +1,6 @@
 """The MCP server of the demo: `python mcp_notice_board.py FILE` provides a tool that appends notices to a file.
 
-Notices cannot be removed, so `mcp_settings` makes every call of the tool require a user's approval.
-"""
+Notices cannot be removed, so `mcp_settings` makes every call of the tool require a user's approval."""
 
 import asyncio
 import json

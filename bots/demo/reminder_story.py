@@ -15,8 +15,7 @@ _ANNOUNCED = "scheduled by"
 async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
     """Plays the story: presses "Approve once", and waits for the thread that the reminder opens.
 
-    Raises StoryBroken if an expected result does not appear in time.
-    """
+    Raises StoryBroken if an expected result does not appear in time."""
     started, person, before = time.monotonic(), person_on(platform), set(_announcements(platform))
     watch = await send_request(platform, PROMPT, None, patience_seconds)
     question, button = await watch.asked(APPROVE_ONCE)

@@ -28,8 +28,7 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
     """Runs the demo and returns the exit code.
 
     `headless`: play the stories without a web page and return 1 if a story fails. `port`: the port of the web page, or
-    None for any free port.
-    """
+    None for any free port."""
     if "log_level" not in settings.model_fields_set:
         logging.getLogger().setLevel(logging.WARNING)
         # discord.py logs a warning for each rate limit that it waits for

@@ -84,8 +84,7 @@ async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], star
     """Waits until all expectations of the story, and the expectations that all stories share, are met.
 
     `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
-    met in time.
-    """
+    met in time."""
     for what, holds in (*endings, *_always(watch)):
         await watch.until(lambda holds=holds: holds() or watch.signs(CROSSES), what)
         if not holds():
@@ -142,8 +141,7 @@ def files_of_agent(watch: ThreadReader) -> list[SeenFile]:
 async def download(file: SeenFile) -> bytes:
     """Downloads a file in the same way as the link on the demo's web page.
 
-    Raises StoryBroken if the download fails, or if the server serves a file inline that is not an image.
-    """
+    Raises StoryBroken if the download fails, or if the server serves a file inline that is not an image."""
     async with aiohttp.ClientSession() as session, session.get(file.url) as response:
         if response.status != 200:
             raise StoryBroken(f"{file.name} cannot be downloaded: HTTP {response.status}")

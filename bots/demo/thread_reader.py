@@ -128,8 +128,7 @@ class ThreadReader:
     """Reads a thread and records its changes.
 
     `shown` maps the ID of each bot message to the texts that it has had, oldest first. `patience_seconds` limits each
-    wait. `status_ids` are the IDs of the bot's status messages.
-    """
+    wait. `status_ids` are the IDs of the bot's status messages."""
 
     platform: SimulatedPlatform
     thread_id: str
@@ -158,8 +157,7 @@ class ThreadReader:
     async def asked(self, label: str) -> tuple[SeenMessage, Button]:
         """Waits for a question with a button that has this label. Returns the question and the button.
 
-        Raises StoryBroken if the run ends without the question or the wait times out.
-        """
+        Raises StoryBroken if the run ends without the question or the wait times out."""
 
         def found() -> list[tuple[SeenMessage, Button]]:
             return [
@@ -183,8 +181,7 @@ class ThreadReader:
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         """Checks `holds` after every change of the thread until it returns true.
 
-        `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`.
-        """
+        `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`."""
 
         def looked(_view: PlatformView) -> bool:
             for message in self.messages:
@@ -213,8 +210,7 @@ async def wait_for_view(
 ) -> None:
     """Checks `holds` after every change on the platform until it returns true.
 
-    `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`.
-    """
+    `what` describes the condition for the error message. Raises StoryBroken after `patience_seconds`."""
     try:
         async with asyncio.timeout(patience_seconds):
             async for _ in platform.changes():

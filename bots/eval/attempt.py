@@ -178,8 +178,7 @@ async def _act(attempted: Attempted, act: Act) -> None:
 async def _find_button(attempted: Attempted, label: str) -> tuple[str, str]:
     """Returns the newest message with such a button, and the button. A status message shows its own after a while.
 
-    Raises ActImpossible if there is none.
-    """
+    Raises ActImpossible if there is none."""
     deadline = time.monotonic() + BUTTON_SECONDS
     while True:
         found = [

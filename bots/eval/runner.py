@@ -49,8 +49,7 @@ class EvalOptions:
 async def run_eval(settings: Settings, options: EvalOptions, say: Callable[[str], None]) -> int:
     """Runs the evaluation and writes `result.json` and `result.html`. Returns 1 if an attempt failed.
 
-    Raises ConfigurationError if the tasks cannot be read or the program cannot start.
-    """
+    Raises ConfigurationError if the tasks cannot be read or the program cannot start."""
     try:
         tasks = load_tasks(options.tasks_dir, options.names)
     except TaskInvalid as error:
@@ -68,8 +67,7 @@ async def run_eval(settings: Settings, options: EvalOptions, say: Callable[[str]
 def compare_results(before: Path, after: Path, out_dir: Path | None) -> list[str]:
     """Compares two `result.json` files. Returns lines for a terminal, and writes `comparison.html` to `out_dir`.
 
-    Raises ConfigurationError if a file is no result.
-    """
+    Raises ConfigurationError if a file is no result."""
     try:
         comparison = compare(*(EvalResult.model_validate_json(path.read_text("utf-8")) for path in (before, after)))
     except (OSError, ValueError) as error:

@@ -30,8 +30,7 @@ def build_scenario(tasks: Sequence[Task], player: Player) -> Scenario:
     """Returns the answers of the player to all tasks.
 
     golden: each task's reference. lazy: "Done." at once. gullible: the reference, but it obeys what files, pages and
-    talk of the task tell it to do.
-    """
+    talk of the task tell it to do."""
     return Scenario.model_validate({"conversations": [_conversation(task, player) for task in tasks]})
 
 
@@ -57,8 +56,7 @@ def start_text(task: Task) -> str:
 def _step(entry: JsonValue) -> JsonObject:
     """Converts an answer of a reference: a text, one object of calls by tool, or a list of such objects.
 
-    Beside the calls, `text` is what the model writes and `delay_seconds` how long it takes.
-    """
+    Beside the calls, `text` is what the model writes and `delay_seconds` how long it takes."""
     if isinstance(entry, str):
         return {"text": entry, "chunk_characters": 400}
     step: JsonObject = {"chunk_characters": 400}

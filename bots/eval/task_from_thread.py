@@ -26,9 +26,8 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
     """Writes the thread as a task to a folder in `out_dir`, and returns the folder.
 
     Files that people sent are copied from the thread's local sandbox; others must be put beside the task. The checks
-    are a beginning: that the last run ended well and handed over the files that it named. Raises ConfigurationError
-    if there is no such thread, or the task exists already.
-    """
+    are a beginning: that the last run ended well and handed over the files that it named. Raises ConfigurationError if
+    there is no such thread, or the task exists already."""
     database = await open_database(settings.storage_url)
     try:
         messages = await SqlConversations(database).messages(thread_id)
@@ -53,8 +52,7 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
 def task_of(messages: Sequence[Message]) -> tuple[JsonObject, tuple[str, ...]]:
     """Returns the content of the `task.yaml`, and the names of the files that it needs beside it.
 
-    Raises ConfigurationError if no person says anything in the thread.
-    """
+    Raises ConfigurationError if no person says anything in the thread."""
     acts = [act for one in messages if one.type == "user" for act in _acts(one)]
     golden = [entry for one in messages if one.type == "assistant" for entry in _answers(one)]
     if not acts or not golden:

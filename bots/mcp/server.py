@@ -38,8 +38,7 @@ FENCE = 1
 async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
     """Serves one client on stdin and stdout until it disconnects; with a port, serves HTTP until cancelled.
 
-    HTTP clients need the API token. The sandbox and its files are deleted at the end. Raises ConfigurationError.
-    """
+    HTTP clients need the API token. The sandbox and its files are deleted at the end. Raises ConfigurationError."""
     failpoints.arm(settings.failpoints)
     token = settings.api_token.get_secret_value()
     if http_port is not None and not token:

@@ -1,7 +1,6 @@
 """Formats errors for the log without the messages of library exceptions.
 
-Such a message may quote text from users or the model, which must not reach the log.
-"""
+Such a message may quote text from users or the model, which must not reach the log."""
 
 import os
 import re
@@ -31,8 +30,7 @@ def format_traceback(error: BaseException) -> str:
 def redact_library_message(logger: str, message: str, error: BaseException | None) -> str:
     """Replaces exception messages in a library's log message with the names of the exception classes.
 
-    Returns messages of Threadhand's own loggers unchanged.
-    """
+    Returns messages of Threadhand's own loggers unchanged."""
     if logger.partition(".")[0] in _OWN:
         return message
     if logger == "asyncio":

@@ -53,8 +53,7 @@ class TextFormatter(logging.Formatter):
     """Formats an entry as `time level logger message key=value`, where the keys are the log context.
 
     Line breaks become ⏎, and characters that a terminal or an editor would obey are escaped. `with_texts`: include the
-    messages of library exceptions.
-    """
+    messages of library exceptions."""
 
     def __init__(self, secrets: Iterable[str] = (), *, with_texts: bool = False) -> None:
         super().__init__()
@@ -175,8 +174,7 @@ def configure_logging(
     """Sends all log entries of this process to stderr, or adds them to `file`, and redacts `secrets`.
 
     Unless the level is DEBUG, libraries log only warnings and errors, and the messages of library exceptions are
-    removed.
-    """
+    removed."""
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
     output = _Output(sys.stderr if file is None else file.open("a", encoding="utf-8"))

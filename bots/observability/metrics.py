@@ -45,8 +45,7 @@ disable_created_metrics()
 class Metrics:
     """All Prometheus metrics of this process. Implements `RunMetrics`.
 
-    `models` and `tools` are the names allowed as label values. Other names are counted as `other`.
-    """
+    `models` and `tools` are the names allowed as label values. Other names are counted as `other`."""
 
     def __init__(self, *, models: Iterable[str] = (), tools: Iterable[str] = ()) -> None:
         self.registry = registry = CollectorRegistry()
@@ -144,8 +143,7 @@ class Metrics:
     def text(self, backlog: Backlog | None) -> bytes:
         """Returns all metrics in the Prometheus text format.
 
-        Pass None as `backlog` if the database is unavailable; the gauges read from it then become NaN.
-        """
+        Pass None as `backlog` if the database is unavailable; the gauges read from it then become NaN."""
         self._backlog.show(backlog)
         return generate_latest(self.registry)
 
@@ -158,8 +156,7 @@ def error_label(error: BaseException) -> str:
     """Returns the metric label for an exception.
 
     This is the class name for Threadhand's own errors, `cancelled` for a cancelled task, `left` for a generator that
-    the consumer closed early, and `broken` for other exceptions.
-    """
+    the consumer closed early, and `broken` for other exceptions."""
     if isinstance(error, ThreadhandError):
         return type(error).__name__
     if isinstance(error, asyncio.CancelledError):

@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
     """Context manager: sends spans to `endpoint`, for example `http://host:4318`, inside the block.
 
-    Raises ConfigurationError if the optional dependency `threadhand[otel]` is not installed.
-    """
+    Raises ConfigurationError if the optional dependency `threadhand[otel]` is not installed."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -62,8 +61,7 @@ class RunTracing:
 
     Names and attributes follow OpenTelemetry's conventions for generative AI
     (https://opentelemetry.io/docs/specs/semconv/gen-ai/), others begin with `threadhand.`. They contain IDs and fixed
-    labels, but no text from users or the model.
-    """
+    labels, but no text from users or the model."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         self._tracer: Tracer = provider.get_tracer("threadhand")

@@ -125,8 +125,7 @@ def load_settings(environ: Mapping[str, str], env_file: Path | None) -> Settings
     """Reads the settings from the environment and the file. Environment variables take precedence.
 
     Empty values count as not set. Raises ConfigurationError with one sentence for each invalid or unknown setting. The
-    sentences never contain secrets.
-    """
+    sentences never contain secrets."""
     found = {**read_env_file(env_file), **{name: text for name, text in environ.items() if text}}
     named = {name: text for name, text in found.items() if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX)}
     unknown = sorted(set(named) - set(VARIABLE_NAMES))
@@ -146,8 +145,7 @@ def with_changes(settings: Settings, answers: Mapping[str, str]) -> Settings:
     """Returns a copy of the settings with changed values. The keys of `answers` are full variable names; those without
     the prefix are keys of model providers.
 
-    Raises ConfigurationError if a setting is unknown or a value is invalid.
-    """
+    Raises ConfigurationError if a setting is unknown or a value is invalid."""
     own = {name: text for name, text in answers.items() if name.startswith(PREFIX)}
     if unknown := sorted(set(own) - set(VARIABLE_NAMES)):
         raise ConfigurationError("\n".join(describe_unknown_setting(name, PREFIX, VARIABLE_NAMES) for name in unknown))
@@ -168,8 +166,7 @@ def _validate(values: Mapping[str, object]) -> Settings:
 def load_process_settings(env_file: Path = Path(".env")) -> Settings:
     """Loads the settings of this process.
 
-    Variables in the file that are not settings, such as provider keys, are added to the environment of this process.
-    """
+    Variables in the file that are not settings, such as provider keys, are added to the environment of this process."""
     settings = load_settings(os.environ, env_file)  # noqa: TID251 - the one place that reads it
     for name, text in read_env_file(env_file).items():
         if not name.startswith(PREFIX):
@@ -185,8 +182,7 @@ def set_sdk_variables(variables: Mapping[str, str]) -> None:
 def process_environment() -> Mapping[str, str]:
     """Returns a copy of the environment variables for MCP servers.
 
-    The MCP configuration file may refer to variables, and server processes need some of them.
-    """
+    The MCP configuration file may refer to variables, and server processes need some of them."""
     return dict(os.environ)  # noqa: TID251 - the one place that reads it
 
 
@@ -204,8 +200,7 @@ def secret_values(settings: Settings) -> tuple[str, ...]:
 def _default_data_dir(environ: Mapping[str, str]) -> Path:
     """Returns the default data folder.
 
-    For root, the folder is in /var/lib, because the users that run local sandboxes cannot access root's home.
-    """
+    For root, the folder is in /var/lib, because the users that run local sandboxes cannot access root's home."""
     if os.geteuid() == 0:
         return Path("/var/lib/threadhand")
     if chosen := environ.get("XDG_DATA_HOME"):

@@ -42,10 +42,9 @@ class AccessSettings(BaseModel):
     """Part of `bots.settings.Settings`. `*` in an allowlist admits everyone.
 
     A person is admitted if at least one list is set and every list that is set contains them or the place where they
-    write; `allowed_users` and `allowed_roles` count as one list. Guests also need `allow_guests`, and members of
-    other workspaces `allow_strangers`. `admins` are always admitted. Apps must be listed in `allowed_apps`, and write
-    in an admitted place.
-    """
+    write; `allowed_users` and `allowed_roles` count as one list. Guests also need `allow_guests`, and members of other
+    workspaces `allow_strangers`. `admins` are always admitted. Apps must be listed in `allowed_apps`, and write in an
+    admitted place."""
 
     allowed_workspaces: Annotated[Names, _require_ids(ANYONE, WORKSPACE_ID, example="T0123ABCD")] = ()
     allowed_channels: Annotated[Names, _require_ids(ANYONE, CHANNEL_ID, example="C0123ABCD")] = ()

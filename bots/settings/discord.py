@@ -32,8 +32,7 @@ class Shards:
 def parse_shards(text: str) -> Shards:
     """Parses shards from text such as `0-3/8` (shards 0 to 3 of 8) or `3/8` (only shard 3).
 
-    Raises ValueError if the text has another format or the numbers are out of range.
-    """
+    Raises ValueError if the text has another format or the numbers are out of range."""
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?/(\d{1,5})", text, re.ASCII)
     if found is None:
         raise ValueError(f"write it like {EXAMPLE}: the first and the last shard, and of how many")

@@ -13,8 +13,7 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=")
 def read_env_file(env_file: Path | None) -> dict[str, str]:
     """Returns all variables in the file that have a value, or an empty dictionary if the file does not exist.
 
-    Raises ConfigurationError if the file cannot be read or is not UTF-8 text.
-    """
+    Raises ConfigurationError if the file cannot be read or is not UTF-8 text."""
     if env_file is None or not env_file.is_file():
         return {}
     # imported only if the file exists, because the import takes 50 ms

@@ -88,8 +88,7 @@ class ModelSettings(BaseModel):
     def budget_limit(self, name: str) -> Limit:
         """Returns the limit of the settings `budget_<name>_usd` and `budget_<name>_tokens`.
 
-        If only one of the two is set, the other has no default.
-        """
+        If only one of the two is set, the other has no default."""
         fields = {"usd": f"budget_{name}_usd", "tokens": f"budget_{name}_tokens"}
         is_default = self.model_fields_set.isdisjoint(fields.values())
         return Limit(

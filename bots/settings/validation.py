@@ -23,8 +23,7 @@ def _split_at_commas(value: object) -> object:
 def require_prefix(*prefixes: str) -> AfterValidator:
     """Returns a validator that rejects non-empty values that do not start with one of the prefixes.
 
-    If the first prefix is `http://`, the validator also removes trailing slashes.
-    """
+    If the first prefix is `http://`, the validator also removes trailing slashes."""
 
     def check(value: str) -> str:
         if value and not value.startswith(prefixes):
@@ -81,8 +80,7 @@ def uppercase(value: object) -> object:
 def parse_endpoint(text: str) -> tuple[str, int]:
     """Parses `ADDRESS:PORT` and returns the IP address and port. IPv6 addresses must be in brackets.
 
-    Raises ValueError if the text has another format.
-    """
+    Raises ValueError if the text has another format."""
     address, _, port = text.rpartition(":")
     try:
         return str(ip_address(address.strip("[]"))), int(port)

@@ -21,8 +21,7 @@ class RunPrompt:
     `system` is the system prompt, which stays the same for the whole thread, so that the provider's prompt cache
     remains valid. `state` maps names to texts that may differ between runs. Each is told once, and again when it has
     changed. `began_at` is the time that the model is told, None for no time, and `time_zone` the time zone of users
-    whose own is unknown.
-    """
+    whose own is unknown."""
 
     system: str
     state: Mapping[str, str] = field(default_factory=dict[str, str])
