@@ -126,7 +126,28 @@ async def build_sandboxes(
         case "none":
             return SandboxDeps(name="none", provider=None)
         case "modal":
-            return await _modal(settings, records, are_left_running=are_left_running)
+            from sandbox.modal.provider import ModalSandboxProvider
+
+            plan = replace(build_modal_plan(settings), is_left_running=are_left_running)
+            provider = ModalSandboxProvider(plan, records)
+            add_log_secrets(provider.secrets)
+            tried = await provider.probe()  # if it fails, Modal may still respond by the first run
+            if tried.ok:
+                provider.start_background_work()
+            network = plan.network()
+            browser = WITH_BROWSER.format(pages=ALL_PAGES if settings.modal_egress else PAGES_INSIDE)
+            lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
+            return SandboxDeps(
+                name="modal",
+                provider=provider,
+                warnings=(
+                    *(() if tried.ok else (lack,)),
+                    *([NAMES_AND_NETWORKS] if network.names and network.networks else []),
+                ),
+                prompt_text=f"{IN_SANDBOX.format(network=_modal_network_text(settings.modal_egress))} {browser}",
+                has_browser=True,
+                installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
+            )
         case "docker":
             return await _docker(settings)
 
@@ -178,32 +199,6 @@ def _proxy_text(policy: EgressPolicy) -> str:
     if "*" not in policy.allowed:
         places = f"of the internet {', '.join(policy.allowed)} alone,"
     return THROUGH_THE_PROXY.format(places=places)
-
-
-async def _modal(settings: Settings, records: SandboxRecords, *, are_left_running: bool) -> SandboxDeps:
-    """Builds the Modal provider. A failed probe is only a warning, because Modal may respond by the first run."""
-    from sandbox.modal.provider import ModalSandboxProvider
-
-    plan = replace(build_modal_plan(settings), is_left_running=are_left_running)
-    provider = ModalSandboxProvider(plan, records)
-    add_log_secrets(provider.secrets)
-    tried = await provider.probe()
-    if tried.ok:
-        provider.start_background_work()
-    network = plan.network()
-    browser = WITH_BROWSER.format(pages=ALL_PAGES if settings.modal_egress else PAGES_INSIDE)
-    lack = f"Sandboxes will not start: {tried.reason} {tried.remedy}"
-    return SandboxDeps(
-        name="modal",
-        provider=provider,
-        warnings=(
-            *(() if tried.ok else (lack,)),
-            *([NAMES_AND_NETWORKS] if network.names and network.networks else []),
-        ),
-        prompt_text=f"{IN_SANDBOX.format(network=_modal_network_text(settings.modal_egress))} {browser}",
-        has_browser=True,
-        installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
-    )
 
 
 def build_modal_plan(settings: Settings) -> ModalConfig:

@@ -55,7 +55,12 @@ def _lines(error: BaseException, seen: set[int]) -> Iterator[str]:
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):"
         yield from (frame.rstrip("\n") for frame in traceback.format_tb(error.__traceback__))
-    yield _headline(error)
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    text = _text(error)
+    yield f"{name}: {text}" if text else name
     for one in _inside(error)[:_GROUP_SHOWN_MAX]:
         if id(one) not in seen and len(seen) < _SHOWN_MAX:
             yield from (f"  | {part}" for line in _lines(one, seen) for part in line.split("\n"))
@@ -82,15 +87,6 @@ def _inside(error: BaseException) -> tuple[BaseException, ...]:
     if not isinstance(error, BaseExceptionGroup):
         return ()
     return cast(BaseExceptionGroup[BaseException], error).exceptions
-
-
-def _headline(error: BaseException) -> str:
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__"):
-        name = f"{kind.__module__}.{name}"
-    text = _text(error)
-    return f"{name}: {text}" if text else name
 
 
 def _text(error: BaseException) -> str:

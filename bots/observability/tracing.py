@@ -87,29 +87,25 @@ class RunTracing:
             span.set_attribute("error.type", error_label(error))
             raise
         finally:
-            span.set_attributes(_attributes(step, timing))
+            found: dict[str, str | int | float] = {
+                _ATTRIBUTES.get(name, f"threadhand.{name}"): value for name, value in timing.labels.items()
+            }
+            if step in _OPERATIONS:
+                found["gen_ai.operation.name"] = _OPERATIONS[step]
+            if step == "model":
+                provider = timing.labels.get("model", "").partition("/")
+                found["gen_ai.provider.name"] = _PROVIDERS.get(provider[0], provider[0]) if provider[1] else "unknown"
+            if (usage := timing.usage) is not None:
+                found["gen_ai.usage.input_tokens"] = usage.input_tokens
+                found["gen_ai.usage.output_tokens"] = usage.output_tokens
+                found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+            if timing.first_seconds is not None:
+                found["threadhand.first_token_seconds"] = timing.first_seconds
+            span.set_attributes(found)
             span.end()
 
     def used(self, model: str, usage: Usage) -> None:
         """Does nothing, because token usage is recorded as metrics and not as spans."""
-
-
-def _attributes(step: Step, timing: Timing) -> dict[str, str | int | float]:
-    found: dict[str, str | int | float] = {
-        _ATTRIBUTES.get(name, f"threadhand.{name}"): value for name, value in timing.labels.items()
-    }
-    if step in _OPERATIONS:
-        found["gen_ai.operation.name"] = _OPERATIONS[step]
-    if step == "model":
-        provider = timing.labels.get("model", "").partition("/")
-        found["gen_ai.provider.name"] = _PROVIDERS.get(provider[0], provider[0]) if provider[1] else "unknown"
-    if (usage := timing.usage) is not None:
-        found["gen_ai.usage.input_tokens"] = usage.input_tokens
-        found["gen_ai.usage.output_tokens"] = usage.output_tokens
-        found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
-    if timing.first_seconds is not None:
-        found["threadhand.first_token_seconds"] = timing.first_seconds
-    return found
 
 
 class CombinedMetrics:

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
-from core.domain.messages import JsonObject, json_fields
+from core.domain.messages import json_fields
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import error_mapping
@@ -184,9 +184,14 @@ class LiteLLMClient:
         # otherwise litellm leaves a Claude that thinks little room for the answer
         if CLAUDE.search(request.model) and (most := _answer_tokens_max(module, request.model)):
             answer_tokens = min(answer_tokens or most, most)
+        is_claude = CLAUDE.search(request.model) is not None
+        accepted = accepted_messages(request.model, request.messages, has_images_in_results=is_claude)
+        wire = [wire_message(one, self._origin(request.model)) for one in accepted]
+        for place in cache_mark_places(request):
+            wire[place] = with_cache_mark(wire[place])
         wanted: dict[str, object] = {
             "model": request.model,
-            "messages": self._messages(request),
+            "messages": wire,
             "stream": request.is_streamed,
             "stream_options": {"include_usage": True} if request.is_streamed else None,
             "tools": list(request.tools) or None,
@@ -211,14 +216,6 @@ class LiteLLMClient:
             "drop_params": True,
         }
         return {key: value for key, value in {**common, **wanted}.items() if value is not None}
-
-    def _messages(self, request: ModelRequest) -> list[JsonObject]:
-        is_claude = CLAUDE.search(request.model) is not None
-        accepted = accepted_messages(request.model, request.messages, has_images_in_results=is_claude)
-        wire = [wire_message(one, self._origin(request.model)) for one in accepted]
-        for place in cache_mark_places(request):
-            wire[place] = with_cache_mark(wire[place])
-        return wire
 
     def _origin(self, model: str) -> ReasoningOrigin:
         return ReasoningOrigin(provider_of(self._base_url) or "litellm", model)

@@ -177,7 +177,18 @@ class AnswerReader:
                 known = cast(dict[str, object], call)
                 self._reasoning.read_call(_place(known, position), known)
                 deltas += self._reasoning.news()
-                deltas.append(_call_delta(known, position, self._halves))
+                call_id, place = known.get("id"), _place(known, position)
+                named = json_fields(known.get("function")) or known
+                name = named.get("name")
+                arguments = named.get("arguments") or named.get("parameters") or named.get("input")
+                deltas.append(
+                    ToolCallDelta(
+                        index=place,
+                        call_id=call_id if isinstance(call_id, str) and call_id else None,
+                        name=name if isinstance(name, str) and name else None,
+                        arguments=self._halves.joined(place, arguments_text(arguments)),
+                    )
+                )
         return deltas
 
 
@@ -214,19 +225,6 @@ def _joined(parts: list[object]) -> str:
     fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
     texts = (one.get("text") for one in fields if one.get("type") not in ("thinking", "reasoning"))
     return "".join(text for text in texts if isinstance(text, str))
-
-
-def _call_delta(call: dict[str, object], position: int, halves: SurrogateJoiner) -> ToolCallDelta:
-    call_id, place = call.get("id"), _place(call, position)
-    named = json_fields(call.get("function")) or call
-    name = named.get("name")
-    arguments = named.get("arguments") or named.get("parameters") or named.get("input")
-    return ToolCallDelta(
-        index=place,
-        call_id=call_id if isinstance(call_id, str) and call_id else None,
-        name=name if isinstance(name, str) and name else None,
-        arguments=halves.joined(place, arguments_text(arguments)),
-    )
 
 
 def _place(call: dict[str, object], position: int) -> int:

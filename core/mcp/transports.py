@@ -301,14 +301,12 @@ class FilteredStream:
                 self.watch.why = str(item) if isinstance(item, MessageTooLarge) else self.watch.why
                 continue
             if isinstance(item.message, JSONRPCRequest) and item.message.method in _REFUSED:
-                await self._refuse(item.message)
+                # as for an unknown method; the SDK would answer that the request is invalid
+                asked = item.message
+                error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
+                await self.outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
             elif self._is_wanted(item):
                 return item
-
-    async def _refuse(self, asked: JSONRPCRequest) -> None:
-        """Answers as for an unknown method. The SDK would answer that the request is invalid."""
-        error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
-        await self.outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
 
     def _is_wanted(self, item: SessionMessage) -> bool:
         message = item.message

@@ -39,7 +39,7 @@ from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
 from core.domain.schedules import TriggerEvent
-from core.domain.threads import Address, IncomingFile
+from core.domain.threads import Address
 from core.stores import Conversations
 
 _STORED_MESSAGES_MAX = 2000
@@ -322,7 +322,10 @@ class EventHandler:
         self, inbound: UserAction, *, is_click: bool, turn: Callable[[], Awaitable[None]] | None = None
     ) -> tuple[UserAction, Outcome]:
         actor = await self._standing(inbound, is_click=is_click)
-        inbound = replace(inbound, actor=actor, files=await self._whole_files(inbound.files))
+        whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in inbound.files))
+        names, team_id = self._file_names, self._client.identity.team_id
+        files = tuple(names.sign(team_id, file) if names else file for file in whole)
+        inbound = replace(inbound, actor=actor, files=files)
         if turn is not None:
             await turn()
         try:
@@ -340,11 +343,6 @@ class EventHandler:
         """Returns the action with its person's standing, and whether the person has access."""
         inbound = replace(inbound, actor=await self._standing(inbound, is_click=is_click))
         return inbound, self._admits is None or await self._admits(inbound)
-
-    async def _whole_files(self, files: Sequence[IncomingFile]) -> tuple[IncomingFile, ...]:
-        whole = await asyncio.gather(*(fetch_file_metadata(self._client, file) for file in files))
-        names, team_id = self._file_names, self._client.identity.team_id
-        return tuple(names.sign(team_id, file) if names else file for file in whole)
 
     async def _standing(self, inbound: UserAction, *, is_click: bool) -> ActorContext:
         """Returns the sender's standing."""

@@ -8,7 +8,7 @@ from bots.inbound.home import HomePage
 from bots.slack import limits
 from bots.slack.render.block_kit import context_block, divider_block, escape_and_truncate, header_block, section_block
 from core.domain.messages import JsonObject
-from core.domain.threads import Run, RunStatus, Thread
+from core.domain.threads import RunStatus
 
 _SIGNS: dict[RunStatus, str] = {
     "queued": ":hourglass_flowing_sand: Waiting in line",
@@ -38,7 +38,14 @@ def closed_home_view(sentence: str) -> JsonObject:
 def _blocks(page: HomePage) -> Iterator[JsonObject]:
     yield header_block("Your runs")
     for run, thread, request in page.runs:
-        yield section_block(_run_line(run, thread, request))
+        place = thread.address
+        words = " ".join(request.split())
+        asked = f" “{escape_and_truncate(truncate(words, REQUEST_SHOWN_MAX), 4 * REQUEST_SHOWN_MAX)}”" if words else ""
+        who = f" as `{escape_and_truncate(run.agent_id, 80)}`" if run.agent_id else ""
+        began = int(run.created_at.timestamp())
+        when = f"<!date^{began}^{{date_short_pretty}} {{time}}|{run.created_at:%Y-%m-%d %H:%M} UTC>"
+        where = "a direct message" if place.channel_id.startswith("D") else f"<#{place.channel_id}>"
+        yield section_block(f"{_SIGNS[run.status]}{asked}{who} in {where}, {when} · <{conversation_link(place)}|open>")
     if not page.runs:
         yield section_block("None yet. Mention me in a channel, or write to me under *Messages*.")
     if page.schedules:
@@ -65,14 +72,3 @@ def _admin_blocks(page: HomePage) -> Iterator[JsonObject]:
         lines = "\n".join(f"• {finding}" for finding in page.findings)
         yield section_block(escape_and_truncate(lines, limits.SECTION_TEXT_MAX))
     yield context_block(_ADMIN_HINT)
-
-
-def _run_line(run: Run, thread: Thread, request: str) -> str:
-    place = thread.address
-    words = " ".join(request.split())
-    asked = f" “{escape_and_truncate(truncate(words, REQUEST_SHOWN_MAX), 4 * REQUEST_SHOWN_MAX)}”" if words else ""
-    who = f" as `{escape_and_truncate(run.agent_id, 80)}`" if run.agent_id else ""
-    began = int(run.created_at.timestamp())
-    when = f"<!date^{began}^{{date_short_pretty}} {{time}}|{run.created_at:%Y-%m-%d %H:%M} UTC>"
-    where = "a direct message" if place.channel_id.startswith("D") else f"<#{place.channel_id}>"
-    return f"{_SIGNS[run.status]}{asked}{who} in {where}, {when} · <{conversation_link(place)}|open>"

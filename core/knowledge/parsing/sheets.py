@@ -289,27 +289,23 @@ def read_xls(content: bytes, limits: ParseLimits) -> Document:
         raise Unreadable("protected" if "encrypted" in str(error).lower() else "broken") from error
     pages = list[Page]()
     for name in book.sheet_names():
-        pages.append(sheet_page(_old_sheet(book, name, limits), limits))
+        old: Any = book.sheet_by_name(name)
+        sheet = Sheet(name, bool(old.visibility))
+        sheet.hidden_columns = {column for column, known in old.colinfo_map.items() if known.hidden}
+        sheet.merged = [(first, last - 1, left, right - 1) for first, last, left, right in old.merged_cells]
+        for number in range(old.nrows):
+            cells = {column: _old_text(book, cell) for column, cell in enumerate(old.row(number))}
+            known = old.rowinfo_map.get(number)
+            add_row(sheet, number, cells, limits, is_hidden=bool(known and known.hidden))
+        for link in old.hyperlink_list:
+            address = link.url_or_path or ""
+            address = address if isinstance(address, str) else address.decode("utf-8", "replace")
+            _link_cell(sheet, link.frowx, link.fcolx, address.rstrip("\0"))
+        for (number, column), comment in old.cell_note_map.items():
+            sheet.blocks.append(note(f"comment on {xlrd.cellname(number, column)}", comment.text, comment.author))
+        pages.append(sheet_page(sheet, limits))
         book.unload_sheet(name)
     return Document(title="", kind="xls", pages=tuple(pages))
-
-
-def _old_sheet(book: xlrd.Book, name: str, limits: ParseLimits) -> Sheet:
-    old: Any = book.sheet_by_name(name)
-    sheet = Sheet(name, bool(old.visibility))
-    sheet.hidden_columns = {column for column, known in old.colinfo_map.items() if known.hidden}
-    sheet.merged = [(first, last - 1, left, right - 1) for first, last, left, right in old.merged_cells]
-    for number in range(old.nrows):
-        cells = {column: _old_text(book, cell) for column, cell in enumerate(old.row(number))}
-        known = old.rowinfo_map.get(number)
-        add_row(sheet, number, cells, limits, is_hidden=bool(known and known.hidden))
-    for link in old.hyperlink_list:
-        address = link.url_or_path or ""
-        address = address if isinstance(address, str) else address.decode("utf-8", "replace")
-        _link_cell(sheet, link.frowx, link.fcolx, address.rstrip("\0"))
-    for (number, column), comment in old.cell_note_map.items():
-        sheet.blocks.append(note(f"comment on {xlrd.cellname(number, column)}", comment.text, comment.author))
-    return sheet
 
 
 def _old_text(book: Any, cell: Any) -> str:

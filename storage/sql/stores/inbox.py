@@ -21,7 +21,6 @@ from core.domain.threads import (
     Attention,
     Hold,
     Ignore,
-    IncomingFile,
     JoinedThread,
     Overhear,
     Receipt,
@@ -98,7 +97,10 @@ def store_input(
         return answer_approval(connection, action, decision, snapshot)
     asking = _asking_run(connection, action, decision, snapshot)
     if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
-        action = replace(action, files=(*_read_files(connection, asking), *action.files))
+        taken = select(thread_inputs).where(thread_inputs.c.taken_by == asking.run_id)
+        rows = connection.execute(taken.order_by(thread_inputs.c.position)).mappings()
+        files = [file for row in rows for file in input_from_row(row).files]
+        action = replace(action, files=(*files, *action.files))
     action = replace(action, text=decision.answer or action.text)
     request_ref = (asking and asking.request_ref) or action.message_ref
     agent_id = (message and message.agent_id) or (asking and asking.agent_id)
@@ -178,12 +180,6 @@ def _asking_run(
     statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
     row = connection.execute(statement).mappings().one_or_none() if ask else None
     return run_from_row(row) if row else None
-
-
-def _read_files(connection: Connection, run: Run) -> tuple[IncomingFile, ...]:
-    taken = select(thread_inputs).where(thread_inputs.c.taken_by == run.run_id)
-    rows = connection.execute(taken.order_by(thread_inputs.c.position)).mappings()
-    return tuple(file for row in rows for file in input_from_row(row).files)
 
 
 def amend_input(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
