@@ -373,25 +373,20 @@ async def check_modal_functions(settings: Settings) -> tuple[Finding, ...]:
         return ()
     try:
         check_worker_settings(settings, with_worker=False)
-        await _look_up_modal_function(settings.modal_worker_app)
+        # imported only if Modal is configured, because importing the SDK takes 1 s
+        from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
+        from sandbox.modal.run_queue import look_up_worker_function
+
+        account = ModalAccount(settings.modal_worker_app)
+        try:
+            await look_up_worker_function(account)
+        except SDK_ERRORS as error:
+            raise ConfigurationError(f"{describe_sdk_error(error)[1]}.") from error
+        finally:
+            await account.close()
     except ConfigurationError as error:
         return (Finding("fail", "functions", str(error), HOW_TO_DEPLOY),)
     return (Finding("ok", "functions", f"the app {settings.modal_worker_app} at Modal takes runs."),)
-
-
-async def _look_up_modal_function(app: str) -> None:
-    """Raises ConfigurationError if the function does not exist, Modal rejects the token, or Modal does not respond."""
-    # imported only if Modal is configured, because importing the SDK takes 1 s
-    from sandbox.modal.account import SDK_ERRORS, ModalAccount, describe_sdk_error
-    from sandbox.modal.run_queue import look_up_worker_function
-
-    account = ModalAccount(app)
-    try:
-        await look_up_worker_function(account)
-    except SDK_ERRORS as error:
-        raise ConfigurationError(f"{describe_sdk_error(error)[1]}.") from error
-    finally:
-        await account.close()
 
 
 NAMES_SHOWN_MAX = 6

@@ -109,15 +109,12 @@ class ReasoningCollector:
                         if not blocks or not blocks[-1].continues_with(one):
                             blocks.append(_Block({}))
                         blocks[-1].add(one)
-            self._read_others(said)
-
-    def _read_others(self, said: Mapping[str, object]) -> None:
-        if self._is_library:
-            state = json_fields(said.get(_LIBRARY_FIELD))
-            kept = {key: state[key] for key in _LIBRARY_STATE if key in state}
-            self._keep({_LIBRARY_FIELD: kept}, self._others)
-        elif others := said.keys() - _OWN_FIELDS - _ANSWER_FIELDS:
-            self._keep({key: said[key] for key in others}, self._others)
+            if self._is_library:
+                state = json_fields(said.get(_LIBRARY_FIELD))
+                kept = {key: state[key] for key in _LIBRARY_STATE if key in state}
+                self._keep({_LIBRARY_FIELD: kept}, self._others)
+            elif others := said.keys() - _OWN_FIELDS - _ANSWER_FIELDS:
+                self._keep({key: said[key] for key in others}, self._others)
 
     def read_call(self, index: int, call: Mapping[str, object]) -> None:
         """Reads the unknown fields of a part of a tool call. `index` is the one that the service gives it.

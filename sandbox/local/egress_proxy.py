@@ -287,13 +287,8 @@ def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {error}") from error
     if len(descriptors) != 1:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {len(descriptors)} descriptors")
-    listener = _check_listener(descriptors[0], label)
-    listener.setblocking(False)
-    return listener
-
-
-def _check_listener(descriptor: int, label: str) -> socket.socket:
-    """Returns the descriptor as a listening socket. Anything else comes from a compromised program."""
+    descriptor = descriptors[0]
+    # anything but a listening socket comes from a compromised program
     try:
         listener = socket.socket(fileno=descriptor)
     except OSError as error:
@@ -304,6 +299,7 @@ def _check_listener(descriptor: int, label: str) -> socket.socket:
         listener.close()
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: not a listening socket")
     listener.set_inheritable(False)
+    listener.setblocking(False)
     return listener
 
 

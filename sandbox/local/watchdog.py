@@ -173,7 +173,9 @@ class Watchdog:
             for state in self._states.values():
                 state.baseline = state.usage
         if spare_memory < 0:
-            await self._end_largest_jail()
+            sizes = {jail: state.usage.memory_bytes for jail, state in self._states.items() if state.usage}
+            if sizes:
+                await self._end(max(sizes, key=sizes.__getitem__), MEMORY_RESERVE)
         self._walk_where_due(free.disk)
         longest = PAUSE_SECONDS_MAX if now - self._used_at < IDLE_PAUSE_SECONDS else IDLE_PAUSE_SECONDS
         seconds = min(spare_disk, spare_memory) / GROWTH_BYTES_PER_SECOND
@@ -236,11 +238,6 @@ class Watchdog:
                 await self._end(jail, DISK_RESERVE)
             else:
                 self._set_full_message(jail, state, free_bytes)
-
-    async def _end_largest_jail(self) -> None:
-        sizes = {jail: state.usage.memory_bytes for jail, state in self._states.items() if state.usage}
-        if sizes:
-            await self._end(max(sizes, key=sizes.__getitem__), MEMORY_RESERVE)
 
     async def _end(self, jail: MonitoredJail, sentence: str) -> None:
         self._states.pop(jail, None)

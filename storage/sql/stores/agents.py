@@ -178,7 +178,10 @@ class SqlPlans(Store):
         if lock_thread(connection, thread_id) is None:
             return ()
         if lease is not None:
-            _check_held(connection, lease)
+            held = select(leases.c.run_id, leases.c.fence).where(leases.c.thread_id == lease.thread_id)
+            row = connection.execute(held).one_or_none()
+            if row is None or (row.run_id, row.fence) != (lease.run_id, lease.fence):
+                raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
         rows = _rows(connection, thread_id)
         before = tuple(map(_plan, rows))
         after = before if is_done else how(before)
@@ -203,14 +206,6 @@ class SqlPlans(Store):
     @reads
     def read(self, connection: Connection, thread_id: str) -> Plans:
         return tuple(map(_plan, _rows(connection, thread_id)))
-
-
-def _check_held(connection: Connection, lease: Lease) -> None:
-    """Raises LeaseLost if another worker has the lease. The caller has locked the thread, as every claim does."""
-    held = select(leases.c.run_id, leases.c.fence).where(leases.c.thread_id == lease.thread_id)
-    row = connection.execute(held).one_or_none()
-    if row is None or (row.run_id, row.fence) != (lease.run_id, lease.fence):
-        raise LeaseLost(f"run {lease.run_id}: fence {lease.fence} is not the newest")
 
 
 def _rows(connection: Connection, thread_id: str) -> Sequence[RowMapping]:
