@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, cast
@@ -255,31 +255,17 @@ async def open_transport(
     authorize: Authorize | None = None,
 ) -> AsyncGenerator[TransportStreams, None]:
     """Context manager: yields the streams to the server. Raises OSError, or errors of the SDK or HTTP client."""
-    async with _transport(config, host_environment, watch, authorize) as (incoming, outgoing):
+    async with AsyncExitStack() as stack:
+        match config.transport:
+            case "stdio":
+                transport = stdio_transport(config, host_environment, watch)
+            case "sse":
+                transport = sse_client(config.url, httpx_client_factory=client_factory(config, authorize))
+            case "http":
+                client = await stack.enter_async_context(client_factory(config, authorize)())
+                transport = streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX)
+        incoming, outgoing = await stack.enter_async_context(transport)
         yield FilteredStream(incoming, outgoing, watch), outgoing
-
-
-@asynccontextmanager
-async def _transport(
-    config: McpServerConfig,
-    host_environment: Mapping[str, str],
-    watch: ConnectionState,
-    authorize: Authorize | None = None,
-) -> AsyncGenerator[TransportStreams, None]:
-    match config.transport:
-        case "stdio":
-            async with stdio_transport(config, host_environment, watch) as streams:
-                yield streams
-        case "sse":
-            client = client_factory(config, authorize)
-            async with sse_client(config.url, httpx_client_factory=client) as streams:
-                yield streams
-        case "http":
-            async with (
-                client_factory(config, authorize)() as client,
-                streamable_http_client(config.url, http_client=client, max_sse_event_size=MESSAGE_BYTES_MAX) as streams,
-            ):
-                yield streams
 
 
 @dataclass(slots=True)
