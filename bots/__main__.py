@@ -341,8 +341,7 @@ def _paused_garbage_collection() -> Generator[None]:
 async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
     """The newest entries of the audit log, one line each, the oldest first.
 
-    Raises ConfigurationError, StorageUnavailable.
-    """
+    Raises ConfigurationError, StorageUnavailable."""
     from bots.inbound.commands.admin import format_audit_entry
     from storage.sql.database import open_database
     from storage.sql.stores.audit import SqlAuditLog
@@ -358,8 +357,7 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
 async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool, export: Path | None) -> list[str]:
     """The newest feedback, one line each, the oldest first. With `export`, also writes a task for each thread.
 
-    Raises ConfigurationError, StorageUnavailable.
-    """
+    Raises ConfigurationError, StorageUnavailable."""
     from bots.inbound.commands.admin import format_feedback
     from storage.sql.database import open_database
     from storage.sql.stores.talk import SqlFeedback

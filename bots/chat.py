@@ -51,8 +51,7 @@ PASTE_ENDS = "\x1b[?2004l"
 async def run_chat(settings: Settings) -> int:
     """Talks until the user leaves. Only files that the agent attaches are kept, in the current folder.
 
-    Raises ConfigurationError if there is no model, or the program cannot start.
-    """
+    Raises ConfigurationError if there is no model, or the program cannot start."""
     settings, problems = without_models_that_lack_a_key(settings)
     if not settings.model:
         raise ConfigurationError("\n".join(problems) or "Set THREADHAND_MODEL and the key of its provider.")

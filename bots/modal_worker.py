@@ -47,8 +47,7 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
     """Runs a worker for this run only, until the run ends, waits for people, or belongs to another worker. Its sandbox
     is saved and goes on: the bot reads files from it, the next run uses it, and the janitor stops it.
 
-    Raises ConfigurationError.
-    """
+    Raises ConfigurationError."""
     settings = settings or _load_settings()
     database = await open_database(settings.storage_url)
     try:

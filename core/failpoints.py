@@ -5,8 +5,7 @@ Inactive unless the setting THREADHAND_FAILPOINTS arms them. It is a comma-separ
 for example `storage.finish.after:kill`, `slack.post.before:raise:3` (only the third time) or
 `slack.post.before@deliver_answer:pause`. A step is the name of a function that is being executed there, without leading
 underscores; other passes of the failpoint do not count. Actions: `kill` (SIGKILL to the process itself), `raise`
-(FailpointHit), `pause` (SIGSTOP to the process itself).
-"""
+(FailpointHit), `pause` (SIGSTOP to the process itself)."""
 
 import inspect
 import os
@@ -39,8 +38,7 @@ class Failpoint:
     """Context manager for an outgoing call: `Failpoint("slack.post")` triggers `slack.post.before` on entry and
     `slack.post.after` on exit, unless the block raises.
 
-    Create instances at module level, so that `names()` can list them.
-    """
+    Create instances at module level, so that `names()` can list them."""
 
     __slots__ = ("name",)
 

@@ -19,8 +19,7 @@ async def stop_accepting(*servers: asyncio.Server) -> None:
     """Stops accepting connections and waits until each accepted connection has its transport, so that closing is safe.
 
     asyncio creates the transport some event loop iterations after it accepts the connection. If the server is closed in
-    between, creating the transport fails, and the connection stays open without a reader (CPython issue 109564).
-    """
+    between, creating the transport fails, and the connection stays open without a reader (CPython issue 109564)."""
     loop = asyncio.get_running_loop()
     for server in servers:
         for each in server.sockets:

@@ -26,8 +26,7 @@ async def record_model_usage(
     """Yields the deltas and calls `charge` once per response with the name of the model that responded and its usage.
 
     If the provider reports no usage, for example because the stream ends early or breaks off and starts over, the usage
-    is estimated from the part of the response that was received. If nothing was received, `charge` is not called.
-    """
+    is estimated from the part of the response that was received. If nothing was received, `charge` is not called."""
     read: list[str] = []
     model = request.model
     usage: Usage | None = None

@@ -157,8 +157,7 @@ def boot_seconds() -> float:
     """Returns seconds since the machine started, with those in which it was suspended, where the system counts them.
 
     `time.monotonic` stands still on Linux while a machine is suspended: what was held before would seem to be held
-    still, although another machine has taken it over.
-    """
+    still, although another machine has taken it over."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
