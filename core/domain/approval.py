@@ -35,6 +35,7 @@ EXPIRED = "No one approved it in time, so I did not do it. Press Retry if it is 
 CARD_CHARACTERS_MAX = 1400
 """Limits the calls in the question, so that it fits into one message on every platform. The rest is in a file."""
 CARD_CALLS_MAX = 16
+UNNAMED_SHOWN_MAX = 5
 WHOLE_CHARACTERS_MAX = 50_000
 """Limits what people are asked to check at once."""
 _HEADLINE_CHARACTERS_MAX = 300
@@ -56,12 +57,33 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why people are asked about a call that they are not asked about otherwise: the sources of text that the model had
+    read, in words, and the targets of the call that nobody named."""
+
+    because: str
+    unnamed: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, value: JsonValue) -> "Cause | None":
+        """Returns the cause that `dump` returned, or None for anything else."""
+        match value:
+            case {"because": str(because), "unnamed": list(unnamed)}:
+                return cls(because, tuple(map(str, unnamed)))
+            case _:
+                return None
+
+    def dump(self) -> JsonObject:
+        return {"because": self.because, "unnamed": [*self.unnamed]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallToApprove:
     """A tool call that needs approval, with its validated arguments.
 
     `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
-    `is_asked_each_time`: nobody can allow it for good.
+    `is_asked_each_time`: nobody can allow it for good. Nor can anybody a call that has a `cause`.
     """
 
     index: int
@@ -70,6 +92,7 @@ class CallToApprove:
     arguments: JsonObject
     given: frozenset[str] | None = None
     is_asked_each_time: bool = False
+    cause: Cause | None = None
 
     @property
     def digest(self) -> str:
@@ -92,7 +115,7 @@ class CallToApprove:
     @property
     def grant(self) -> str:
         """Equal for all calls that one "always" allows: same tool, same target, but any text. Empty if none does."""
-        if self.is_asked_each_time:
+        if self.is_asked_each_time or self.cause:
             return ""
         free: list[JsonValue] = [*sorted(self.arguments.keys() - self.target.keys())]
         return _digest([self.tool, free, self.target])
@@ -163,9 +186,22 @@ class Approval:
                 f"\n**This is not everything.** The file `{self.file_name}` ({self._line_count} lines) shows it whole:"
                 " read it before you approve."
             )
+        if self.cause:
+            lines.append(f"\n{self.cause}")
         if APPROVE_ALWAYS in self.options:
             lines.append(f"\n{self._always}")
         return "\n".join(lines)
+
+    @property
+    def cause(self) -> str:
+        """Why people are asked, if it is for what the model has read; else an empty text."""
+        causes = [call.cause for call in self.calls if call.cause]
+        if not causes:
+            return ""
+        unnamed = list(dict.fromkeys(target for cause in causes for target in cause.unnamed))
+        shown = ", ".join(f"`{target}`" for target in unnamed[:UNNAMED_SHOWN_MAX])
+        more = f" and {len(unnamed) - UNNAMED_SHOWN_MAX} more" if len(unnamed) > UNNAMED_SHOWN_MAX else ""
+        return f"Because of: {causes[-1].because}. Nobody in this thread named {shown}{more}."
 
     @property
     def file_name(self) -> str:
@@ -327,7 +363,8 @@ def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | 
         return CHANGED
     if is_allowed(ask):
         return None
-    return denial_reason(ask)
+    because = f" It was asked about because of: {call.cause.because}." if call.cause else ""
+    return f"{denial_reason(ask)}{because}"
 
 
 def denial_reason(ask: Ask) -> str:

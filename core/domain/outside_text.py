@@ -12,6 +12,8 @@ _STEERING = re.compile(
 """Characters that control a terminal or the writing direction, or that nobody sees. Joiners belong to words and emoji.
 """
 _UNNAMEABLE = ("Cc", "Cf", "Cs", "Co", "Cn")
+QUOTE_MARK = ">"
+"""Begins each line of a quotation, in chats as well."""
 _BRACKETS = str.maketrans("[]`", "()'")
 
 

@@ -1,0 +1,157 @@
+"""Decides whether a tool call may leave the thread, from where it goes and from what the model had read.
+
+While the model has read only what people wrote to it, every call is allowed. Text from anywhere else can ask for a
+call, but the call then needs a person: who has named its target, or who agrees to it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from core.domain.approval import Cause, draw_visibly
+from core.domain.sources import Origin, Source, SourceKind, Sources, newest_first
+from core.domain.targets import is_local, normalize_address, value_of
+
+ReachKind = Literal["none", "reads_outside", "writes_outside", "talks_elsewhere", "spends"]
+"""What a call does outside of its thread. `reads_outside`: fetches something, whose address can carry data out.
+`writes_outside`: sends or changes something. `talks_elsewhere`: writes to people elsewhere, or later. `spends`: costs
+money."""
+OPEN_PAGE = "the page that is open in the browser"
+LATER_RUN = "a run that begins by itself later"
+"""Targets that have no name. They have too many words for somebody to name them."""
+TARGET_CHARACTERS_MAX = 2_000
+CAUSES_SHOWN_MAX = 3
+_SHOWN_CHARACTERS_MAX = 100
+_KINDS: dict[SourceKind, str] = {
+    "person": "",
+    "choice": "",
+    "app": "the app",
+    "quote": "a message that was quoted or forwarded",
+    "chat": "messages in the thread that were not for me",
+    "file": "the file",
+    "page": "the page",
+    "browser": "the page",
+    "internet": "what programs fetched from the internet",
+    "search": "the results of a search",
+    "service": "the data of",
+    "server": "the tool server",
+    "document": "the documents of the knowledge base",
+    "unknown": "a text of unknown origin",
+}
+_NAMELESS = frozenset({"quote", "chat", "internet", "search", "document", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a call goes, and what text it brings back.
+
+    `targets` are the places that the call chooses: addresses, recipients, accounts. A call without any goes only to
+    services that the operator has chosen. `brings` names the sources of the text that the call returns."""
+
+    kind: ReachKind
+    targets: tuple[str, ...] = ()
+    brings: tuple[Origin, ...] = ()
+
+
+STAYS = Reach("none")
+"""The reach of a call that stays in its thread and brings no text from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The call may run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The call needs a person's consent, because nobody named these targets."""
+
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The call must not run. The reason is written for the model."""
+
+    reason: str
+
+
+Verdict = Allow | Ask | Refuse
+ALLOW = Allow()
+
+
+def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: frozenset[str]) -> Verdict:
+    """Decides about a call of this reach to one target, which a model wrote that had read these sources."""
+    if reach == "none" or not sources.outside:
+        return ALLOW
+    if why := _explain_hidden_target(target):
+        return Refuse(why)
+    is_offered = reach == "reads_outside" and normalize_address(target) in sources.offered
+    return ALLOW if is_offered or value_of(target) in named_by_people else Ask((target,))
+
+
+def judge_call(reach: Reach, sources: Sources) -> Verdict:
+    """Decides about a whole call: it is refused or asked about if any of its targets is."""
+    page = _find_open_page(sources)
+    targets = [page if target == OPEN_PAGE else target for target in reach.targets]
+    if page in targets and is_local(page):
+        targets.remove(page)
+    verdicts = [judge(reach.kind, target, sources, sources.named) for target in targets]
+    refused = next((verdict for verdict in verdicts if isinstance(verdict, Refuse)), None)
+    unnamed = tuple(target for verdict in verdicts if isinstance(verdict, Ask) for target in verdict.targets)
+    return refused or (Ask(unnamed) if unnamed else ALLOW)
+
+
+def cause_of(ask: Ask, sources: Sources, now: datetime) -> Cause:
+    """Returns why people are asked, in words for them."""
+    shown = sources.outside[:CAUSES_SHOWN_MAX]
+    more = len(sources.outside) - len(shown)
+    because = "; ".join([*(describe_source(source, now) for source in shown), *([f"and {more} more"] if more else [])])
+    return Cause(because=because, unnamed=tuple(map(_target_text, ask.targets)))
+
+
+def describe_source(source: Source, now: datetime) -> str:
+    """Returns what a source is and when it was read, in words for people."""
+    place = source.name.partition("?")[0] if "://" in source.name else source.name
+    name = "" if source.kind in _NAMELESS or not place else f" `{_plain(place.partition('://')[2] or place)}`"
+    age = "" if source.kind == "unknown" else f", read {_age_text(source.read_at, now)}"
+    return f"{_KINDS[source.kind]}{name}{age}"
+
+
+def _explain_hidden_target(target: str) -> str:
+    """Returns why people could not check the target, or an empty text if they can."""
+    authority = target.partition("://")[2].partition("/")[0]
+    if len(target) > TARGET_CHARACTERS_MAX:
+        return f"Not run: its target is longer than {TARGET_CHARACTERS_MAX:,} characters, so nobody can check it."
+    if draw_visibly(target) != target:
+        return "Not run: its target has characters that nobody can see."
+    if "\\" in authority or "@" in authority or " " in authority:
+        return "Not run: its address does not show clearly to which host it leads. Write it without a user name."
+    return ""
+
+
+def _find_open_page(sources: Sources) -> str:
+    """Returns the address of the page that is open in the browser, or OPEN_PAGE if it is not known."""
+    return next((source.name for source in newest_first(sources.read) if source.kind == "browser"), OPEN_PAGE)
+
+
+def _age_text(read_at: datetime, now: datetime) -> str:
+    minutes = int((now - read_at).total_seconds() // 60)
+    for length, unit in ((24 * 60, "day"), (60, "hour"), (1, "minute")):
+        if (count := minutes // length) > 0:
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"
+
+
+def _target_text(target: str) -> str:
+    """Returns the value of a target. Letters that look like others are not shown as such in a host's name."""
+    kind, _, value = value_of(target).partition(":")
+    if kind != "word" and not value.isascii():
+        value = value.encode("ascii", "backslashreplace").decode()
+    return _plain(value or target)
+
+
+def _plain(text: str) -> str:
+    """Returns a text from outside for inline code, shortened."""
+    shown = draw_visibly(text).replace("`", "'")
+    return shown if len(shown) <= _SHOWN_CHARACTERS_MAX else f"{shown[: _SHOWN_CHARACTERS_MAX - 1]}…"

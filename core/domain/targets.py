@@ -1,0 +1,180 @@
+"""Reads the places that a text or a call names, as values: hosts, e-mail addresses, and words such as channel names.
+
+Values are compared whole. `evil-example.com` does not contain `example.com`, and `bobby` does not contain `bob`.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import cast
+
+from pydantic import JsonValue
+
+from core.domain.messages import JsonObject
+
+NAMES_CHARACTERS_MAX = 10_000
+"""How much of a message is searched for names. A longer text is a document that somebody has pasted."""
+PHRASE_WORDS_MAX = 4
+"""A name of more words, such as a long title, is not looked for in what people wrote."""
+VALUE_CHARACTERS_MAX = 320
+_HOST_CHARACTERS_MAX = 253
+_BETWEEN = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’]+")
+_BETWEEN_WORDS = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’/:=!?*~…]+")
+_EDGES = ".,;:!?*_~-"
+_WORD_EDGES = f"{_EDGES}#@"
+_AUTHORITY_END = re.compile(r"[/?#\\]")
+_MAIL_START = re.compile(r"[:/]")
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
+_PORT = re.compile(r":[0-9]{0,5}$")
+_FILE_WORDS = (
+    "bat c cfg conf cpp css csv dat db doc docx gif go gz htm html ico ini ipynb java jpeg jpg js json jsx key lock log"
+    " md mjs mp3 mp4 odt pdf php pl png ppt pptx py rb rs sh sql svg tar toml ts tsv tsx txt wav webp xls xlsx xml yaml"
+    " yml zip"
+)
+_FILE_ENDINGS = frozenset(_FILE_WORDS.split())
+"""What looks like a host but ends like a file is a file, unless it is written as an address."""
+_PLACE_WORDS = (
+    "account accounts address addresses attendee attendees bcc bucket cc channel channels chat conversation email"
+    " emails host iban invitee invitees member members owner participant participants phone project recipient"
+    " recipients repo repository room site space to uri url urls user username users workspace"
+)
+_PLACES = frozenset(_PLACE_WORDS.split())
+"""The last word of the names of arguments that say who or what a call reaches."""
+_NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+
+
+def parse_names(text: str) -> frozenset[str]:
+    """Returns the values that a text names: its hosts and e-mail addresses, its words, and their phrases."""
+    text = text[:NAMES_CHARACTERS_MAX]
+    words = [*filter(None, map(_word, _BETWEEN_WORDS.split(text)))]
+    phrases = (
+        " ".join(words[start : start + length])
+        for length in range(1, PHRASE_WORDS_MAX + 1)
+        for start in range(len(words) - length + 1)
+    )
+    return frozenset(map(value_of, find_addresses(text))) | {f"word:{phrase}" for phrase in phrases}
+
+
+def value_of(target: str) -> str:
+    """Returns the value of a target, by which it is compared: `host:`, `mail:` or `word:` and what it names.
+
+    A target that names nothing gives an empty word, which nobody names."""
+    if value := _address_value(target.strip().strip("<>")):
+        return value
+    words = filter(None, map(_word, _BETWEEN_WORDS.split(target))) if len(target) <= VALUE_CHARACTERS_MAX else ()
+    return f"word:{' '.join(words)}"
+
+
+def find_addresses(text: str) -> list[str]:
+    """Returns the addresses of hosts and the e-mail addresses in a text as they are written, each value once."""
+    values: dict[str, str] = {}
+    for piece in _BETWEEN.split(text):
+        inner = (f"https://{rest}" for rest in piece.split("://")[2:])
+        for address in (part.rstrip(_EDGES).lstrip(_WORD_EDGES) for part in (piece, *inner)):
+            if value := _address_value(address):
+                values.setdefault(value, address)
+    return list(values.values())
+
+
+def normalize_address(address: str) -> str:
+    """Returns an address without what makes no difference to where it leads."""
+    return address.strip().partition("#")[0].rstrip("/")
+
+
+def is_local(target: str) -> bool:
+    """Returns whether the address leads to a program or a file inside the sandbox."""
+    if target.startswith(("/", "file:", "about:")):
+        return True
+    host = _host(_AUTHORITY_END.split(target.partition("://")[2] or target, maxsplit=1)[0])
+    return host in ("localhost", "127.0.0.1", "::1")
+
+
+def targets_of(arguments: JsonObject) -> tuple[str, ...]:
+    """Returns whom and what the arguments of a call reach: every address in them, and the recipients, channels and
+    accounts that arguments of such a name give. Each value once."""
+    values: dict[str, str] = {}
+    pending: list[tuple[str, JsonValue]] = list(reversed(arguments.items()))
+    while pending:
+        name, value = pending.pop()
+        match value:
+            case dict():
+                pending += reversed(value.items())
+            case list():
+                pending += [(name, item) for item in reversed(value)]
+            case str() | int() if not isinstance(value, bool) and value != "":
+                text = str(value)
+                given = [text] if _is_place(name) else []
+                for target in (*given, *find_addresses(text)):
+                    values.setdefault(value_of(target), target)
+            case _:
+                pass
+    return tuple(values.values())
+
+
+def addresses_of(arguments: JsonObject) -> tuple[str, ...]:
+    """Returns every address in the arguments of a call, each value once."""
+    return tuple(find_addresses("\n".join(_texts(arguments))))
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        match pending.pop():
+            case str(text):
+                yield text
+            case dict() as fields:
+                pending += reversed(cast(JsonObject, fields).values())
+            case list() as items:
+                pending += reversed(cast(list[JsonValue], items))
+            case _:
+                pass
+
+
+def _is_place(name: str) -> bool:
+    words = [word.lower() for word in _NAME_WORD.findall(name)]
+    noun = next((word for word in reversed(words) if word not in ("id", "ids", "name", "names")), "")
+    return noun in _PLACES
+
+
+def _word(piece: str) -> str:
+    return unicodedata.normalize("NFC", piece.strip(_WORD_EDGES)).lower()
+
+
+def _address_value(text: str) -> str:
+    """Returns `host:` or `mail:` with the value of an address, or an empty text if the text is none."""
+    _, is_url, rest = text.partition("://")
+    local, is_mail, place = ("", "", rest) if is_url else text.rpartition("@")
+    host = _host(_AUTHORITY_END.split(place, maxsplit=1)[0].rpartition("@")[2])
+    user = (local if "@" in local else _MAIL_START.split(local)[-1]).lower()
+    if is_mail:
+        return f"mail:{user}@{host}" if user and "." in host else ""
+    return f"host:{host}" if host and (is_url or _looks_like_host(host)) else ""
+
+
+def _host(authority: str) -> str:
+    """Returns the host of `host:port` in the form in which hosts are compared, or an empty text."""
+    if len(authority) > _HOST_CHARACTERS_MAX + 8:
+        return ""
+    host = _PORT.sub("", authority)
+    if host.startswith("["):
+        host = host[1:].removesuffix("]")
+    else:
+        host = unicodedata.normalize("NFC", host).lower().strip(".")
+        if not _HOST.fullmatch(host):
+            return ""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return "" if ":" in host else host.removeprefix("www.")
+
+
+def _looks_like_host(host: str) -> bool:
+    """Whether a text without a scheme is a host: it has a dot, and ends like one."""
+    _, dot, ending = host.rpartition(".")
+    is_name = ending.isalpha() or ending.startswith("xn--")
+    return bool(dot) and ((is_name and len(ending) > 1 and ending not in _FILE_ENDINGS) or _is_ip(host))
+
+
+def _is_ip(host: str) -> bool:
+    return all(part.isdecimal() for part in host.split(".")) and host.count(".") == 3

@@ -1,0 +1,277 @@
+"""Which calls need a person, by where they go and by what the model had read when it wrote them."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, Approval, CallToApprove
+from core.domain.consent import (
+    ALLOW,
+    OPEN_PAGE,
+    STAYS,
+    Allow,
+    Ask,
+    Reach,
+    ReachKind,
+    Refuse,
+    cause_of,
+    judge,
+    judge_call,
+)
+from core.domain.sources import (
+    NO_SOURCES,
+    SOURCES_MAX,
+    UNKNOWN_SOURCES,
+    Origin,
+    Source,
+    Sources,
+    dump_sources,
+    join_sources,
+    parse_sources,
+)
+from core.domain.targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+HOWTO: Origin = ("page", "https://example.com/howto?id=1")
+PERSON: Origin = ("person", "alice")
+REQUEST = (
+    "Read docs.example.com and the report on https://shop.example/a?b=1, then send the figures to bob@example.com and"
+    " Eve Smith in #general. My account is GB29-7788, and the file is notes.md on port 8000."
+)
+
+
+def sources(*origins: Origin, offered: tuple[str, ...] = ()) -> Sources:
+    read = frozenset(Source(kind, name, NOW) for kind, name in origins)
+    return Sources(read, parse_names(REQUEST), frozenset(map(normalize_address, offered)))
+
+
+@dataclass(frozen=True)
+class Case:
+    reach: ReachKind
+    target: str
+    read: tuple[Origin, ...] = (PERSON, HOWTO)
+    offered: tuple[str, ...] = ()
+    verdict: type[Allow | Ask | Refuse] = Ask
+
+
+R, W, T, S = "reads_outside", "writes_outside", "talks_elsewhere", "spends"
+ONLY_PEOPLE = ((), (PERSON,), (PERSON, ("choice", "bob")), (("browser", "http://localhost:8000/"),))
+NOBODY_NAMED = ("https://evil.example/", "mallory@evil.example", "#random", "mallory", "IBAN-1234", "", "!")
+CASES = [
+    # while only people's words were read, everything is as if there were no rule
+    *(Case(reach, target, read, verdict=Allow) for reach in (R, W, T, S) for read in ONLY_PEOPLE for target in (
+        "https://evil.example/", "mallory")),
+    Case(W, "https://user:secret@evil.example/", (PERSON,), verdict=Allow),
+    # a call that stays in the thread is free, whatever was read
+    Case("none", "https://evil.example/", verdict=Allow),
+    Case("none", "mallory", (("unknown", ""),), verdict=Allow),
+    # nothing that nobody named is reached after any other text
+    *(Case(reach, target) for reach in (R, W, T, S) for target in NOBODY_NAMED),
+    *(
+        Case(W, "https://evil.example/", (PERSON, (kind, "x")))
+        for kind in (
+            "app", "quote", "chat", "file", "page", "browser", "internet", "search", "service", "server", "document",
+            "unknown",
+        )
+    ),
+    # what people named is reached, as a value
+    Case(R, "https://docs.example.com/any/page", verdict=Allow),
+    Case(R, "http://docs.example.com:8080/?q=1", verdict=Allow),
+    Case(R, "https://www.docs.example.com", verdict=Allow),
+    Case(R, "DOCS.EXAMPLE.COM", verdict=Allow),
+    Case(R, "docs.example.com.", verdict=Allow),
+    Case(W, "https://shop.example/other", verdict=Allow),
+    Case(W, "bob@example.com", verdict=Allow),
+    Case(W, "Bob@Example.com", verdict=Allow),
+    Case(W, "mailto:bob@example.com", verdict=Allow),
+    Case(T, "general", verdict=Allow),
+    Case(T, "#general", verdict=Allow),
+    Case(T, "@Eve Smith", verdict=Allow),
+    Case(T, "eve", verdict=Allow),
+    Case(S, "GB29-7788", verdict=Allow),
+    Case(W, "8000", verdict=Allow),
+    # and nothing that only looks alike, contains it, or is contained in it
+    Case(R, "https://evil-docs.example.com"),
+    Case(R, "https://docs.example.com.evil.example"),
+    Case(R, "https://evil.example/docs.example.com"),
+    Case(R, "https://evil.example/?docs.example.com"),
+    Case(R, "https://evil.example#docs.example.com"),
+    Case(R, "https://sub.docs.example.com"),
+    Case(R, "https://example.com"),
+    Case(R, "https://shop.exampl"),
+    Case(R, "https://dоcs.example.com"),  # the second letter is Cyrillic
+    Case(R, "https://notes.md/"),
+    Case(R, "https://general/"),
+    Case(R, "https://93.184.216.34/"),
+    Case(R, "https://0x5db8d822/"),
+    Case(W, "bob@evil.example"),
+    Case(W, "bobby@example.com"),
+    Case(W, "mallory@evil.example/bob@example.com"),
+    Case(W, "mallory@evil.example, bob@example.com"),
+    Case(T, f"general{' ' * 400}mallory"),
+    Case(T, "general, mallory"),
+    Case(W, "ob@example.com"),
+    Case(W, "bob@example.com.evil.example"),
+    Case(T, "gen"),
+    Case(T, "general-private"),
+    Case(T, "Eve Smithers"),
+    Case(T, "Smith Eve"),
+    Case(S, "GB29-7789"),
+    Case(W, "800"),
+    # an address that the search gave word for word may be read, and nothing more
+    Case(R, "https://found.example/page", offered=("https://found.example/page",), verdict=Allow),
+    Case(R, "https://found.example/page/#part", offered=("https://found.example/page",), verdict=Allow),
+    Case(R, "https://found.example/page?data=secret", offered=("https://found.example/page",)),
+    Case(R, "https://found.example/", offered=("https://found.example/page",)),
+    Case(W, "https://found.example/page", offered=("https://found.example/page",)),
+    Case(T, "https://found.example/page", offered=("https://found.example/page",)),
+    # what people could not check is refused
+    Case(R, "https://docs.example.com@evil.example/", verdict=Refuse),
+    Case(R, "https://docs.example.com\\@evil.example/", verdict=Refuse),
+    Case(R, "https://evil.example\\@docs.example.com/", verdict=Refuse),
+    Case(W, "bob\u202e@example.com", verdict=Refuse),
+    Case(W, "general\u200b", verdict=Refuse),
+    Case(R, f"https://evil.example/{'x' * 2000}", verdict=Refuse),
+]  # fmt: skip
+
+
+def test_the_table_is_as_long_as_promised() -> None:
+    assert len(CASES) >= 60
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.reach}-{case.target[:40]}-{len(case.read)}")
+def test_a_call_is_judged_by_its_target_and_by_what_was_read(case: Case) -> None:
+    known = sources(*case.read, offered=case.offered)
+    assert type(judge(case.reach, case.target, known, known.named)) is case.verdict
+
+
+def test_a_call_is_asked_about_for_all_its_targets_that_nobody_named() -> None:
+    reach = Reach("writes_outside", ("general", "mallory", "https://evil.example/x"))
+    assert judge_call(reach, sources(HOWTO)) == Ask(("mallory", "https://evil.example/x"))
+    assert judge_call(reach, sources(PERSON)) == ALLOW
+    assert judge_call(STAYS, UNKNOWN_SOURCES) == ALLOW
+
+
+def test_a_call_that_chooses_no_place_goes_to_the_services_of_the_operator() -> None:
+    assert judge_call(Reach("reads_outside"), sources(HOWTO)) == ALLOW
+
+
+def test_an_action_in_the_browser_goes_to_the_page_that_is_open() -> None:
+    reach = Reach("writes_outside", (OPEN_PAGE,))
+    evil: Origin = ("browser", "https://evil.example/form")
+    named = Source("browser", "https://shop.example/cart", NOW + timedelta(minutes=1))
+    local = Source("browser", "http://localhost:8000/", NOW + timedelta(minutes=2))
+    known = sources(evil)
+    assert judge_call(reach, known) == Ask(("https://evil.example/form",))
+    known = join_sources([known, Sources(frozenset({named}))])
+    assert judge_call(reach, known) == ALLOW
+    known = join_sources([known, Sources(frozenset({Source("page", "https://docs.example.com", NOW)}))])
+    assert judge_call(reach, join_sources([known, Sources(frozenset({local}))])) == ALLOW
+    assert judge_call(reach, sources(HOWTO)) == Ask((OPEN_PAGE,))
+
+
+def test_the_card_names_the_cause_and_offers_nothing_for_good() -> None:
+    known = sources(PERSON, HOWTO, ("file", "a`b.csv"))
+    cause = cause_of(Ask(("https://files.example.com/in",)), known, NOW + timedelta(minutes=2))
+    call = CallToApprove(index=0, tool="send", headline="Send report.csv (14 kB)", arguments={"to": "x"}, cause=cause)
+    one = Approval(turn_id="t", calls=(call,))
+    assert "Because of: " in one.card
+    assert "the page `example.com/howto`, read 2 minutes ago" in one.card
+    assert "the file `a'b.csv`, read 2 minutes ago" in one.card
+    assert one.card.endswith("Nobody in this thread named `files.example.com`.")
+    assert call.grant == ""
+    assert APPROVE_ALWAYS not in one.options
+    both = Approval(turn_id="t", calls=(call, replace(call, index=1, cause=None)))
+    assert APPROVE_ALL in both.options
+    assert "Because of: " in both.text
+
+
+def test_a_card_without_a_cause_is_as_ever() -> None:
+    call = CallToApprove(index=0, tool="send", headline="Send", arguments={})
+    assert "Because" not in Approval(turn_id="t", calls=(call,)).card
+    assert call.grant
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(5, "just now"), (60, "1 minute ago"), (7200, "2 hours ago"), (90_000, "1 day ago")]
+)
+def test_the_age_of_a_source_is_said_in_words(seconds: int, words: str) -> None:
+    assert words in cause_of(Ask(("x",)), sources(HOWTO), NOW + timedelta(seconds=seconds)).because
+
+
+def test_a_long_list_of_sources_is_cut_and_counted() -> None:
+    read = tuple(("page", f"https://example.com/{number}") for number in range(9))
+    assert cause_of(Ask(("x",)), sources(*read), NOW).because.endswith("; and 6 more")
+
+
+def test_joined_sources_are_stored_and_read_back() -> None:
+    known = join_sources([sources(PERSON, HOWTO, offered=("https://found.example/",)), UNKNOWN_SOURCES])
+    assert parse_sources(dump_sources(known)) == known
+    assert parse_sources(dump_sources(NO_SOURCES)) == NO_SOURCES
+
+
+@pytest.mark.parametrize("broken", [None, "x", [], {"read": [["page"]]}, {"read": [["no kind", "", ""]]}])
+def test_what_cannot_be_read_is_unknown_and_never_nothing(broken: Any) -> None:
+    assert parse_sources(broken) == UNKNOWN_SOURCES
+
+
+def test_no_number_of_sources_makes_one_from_outside_forgotten() -> None:
+    many = [Sources(frozenset({Source("person", str(number), NOW)})) for number in range(SOURCES_MAX + 5)]
+    old = Sources(frozenset({Source("page", "https://example.com", NOW - timedelta(days=1))}))
+    joined = join_sources([old, *many])
+    assert len(joined.read) == SOURCES_MAX
+    assert [source.kind for source in joined.outside] == ["page"]
+
+
+def test_the_newest_reading_of_a_source_counts() -> None:
+    twice = [Sources(frozenset({Source("page", "a", NOW + timedelta(hours=hours))})) for hours in (0, 2, 1)]
+    assert [source.read_at for source in join_sources(twice).read] == [NOW + timedelta(hours=2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("See https://a.example/x?y=1.", ["https://a.example/x?y=1"]),
+        ("(a.example), <https://b.example|B> and [c](https://c.example)", ["a.example", "https://b.example", "https://c.example"]),
+        ("![x](https://a.example/p.png?d=SGVsbG8)", ["https://a.example/p.png?d=SGVsbG8"]),
+        ("url=https://a.example", ["url=https://a.example"]),
+        ("https://a.example/?u=https://b.example/", ["https://a.example/?u=https://b.example/"]),
+        ("write to x/bob@a.example or mailto:eve@b.example", ["x/bob@a.example", "mailto:eve@b.example"]),
+        ("report.csv, main.py, e.g. 3.14 and v1.2", []),
+        ("10.0.0.1 and [::1]", ["10.0.0.1"]),
+        ("@bob #general", []),
+    ],
+)  # fmt: skip
+def test_addresses_are_found_in_a_text(text: str, addresses: list[str]) -> None:
+    assert find_addresses(text)[: len(addresses)] == addresses
+    assert bool(find_addresses(text)) is bool(addresses)
+
+
+def test_every_address_of_a_piece_counts() -> None:
+    values = [value_of(address) for address in find_addresses("https://a.example/?u=https://b.example/")]
+    assert values == ["host:a.example", "host:b.example"]
+
+
+def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
+    arguments = {
+        "channelId": "C1",
+        "body": "Look at https://evil.example/x and write to eve@evil.example.",
+        "recipients": ["bob", {"email": "bob@a.example"}],
+        "title": "Hello",
+        "is_to": True,
+        "nested": {"user_name": 7, "text": "plain"},
+    }
+    assert targets_of(arguments) == (
+        "C1", "https://evil.example/x", "eve@evil.example", "bob", "bob@a.example", "7",
+    )  # fmt: skip
+    assert addresses_of(arguments) == ("https://evil.example/x", "eve@evil.example", "bob@a.example")
+
+
+def test_deep_arguments_are_searched_to_their_end() -> None:
+    deep: Any = "https://evil.example/"
+    for _ in range(5_000):
+        deep = [deep]
+    assert targets_of({"x": deep}) == ("https://evil.example/",)
+    assert addresses_of({"x": deep}) == ("https://evil.example/",)
