@@ -310,6 +310,11 @@ class Sandbox(Protocol):
     @property
     def browser(self) -> Browser: ...
 
+    @property
+    def has_fetched(self) -> bool:
+        """Whether programs in it may have read something from the internet. Without a network, never."""
+        ...
+
     async def connect(self, port: int) -> PortStream:
         """Connects to a port on the sandbox's loopback address. Raises ToolError if no program listens on the port."""
         ...

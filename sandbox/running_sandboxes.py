@@ -70,6 +70,11 @@ class RunningSandbox(Protocol):
     @property
     def connection(self) -> Connection: ...
 
+    @property
+    def has_fetched(self) -> bool:
+        """`core.ports.Sandbox.has_fetched`."""
+        ...
+
     async def on_hello(self) -> None:
         """Called once when the program inside has sent its hello, before the host sends anything."""
         ...
@@ -121,6 +126,7 @@ class RunningSandboxes:
             fence=fence,
             stop=lambda: self.stop(thread_id, machine),
             link=partial(self._link, machine) if self._link else None,
+            has_fetched=lambda: machine.has_fetched,
         )
 
     def release(self, thread_id: str) -> None:

@@ -88,6 +88,8 @@ class _Process:
     process: subprocess.Popen[bytes]
     connection: Connection
     workspace: Workspace
+    has_fetched: bool = True
+    """It has the network of the host, and nobody sees what it fetches."""
 
     async def on_hello(self) -> None:
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
+from core.domain.consent import STAYS
 from core.domain.errors import SandboxUnavailable
 from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox
@@ -49,7 +50,9 @@ def mcp_settings(board: Path) -> str:
     return json.dumps({"servers": {"board": server}})
 
 
-pin = Tool(name="pin", effect="acts", params=PinParams, run=run_pin, title=lambda params: f"Pin: {params.text}")
+pin = Tool(
+    name="pin", effect="acts", reach=STAYS, params=PinParams, run=run_pin, title=lambda params: f"Pin: {params.text}"
+)
 
 
 async def _no_sandbox() -> Sandbox:

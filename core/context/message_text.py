@@ -10,6 +10,7 @@ from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_message
 from core.domain.messages import JsonObject, Message
+from core.domain.sources import SOURCES_KEY, dump_sources, sources_of_input
 from core.domain.threads import ThreadInput
 
 TEXT_CHARACTERS_MAX = 200_000
@@ -114,6 +115,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
             "message_ref": one.message_ref,
             "sent_at": one.sent_at.isoformat(),
             TIME_ZONE_KEY: one.author.time_zone,
+            SOURCES_KEY: dump_sources(sources_of_input(one)),
         },
     )
     return with_token_count(message)

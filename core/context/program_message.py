@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 from core.context.tokens import with_token_count
-from core.domain.messages import Message
+from core.domain.messages import JsonObject, Message
+from core.domain.sources import SOURCES_KEY, dump_sources, read_now
 
 STATE_KEY = "state"
 """The metadata key under which a message keeps a digest of each part of the state that it tells, by the part's name."""
+KNOWLEDGE = "knowledge"
+"""The part of the state that holds excerpts of documents."""
 STATE_HEADING = "[State of your work, written by the program]"
 STATE_END = "[End of state]"
 
@@ -34,6 +37,7 @@ def program_message(
     text = program_text(*changed.values(), *notes)
     if not text:
         return None
+    sources: JsonObject = {SOURCES_KEY: dump_sources(read_now(("document", "")))} if changed.get(KNOWLEDGE) else {}
     return with_token_count(
         Message(
             type="status",
@@ -41,7 +45,7 @@ def program_message(
             is_llm_message=True,
             thread_id=conversation[-1].thread_id,
             run_id=run_id,
-            metadata={STATE_KEY: {name: _digest(text) for name, text in changed.items()}},
+            metadata={STATE_KEY: {name: _digest(text) for name, text in changed.items()}, **sources},
         )
     )
 

@@ -7,12 +7,14 @@ from functools import cache
 from importlib.resources import files
 
 from core.context.background_messages import is_from_person
+from core.context.message_sources import sources_of_message
 from core.context.message_text import content_text
 from core.context.todo_file import TODO_KEY
 from core.context.tokens import first_tokens, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.messages import JsonObject, Message
+from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
 from core.ports import ModelRequest, ResponseText
 
 Complete = Callable[[ModelRequest], Awaitable[ResponseText]]
@@ -178,6 +180,7 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
                 RUN_TURNS: turns + before,
                 TODO_KEY: todo,
                 REQUEST: said,
+                SOURCES_KEY: dump_sources(join_sources(map(sources_of_message, older))),
             },
         )
     )

@@ -8,6 +8,7 @@ from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
+from core.context.message_sources import sources_of_message
 from core.context.message_text import TIME_ZONE_KEY, for_model
 from core.context.program_message import program_message
 from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
@@ -25,6 +26,7 @@ from core.context.truncation import Cut, FittedMessages, TruncatedMessage, fit_m
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message
+from core.domain.sources import NO_SOURCES, Sources, join_sources
 from core.ports import ModelRequest
 
 log = logging.getLogger(__name__)
@@ -118,12 +120,14 @@ class ContextWindow:
         self._sees_images = True
         self.time_zone = ""
         """The time zone of the author of the newest message that a user wrote, or an empty text."""
+        self.sources = NO_SOURCES
+        """The sources of all text that the conversation has contained. A summary carries those of what it replaces."""
 
     async def load(self, history: Sequence[Message]) -> None:
         """Adds a stored history, with messages truncated as in earlier runs."""
         recent = messages_since_summary(history)
         if sum(message_tokens(one) for one in recent) > INLINE_TOKENS_MAX:
-            self._add(await asyncio.to_thread(lambda: [self._sendable(one) for one in recent]))
+            self._add(*await asyncio.to_thread(self._read, recent))
         else:
             self.add(recent)
         cuts = stored_cuts(self._messages)
@@ -135,7 +139,11 @@ class ContextWindow:
 
     def add(self, messages: Sequence[Message]) -> None:
         """Adds new messages to the conversation. Of browser states, only the newest is kept."""
-        self._add([self._sendable(one) for one in messages])
+        self._add(*self._read(messages))
+
+    def _read(self, messages: Sequence[Message]) -> tuple[list[Message], Sources]:
+        """Returns the messages as they are sent, and their sources."""
+        return [self._sendable(one) for one in messages], join_sources(map(sources_of_message, messages))
 
     def _sendable(self, message: Message) -> Message:
         if not message.is_llm_message:
@@ -144,7 +152,8 @@ class ContextWindow:
             self._todo_results[message.message_id] = message
         return with_token_count(for_model(message, is_native=self._is_native))
 
-    def _add(self, messages: Sequence[Message]) -> None:
+    def _add(self, messages: Sequence[Message], sources: Sources) -> None:
+        self.sources = join_sources([self.sources, sources])
         for message in messages:
             self.time_zone = str(message.metadata.get(TIME_ZONE_KEY, self.time_zone))
             if message.is_llm_message:

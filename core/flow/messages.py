@@ -12,6 +12,7 @@ from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message
 from core.domain.messages import Message
 from core.domain.plans import STATUS_MARKS, Plan, Step
+from core.domain.sources import SOURCES_KEY
 from core.flow.steps import STEPS_MAX, step_number
 
 Phase = Literal["plan", "review", "step", "asked", "report"]
@@ -58,7 +59,7 @@ def flow_message(sign: FlowMessageTag, text: str, *, thread_id: str, run_id: str
         is_llm_message=True,
         thread_id=thread_id,
         run_id=run_id,
-        metadata={FLOW_KEY: {"phase": sign.phase, "key": sign.key, "agent": sign.agent}},
+        metadata={FLOW_KEY: {"phase": sign.phase, "key": sign.key, "agent": sign.agent}, SOURCES_KEY: {}},
     )
     return with_token_count(message)
 

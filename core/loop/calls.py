@@ -7,17 +7,21 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Literal
 
 from core.context.tokens import count_text, first_tokens
 from core.context.untrusted_text import clean_line
 from core.domain.approval import TOO_LONG, Approval
+from core.domain.consent import Ask, Refuse, cause_of, judge_call
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.sources import NO_SOURCES, Sources, join_sources, read_now
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
+from core.ports import Sandbox
 from core.tasks import call_every
 from core.tools.shell import command_in_background, exit_code_of
 from core.tools.tool import PreparedCall, ToolContext, ToolOutput, must_wait_for, prepare_call
@@ -25,6 +29,8 @@ from core.tools.workspace.files import in_one_piece
 
 log = logging.getLogger(__name__)
 
+CAUSE_KEY = "cause"
+"""The metadata key of a call that waits for people because of what the model had read."""
 RESULT_TOKENS_MAX = 8_000
 HEAD_PERCENT = 60
 RESULT_CHARACTERS_MAX = 40_000
@@ -45,13 +51,15 @@ Outcome = Literal["completed", "failed", "error"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
-    """The outcome of one tool call. `result` is `{"success", "output", "error"}`, as the model receives it."""
+    """The outcome of one tool call. `result` is `{"success", "output", "error"}`, as the model receives it, and
+    `sources` are those of its text."""
 
     call: ToolCall
     outcome: Outcome
     result: JsonObject
     reply: Reply | None = None
     messages: tuple[Message, ...] = ()
+    sources: Sources = NO_SOURCES
     seconds: float = 0.0
 
 
@@ -60,14 +68,16 @@ class CallRunner:
     """Runs the tool calls of one turn. Keeps the running tasks, the outcomes, and the name of a tool that ends the
     run.
 
-    `reasoning` is the opaque reasoning that came with the calls. The first record keeps it, because a crash may
-    prevent the assistant message from being stored.
+    `sources` are those of the text that the model had read when it wrote the calls. `reasoning` is the opaque reasoning
+    that came with the calls. The first record keeps it, because a crash may prevent the assistant message from being
+    stored.
     """
 
     turn_id: str
     assistant_message_id: str
     context: RunContext
     group: asyncio.TaskGroup
+    sources: Sources = NO_SOURCES
     reasoning: JsonObject | None = None
     reply: Reply | None = None
     ended_by: str | None = None
@@ -93,7 +103,9 @@ class CallRunner:
             self.ended_by = prepared.tool.name
         if self._must_wait(prepared):
             self.awaiting[index] = prepared
-            waiting = replace(self._record(index, call), state="awaiting")
+            record = self._record(index, call)
+            cause: JsonObject = {CAUSE_KEY: prepared.cause.dump()} if prepared.cause else {}
+            waiting = replace(record, state="awaiting", metadata={**record.metadata, **cause})
             told = _started(waiting, f"{prepared.title} (needs approval)")
             self.context.run_log.start_call(waiting, told)
             return
@@ -131,8 +143,10 @@ class CallRunner:
         return must_wait_for(earlier, later, self.context.policy.strategy)
 
     def _must_wait(self, prepared: PreparedCall) -> bool:
-        granted = self.context.policy.granted
-        return prepared.approval is not None and prepared.to_approve().grant not in granted
+        return prepared.needs_approval and not self._is_granted(prepared)
+
+    def _is_granted(self, prepared: PreparedCall) -> bool:
+        return prepared.to_approve().grant in self.context.policy.granted
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
@@ -146,7 +160,7 @@ class CallRunner:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        prepared = prepare_call(call.name, call.arguments, self.context.toolbox)
+        prepared = self._judge(prepare_call(call.name, call.arguments, self.context.toolbox))
         must_wait = any(
             call.name in ENDING_TOOLS or self._must_follow(earlier, prepared) for earlier in self.awaiting.values()
         )
@@ -155,6 +169,19 @@ class CallRunner:
         if self._must_wait(prepared) and self._approval_of({**self.awaiting, len(self.calls): prepared}).is_too_long:
             raise ToolError(TOO_LONG)
         return prepared
+
+    def _judge(self, prepared: PreparedCall) -> PreparedCall:
+        """Returns the call with why people must be asked, if they must be for what the model has read. Raises ToolError
+        if it must not run."""
+        if prepared.approval is not None and self._is_granted(prepared):
+            return prepared  # people have allowed exactly this target for good
+        match judge_call(prepared.reach, self.sources):
+            case Refuse(reason=reason):
+                raise ToolError(reason)
+            case Ask() as ask:
+                return replace(prepared, cause=cause_of(ask, self.sources, datetime.now(UTC)))
+            case _:
+                return prepared
 
     def _record(self, index: int, call: ToolCall) -> ToolCallRecord:
         self._recorded.add(index)
@@ -246,10 +273,24 @@ def leaves_command_running(outcome: CallOutcome) -> bool:
 async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
     """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
     StorageUnavailable and cancellation are raised."""
+    opened: list[Sandbox] = []
+
+    async def open_sandbox() -> Sandbox:
+        opened.append(sandbox := await context.sandbox())
+        return sandbox
+
     with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
-        outcome = await _outcome(call, prepared, context)
+        outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox))
+        fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
+        sources = join_sources([sources_of_call(prepared), fetched, outcome.sources])
+        outcome = replace(outcome, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome
+
+
+def sources_of_call(prepared: PreparedCall) -> Sources:
+    """Returns the sources of a call's result, whether the call has succeeded or not."""
+    return read_now(*prepared.reach.brings)
 
 
 async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
@@ -337,6 +378,7 @@ def build_outcome(call: ToolCall, whole: ToolOutput) -> CallOutcome:
         result=result,
         reply=whole.reply,
         messages=whole.messages,
+        sources=whole.sources,
     )
 
 

@@ -28,6 +28,7 @@ from core.domain.events import (
 )
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
+from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
@@ -177,12 +178,14 @@ class _Response:
 class Turn:
     """The state of one turn while it runs: the response read so far and the running calls.
 
-    `notes` returns extra metadata for the assistant message about how the model call was made."""
+    `notes` returns extra metadata for the assistant message about how the model call was made. `read_sources` returns
+    the sources of what the model has read."""
 
     number: int
     context: RunContext
     ask_model: AskModel
     notes: Callable[[], JsonObject] = dict[str, JsonValue]
+    read_sources: Callable[[], Sources] = lambda: NO_SOURCES
     turn_id: str = field(default_factory=new_id)
     assistant_message_id: str = field(default_factory=new_id)
     _response: _Response | None = None
@@ -196,7 +199,11 @@ class Turn:
         self.context.run_log.emit(ResponseStarted())
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
-                turn_id=self.turn_id, assistant_message_id=self.assistant_message_id, context=self.context, group=group
+                turn_id=self.turn_id,
+                assistant_message_id=self.assistant_message_id,
+                context=self.context,
+                group=group,
+                sources=self.read_sources(),
             )
             with call_every(WAIT_TOLD_SECONDS, self._tell_wait, after_seconds=WAIT_TOLD_SECONDS):
                 reason = await self._read_whole(request, self._runner)
@@ -440,7 +447,11 @@ class Turn:
                 self._add(extra)
             content = self.context.dialect.result_content(outcome.call, outcome.result)
             details = self.context.dialect.parsing_details(outcome.call)
-            metadata: JsonObject = {"assistant_message_id": self.assistant_message_id, "parsing_details": details}
+            metadata: JsonObject = {
+                "assistant_message_id": self.assistant_message_id,
+                "parsing_details": details,
+                SOURCES_KEY: dump_sources(outcome.sources),
+            }
             message = self._message("tool", content, metadata)
             self.context.run_log.emit(tool_finished_event(index, outcome, message.message_id))
             self._add(message)

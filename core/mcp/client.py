@@ -14,7 +14,7 @@ from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments
 from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values, tool_name_prefix
-from core.mcp.tools import McpTool, matches_any, usable_tools
+from core.mcp.tools import McpTool, matches_any, reach_of_call, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -383,6 +383,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
     return Tool(
         name=offer.name,
         effect="reads" if offer.is_read_only else "acts",
+        reach=lambda params: reach_of_call(link.config, params.as_sent(), is_read_only=offer.is_read_only),
         subject=f"mcp/{offer.server}",
         params=offer.params,
         description=offer.params.__doc__ or "",

@@ -138,6 +138,7 @@ class OAuthSettings(BaseModel):
 class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
+    Only if the server is `trusted` does it count that it marks a tool as read-only when text from outside was read.
     `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it. `secrets` are the values
     that `${NAME}` references were replaced by; they are redacted from the server's log."""
 
@@ -154,6 +155,7 @@ class McpServerConfig(BaseModel):
     oauth: OAuthSettings | None = None
     enabled_tools: tuple[str, ...] = ("*",)
     needs_approval: tuple[str, ...] | Literal["writes"] = WRITES
+    trusted: bool = False
     protocol: Literal["auto", "legacy"] = "auto"
     connect_timeout_seconds: float = Field(default=30, gt=0, le=600)
     call_timeout_seconds: float = Field(default=120, gt=0, le=3600)

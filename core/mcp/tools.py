@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from core.context.untrusted_text import clean_description, clean_line
+from core.domain.consent import Reach
+from core.domain.messages import JsonObject
+from core.domain.targets import addresses_of, targets_of
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
@@ -94,6 +97,16 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
         params=arguments_model(name, description, schema, shown, originals),
         needs_approval=needs_approval,
         is_read_only=is_read_only,
+    )
+
+
+def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_only: bool) -> Reach:
+    """Returns the reach of a call of a tool. That a tool only reads is believed of servers that the operator trusts."""
+    is_read = config.trusted and is_read_only
+    return Reach(
+        "reads_outside" if is_read else "writes_outside",
+        addresses_of(arguments) if is_read else targets_of(arguments),
+        brings=(("server", config.name),),
     )
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from core.context.program_message import KNOWLEDGE
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.threads import Address
 
@@ -51,7 +52,7 @@ class RunPrompt:
     def with_knowledge(self, text: str) -> "RunPrompt":
         """Returns the prompt with excerpts of documents as untrusted data, unless the text is empty."""
         marked = wrap_untrusted(text, source="the knowledge base") if text.strip() else ""
-        return self.with_state("knowledge", _section("From the knowledge base", marked))
+        return self.with_state(KNOWLEDGE, _section("From the knowledge base", marked))
 
 
 def base_prompt(*, sandbox: str) -> str:

@@ -8,19 +8,22 @@ from typing import Literal
 
 from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
-from core.domain.approval import EXPIRED, Approval, is_one_by_one, needs_question, refusal_reason
+from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_question, refusal_reason
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.sources import SOURCES_KEY, UNKNOWN_SOURCES, Sources, dump_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
+    CAUSE_KEY,
     ENDING_TOOLS,
     NOT_THE_END,
     CallOutcome,
     execute_call,
     failed_outcome,
     needs_look,
+    sources_of_call,
     tool_finished_event,
 )
 from core.loop.run_context import RunLog
@@ -146,7 +149,7 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     ):
         return False
     try:
-        prepared = prepare_call(record.name, record.arguments, repair.toolbox)
+        prepared = _prepare(record, repair)
     except ToolError:
         return False
     return prepared.to_approve().grant not in repair.granted
@@ -162,11 +165,16 @@ def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Appr
     """Ends the turn and returns an approval request for its calls. Their results follow once people have answered."""
     turn_id = unasked[0].turn_id
     asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
-    calls = tuple(
-        prepare_call(record.name, record.arguments, repair.toolbox).to_approve(record.index) for record in asked
-    )
+    calls = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
     repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
     return Approval(turn_id=turn_id, calls=calls)
+
+
+def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
+    """Prepares a recorded call. Raises ToolError. Why people had to be asked for what the model had read was decided
+    when the model wrote the call."""
+    prepared = prepare_call(record.name, record.arguments, repair.toolbox)
+    return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)))
 
 
 def _assistant_again(assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext) -> Message:
@@ -182,7 +190,8 @@ def _assistant_again(assistant_id: str, records: Sequence[ToolCallRecord], repai
 def _results(outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext) -> Iterator[Message]:
     for index, outcome in enumerate(outcomes):
         content = repair.dialect.result_content(outcome.call, outcome.result)
-        message = _message("tool", content, repair.context, assistant_message_id=assistant_id)
+        metadata: JsonObject = {"assistant_message_id": assistant_id, SOURCES_KEY: dump_sources(outcome.sources)}
+        message = _message("tool", content, repair.context, metadata=metadata)
         repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
         repair.run_log.emit(MessageAdded(message=message))
         yield message
@@ -206,13 +215,14 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
-        return CallOutcome(call=call, outcome=outcome, result=record.result)
+        sources = _sources_of_record(record, repair)
+        return CallOutcome(call=call, outcome=outcome, result=record.result, sources=sources)
     if record.name in ENDING_TOOLS and any(map(needs_look, earlier)):
         return failed_outcome(call, NOT_THE_END)
     if not repair.runs_calls:
         return failed_outcome(call, NEVER_STARTED if record.state == "awaiting" else INTERRUPTED)
     try:
-        prepared = prepare_call(record.name, record.arguments, repair.toolbox)
+        prepared = _prepare(record, repair)
     except ToolError as error:
         # the tool existed when the call started, but its MCP server may not be ready now
         return failed_outcome(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
@@ -221,6 +231,14 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     if prepared.tool.is_idempotent:
         return await execute_call(call, prepared, repair.context)
     return failed_outcome(call, INTERRUPTED)
+
+
+def _sources_of_record(record: ToolCallRecord, repair: RepairContext) -> Sources:
+    """Returns the sources of a recorded result, which are unknown if the call cannot be made any more."""
+    try:
+        return sources_of_call(_prepare(record, repair))
+    except ToolError:
+        return UNKNOWN_SOURCES
 
 
 async def _after_answer(
@@ -271,18 +289,15 @@ def _message(
     context: ToolContext,
     *,
     message_id: str | None = None,
-    assistant_message_id: str | None = None,
+    metadata: JsonObject | None = None,
 ) -> Message:
-    metadata: JsonObject = {}
-    if assistant_message_id is not None:
-        metadata["assistant_message_id"] = assistant_message_id
     message = Message(
         type=kind,
         content=content,
         is_llm_message=True,
         thread_id=context.thread_id,
         run_id=context.run_id,
-        metadata=metadata,
+        metadata=metadata or {},
         message_id=message_id or new_id(),
     )
     return with_token_count(message)

@@ -15,6 +15,7 @@ from core.agents.definition import (
     definition_lines,
 )
 from core.agents.roster import Roster
+from core.domain.consent import STAYS, Reach
 from core.domain.errors import ConfigurationError, ToolError
 from core.domain.messages import JsonObject
 from core.tools.tool import Tool, ToolContext
@@ -70,6 +71,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
     return Tool(
         name="edit_agent",
         effect="acts",
+        reach=lambda params: Reach("writes_outside", (params.agent_id,)) if params.save else STAYS,
         params=EditAgentParams,
         run=run,
         title=lambda params: f"Agent {params.agent_id}" if params.agent_id else "Agents",

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 from core.context.message_text import full_message_text
 from core.context.tokens import first_tokens
 from core.context.truncation import EXPAND_TOOL
+from core.domain.consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.knowledge.knowledge_base import searchable_messages
 from core.tools.tool import Tool, ToolContext
@@ -29,6 +30,7 @@ async def run_search_conversation(params: SearchConversationParams, context: Too
 search_conversation = Tool(
     name="search_conversation",
     effect="reads",
+    reach=STAYS,
     params=SearchConversationParams,
     run=run_search_conversation,
     title=lambda params: f"Looking back for {params.query}",
@@ -57,6 +59,7 @@ async def run_read_chat(params: ReadChatParams, context: ToolContext) -> str:
 read_chat = Tool(
     name="read_chat",
     effect="writes",
+    reach=Reach("none", brings=(("chat", ""),)),
     subject="files/uploads",
     params=ReadChatParams,
     run=run_read_chat,
@@ -104,6 +107,7 @@ def _pages(text: str) -> list[str]:
 expand_message = Tool(
     name=EXPAND_TOOL,
     effect="reads",
+    reach=STAYS,
     params=ExpandMessageParams,
     run=run_expand_message,
     title=lambda params: "Looking back in the conversation",

@@ -2,6 +2,7 @@
 
 from pydantic import BaseModel, Field
 
+from core.domain.consent import STAYS, Reach
 from core.domain.errors import DocumentError, ToolError
 from core.knowledge.knowledge_base import RunKnowledge
 from core.tools.tool import Tool, ToolContext
@@ -52,6 +53,7 @@ def run_knowledge(context: ToolContext) -> RunKnowledge:
 search_knowledge = Tool(
     name="search_knowledge",
     effect="reads",
+    reach=Reach("none", brings=(("document", ""),)),
     params=SearchKnowledgeParams,
     run=run_search_knowledge,
     title=lambda params: f"Search the knowledge base: {params.query}",
@@ -62,6 +64,7 @@ search_knowledge = Tool(
 ask_document = Tool(
     name="ask_document",
     effect="reads",
+    reach=STAYS,
     params=AskDocumentParams,
     run=run_ask_document,
     title=lambda params: f"Read {params.file_path}: {params.question}",

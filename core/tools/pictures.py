@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import clean_line
+from core.domain.consent import STAYS, Reach, ReachKind
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message
@@ -58,6 +59,13 @@ def image_context_message(picture: Picture, *, place: str, original_size: int, t
     )
 
 
+def _reach(place: str, kind: ReachKind) -> Reach:
+    """Returns the reach of a call that loads a picture. A file of the workspace reaches nothing outside."""
+    if is_web_url(place):
+        return Reach(kind, (place,), brings=(("page", place),))
+    return Reach("spends") if kind == "spends" else STAYS
+
+
 class SeeParams(BaseModel):
     """Look at a picture (JPEG, PNG, GIF or WebP, at most 10 MB). You see the newest pictures from the next turn on:
     say in words what matters about them."""
@@ -86,6 +94,7 @@ async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
 see_image = Tool(
     name="see_image",
     effect="reads",
+    reach=lambda params: _reach(params.file_path, "reads_outside"),
     params=SeeParams,
     run=run_see,
     title=lambda params: f"Looking at {params.file_path}",
@@ -159,6 +168,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
 image_edit_or_generate = Tool(
     name="image_edit_or_generate",
     effect="writes",
+    reach=lambda params: _reach(params.image_path or "", "spends"),
     params=DrawParams,
     run=run_draw,
     title=lambda params: f"{'Drawing' if params.mode == 'generate' else 'Editing'} a picture: {params.prompt}",

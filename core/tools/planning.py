@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, Field, StringConstraints
 
 from core.domain import plans
+from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.plans import Plans
 from core.tools.tool import Tool, ToolContext
@@ -81,6 +82,7 @@ def _needed(value: ValueT | None, name: str, params: PlanningParams) -> ValueT:
 planning = Tool(
     name="planning",
     effect="writes",
+    reach=STAYS,
     params=PlanningParams,
     run=run_planning,
     subject="plans",

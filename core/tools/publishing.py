@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from pydantic import BaseModel, Field, field_validator
 
+from core.domain.consent import Reach
 from core.domain.errors import ToolError
 from core.ports import FileEntry, Files
 from core.tools.tool import Tool, ToolContext
@@ -128,6 +129,7 @@ async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
 deploy = Tool(
     name="deploy",
     effect="acts",
+    reach=lambda params: Reach("writes_outside", (params.name,)),
     params=DeployParams,
     run=run_deploy,
     title=lambda params: f"Deploying {params.directory_path} as {params.name}",
@@ -165,6 +167,7 @@ async def run_expose(params: ExposeParams, context: ToolContext) -> str:
 expose_port = Tool(
     name="expose_port",
     effect="acts",
+    reach=lambda params: Reach("writes_outside", (str(params.port),)),
     params=ExposeParams,
     run=run_expose,
     title=lambda params: f"Making port {params.port} reachable",

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from pydantic import BaseModel, Field
 
+from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.ports import CommandOutput
@@ -82,6 +83,7 @@ def _title(params: PythonParams) -> str:
 python_execute = Tool(
     name="python_execute",
     effect="acts",
+    reach=STAYS,
     params=PythonParams,
     run=run_python,
     title=_title,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.arguments import parse_json
+from core.domain.consent import STAYS
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
@@ -97,6 +98,7 @@ def _reply_tool(
     return Tool(
         name=name,
         effect="acts",
+        reach=STAYS,
         params=params,
         run=run,
         title=lambda _params: title,

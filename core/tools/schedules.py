@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from core.domain.consent import LATER_RUN, STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.ids import new_short_id
 from core.domain.outside_text import single_line
@@ -267,6 +268,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
         Tool(
             name="schedule_task",
             effect="acts",
+            reach=Reach("talks_elsewhere", (LATER_RUN,)),
             subject="schedules",
             params=ScheduleTaskParams,
             run=run_schedule_task,
@@ -282,6 +284,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
         Tool(
             name="list_schedules",
             effect="reads",
+            reach=STAYS,
             subject="schedules",
             params=ListSchedulesParams,
             run=run_list_schedules,
@@ -293,6 +296,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
         Tool(
             name="change_schedule",
             effect="acts",
+            reach=lambda params: STAYS if params.action == "pause" else Reach("talks_elsewhere", (params.id,)),
             subject="schedules",
             params=ChangeScheduleParams,
             run=run_change_schedule,

@@ -6,6 +6,7 @@ import unicodedata
 
 from pydantic import BaseModel, Field, field_validator
 
+from core.domain.consent import STAYS
 from core.domain.events import ToolProgressed
 from core.domain.messages import JsonObject
 from core.ports import CommandOutput, Shell, ShellSession
@@ -261,6 +262,7 @@ def _command_title(params: ExecuteParams) -> str:
 execute_command = Tool(
     name="execute_command",
     effect="acts",
+    reach=STAYS,
     params=ExecuteParams,
     run=run_execute,
     subject=lambda params: _subject(params.session_name or DEFAULT_SESSION),
@@ -272,6 +274,7 @@ execute_command = Tool(
 check_command_output = Tool(
     name="check_command_output",
     effect="acts",
+    reach=STAYS,
     params=CheckParams,
     run=run_check,
     subject=lambda params: _subject(params.session_name),
@@ -282,6 +285,7 @@ check_command_output = Tool(
 terminate_command = Tool(
     name="terminate_command",
     effect="acts",
+    reach=STAYS,
     params=TerminateParams,
     run=run_terminate,
     subject=lambda params: _subject(params.session_name),
@@ -292,6 +296,7 @@ terminate_command = Tool(
 list_commands = Tool(
     name="list_commands",
     effect="reads",
+    reach=STAYS,
     params=ListCommandsParams,
     run=run_list_commands,
     subject="shell",

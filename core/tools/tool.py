@@ -11,11 +11,13 @@ from pydantic_core import ErrorDetails
 from core.context.todo_file import TodoTracker
 from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec
-from core.domain.approval import CallToApprove
+from core.domain.approval import CallToApprove, Cause
+from core.domain.consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
+from core.domain.sources import NO_SOURCES, Sources
 from core.domain.threads import Person, Reply, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.observability import NO_METRICS, RunMetrics
@@ -134,21 +136,23 @@ class ToolOutput:
     """The result of a tool that returns more than text.
 
     `is_success` is False if the tool ran but failed; `error` then describes the failure. A `reply` is posted to the
-    thread and ends the run. `messages` are stored before the tool's own result message."""
+    thread and ends the run. `messages` are stored before the tool's own result message. `sources` are those that only
+    the result shows, in addition to what the reach of the call brings."""
 
     output: JsonValue
     is_success: bool = True
     error: str = "The command reported a failure."
     reply: Reply | None = None
     messages: tuple[Message, ...] = ()
+    sources: Sources = NO_SOURCES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool(Generic[ParamsT]):
     """One tool. The params model's docstring is its description for the model, unless `description` is given.
 
-    `effect` orders the calls of one answer. `subject` names what a call uses, as a path such as `files/notes.md` or
-    `shell/main`; an empty path means everything.
+    `effect` orders the calls of one answer. `reach` is where a call goes outside of the thread. `subject` names what a
+    call uses, as a path such as `files/notes.md` or `shell/main`; an empty path means everything.
 
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
     that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
@@ -157,6 +161,7 @@ class Tool(Generic[ParamsT]):
 
     name: str
     effect: Effect
+    reach: Reach | Callable[[ParamsT], Reach]
     params: type[ParamsT]
     run: Callable[[ParamsT, ToolContext], Awaitable[str | ToolOutput]]
     title: Callable[[ParamsT], str]
@@ -217,12 +222,19 @@ class ToolSet:
 class PreparedCall:
     """A validated call: the tool exists and the arguments match its parameters.
 
-    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed."""
+    `approval` is the headline under which people are asked to approve the call, or None if no approval is needed for
+    what it does. `cause` is why they are asked for what the model has read."""
 
     tool: Tool[Any]
     params: BaseModel
     title: str
     approval: str | None = None
+    reach: Reach = STAYS
+    cause: Cause | None = None
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.approval is not None or self.cause is not None
 
     def to_approve(self, index: int = 0) -> CallToApprove:
         """Returns the call as people approve it. `index` is its place in the turn."""
@@ -233,6 +245,7 @@ class PreparedCall:
             arguments=self.params.model_dump(mode="json"),
             given=frozenset(self.params.model_fields_set),
             is_asked_each_time=self.tool.is_asked_each_time,
+            cause=self.cause,
         )
 
     @property
@@ -283,7 +296,8 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
         ) from error
     title = " ".join(tool.title(params).split())[:TITLE_CHARACTERS_MAX]
     approval = tool.needs_approval(params) if tool.needs_approval else None
-    return PreparedCall(tool=tool, params=params, title=title, approval=approval)
+    reach = tool.reach if isinstance(tool.reach, Reach) else tool.reach(params)
+    return PreparedCall(tool=tool, params=params, title=title, approval=approval, reach=reach)
 
 
 def _refuse_unknown(name: str, arguments: JsonObject, schema: JsonObject) -> None:

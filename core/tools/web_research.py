@@ -13,9 +13,12 @@ from yarl import URL
 
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
+from core.domain.consent import STAYS, Reach
 from core.domain.errors import AgentError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
+from core.domain.sources import Sources
+from core.domain.targets import normalize_address
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
 from core.web_access.providers import Provider, provider_file
@@ -84,7 +87,17 @@ async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolO
         }
 
     found, note = await _read_once(params.model_dump_json(), ask, context)
-    return ToolOutput(output={"note": note, **found} if note else found)
+    offered = frozenset(map(normalize_address, _offered_addresses(found)))
+    return ToolOutput(output={"note": note, **found} if note else found, sources=Sources(offered=offered))
+
+
+def _offered_addresses(found: JsonObject) -> list[str]:
+    """Returns the addresses of the hits and the images. Those in their texts are written by the pages."""
+    match found:
+        case {"results": list(hits), "images": list(images)}:
+            return [str(hit["url"]) for hit in hits if isinstance(hit, dict)] + [str(image) for image in images]
+        case _:
+            return []
 
 
 async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: ToolContext) -> tuple[ResultT, str]:
@@ -99,6 +112,7 @@ async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: 
 web_search = Tool(
     name="web_search",
     effect="reads",
+    reach=Reach("reads_outside", brings=(("search", ""),)),
     params=WebSearchParams,
     run=run_web_search,
     subject="web",
@@ -174,6 +188,11 @@ async def run_scrape(params: ScrapeParams, context: ToolContext) -> ToolOutput:
     return ToolOutput(output="\n\n".join(text for text, _ in pages))
 
 
+def _scrape_reach(params: ScrapeParams) -> Reach:
+    asked = tuple(split_url_list(params.urls))
+    return Reach("reads_outside", asked, brings=tuple(("page", address) for address in asked))
+
+
 def _scrape_title(params: ScrapeParams) -> str:
     asked = split_url_list(params.urls)
     first = re.sub(r"^https?://(www\.)?", "", asked[0]).rstrip("/")
@@ -183,6 +202,7 @@ def _scrape_title(params: ScrapeParams) -> str:
 scrape_webpage = Tool(
     name="scrape_webpage",
     effect="reads",
+    reach=_scrape_reach,
     params=ScrapeParams,
     run=run_scrape,
     subject="web",
@@ -242,6 +262,7 @@ async def run_call(params: CallParams, context: ToolContext) -> ToolOutput:
 get_data_provider_endpoints = Tool(
     name="get_data_provider_endpoints",
     effect="reads",
+    reach=STAYS,
     params=EndpointsParams,
     run=run_endpoints,
     subject="web",
@@ -253,6 +274,7 @@ get_data_provider_endpoints = Tool(
 execute_data_provider_call = Tool(
     name="execute_data_provider_call",
     effect="reads",
+    reach=lambda params: Reach("reads_outside", brings=(("service", params.service_name),)),
     params=CallParams,
     run=run_call,
     subject="web",

@@ -35,7 +35,8 @@ FileKind = Literal["file", "folder", "link", "other"]
 
 class SandboxClient:
     """Satisfies `core.ports.Sandbox`. `stop` ends the sandbox; `fence` is the fencing token of the run that opened it;
-    `link` asks the provider for the address of a port."""
+    `link` asks the provider for the address of a port, and `has_fetched` whether its programs may have read something
+    from the internet."""
 
     def __init__(
         self,
@@ -44,11 +45,13 @@ class SandboxClient:
         fence: int,
         stop: Callable[[], Awaitable[None]],
         link: Callable[[int], Awaitable[str | None]] | None = None,
+        has_fetched: Callable[[], bool] = lambda: True,
     ) -> None:
         self._connection = connection
         self._fence = fence
         self._stop = stop
         self._link = link
+        self._has_fetched = has_fetched
         self._shell = ShellClient(connection, fence=fence)
         self._files = FilesClient(connection, fence=fence)
         self._browser = BrowserClient(connection)
@@ -64,6 +67,10 @@ class SandboxClient:
     @property
     def files(self) -> "FilesClient":
         return self._files
+
+    @property
+    def has_fetched(self) -> bool:
+        return self._has_fetched()
 
     async def connect(self, port: int) -> CallStream:
         if port == EGRESS_PROXY_ADDRESS[1]:  # people must not reach the internet through a sandbox

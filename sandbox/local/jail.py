@@ -193,6 +193,10 @@ class Jail:
         return self.workspace.path
 
     @property
+    def has_fetched(self) -> bool:
+        return self.gateway is not None and self.gateway.has_connected
+
+    @property
     def has_cgroup(self) -> bool:
         return self.cgroup is not None
 

@@ -350,6 +350,7 @@ class ModalSandboxProvider:
             connection,
             thread_id=thread_id,
             created_at=float(tags.get(BORN_TAG) or self._now()),
+            has_network=bool(self._plan.egress),
             on_stop=self._save_and_terminate,
         )
 

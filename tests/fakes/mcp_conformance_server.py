@@ -4,6 +4,7 @@ import asyncio
 import sys
 from typing import Any
 
+from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.events import ActivityChanged
 from core.mcp.own_server import serve_http
@@ -34,7 +35,7 @@ RUNS = {
     "test_tool_with_progress": work,
 }
 TOOLS: dict[str, Tool[Any]] = {
-    name: Tool(name=name, effect="reads", params=Nothing, run=run, title=lambda _params: "test")
+    name: Tool(name=name, effect="reads", reach=STAYS, params=Nothing, run=run, title=lambda _params: "test")
     for name, run in RUNS.items()
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from core.domain.consent import STAYS
 from core.domain.messages import Message
 from core.mcp.own_server import serve_stdio
 from core.ports import Sandbox
@@ -53,12 +54,13 @@ async def send(_params: Nothing, _context: ToolContext) -> str:
 ALL: dict[str, Tool[Any]] = {
     tool.name: tool
     for tool in (
-        Tool(name="greet", effect="reads", params=Greet, run=greet, title=lambda _params: "greet"),
-        Tool(name="draw", effect="reads", params=Nothing, run=draw, title=lambda _params: "draw"),
-        Tool(name="break", effect="acts", params=Nothing, run=break_down, title=lambda _params: "break"),
+        Tool(name="greet", effect="reads", reach=STAYS, params=Greet, run=greet, title=lambda _params: "greet"),
+        Tool(name="draw", effect="reads", reach=STAYS, params=Nothing, run=draw, title=lambda _params: "draw"),
+        Tool(name="break", effect="acts", reach=STAYS, params=Nothing, run=break_down, title=lambda _params: "break"),
         Tool(
             name="send",
             effect="acts",
+            reach=STAYS,
             params=Nothing,
             run=send,
             title=lambda _params: "send",

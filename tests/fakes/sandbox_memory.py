@@ -283,6 +283,8 @@ class _Files:
 
 
 class _Opened:
+    has_fetched = False
+
     def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
         self.files = _Files(sandbox, fence)
         self.shell = _Shell(sandbox, fence)

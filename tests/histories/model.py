@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel
 
+from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject
 from core.domain.threads import Usage
@@ -52,7 +53,12 @@ class Notebook:
 
     def toolbox(self) -> ToolSet:
         note = Tool(
-            name="note", effect="acts", params=NoteParams, run=self._write, title=lambda params: f"Noting {params.text}"
+            name="note",
+            effect="acts",
+            reach=STAYS,
+            params=NoteParams,
+            run=self._write,
+            title=lambda params: f"Noting {params.text}",
         )
         pay = replace(note, name="pay", needs_approval=lambda params: f"Pay {params.text}")
         return ToolSet({"note": note, "pay": pay, **{name: all_tools()[name] for name in ("ask", "complete")}})

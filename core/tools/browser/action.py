@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from core.context.untrusted_text import clean_line
+from core.domain.consent import OPEN_PAGE, STAYS, Reach
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
+from core.domain.sources import read_now
+from core.domain.targets import is_local
 from core.ports import BrowserResult, PageState
 from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 
@@ -15,6 +18,8 @@ ACTION_SECONDS = 75.0
 NAME_SECONDS = 3.0
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
+ACTS_ON_PAGE = Reach("writes_outside", (OPEN_PAGE,))
+"""The reach of an action that can send something to the open page, as any click can."""
 
 
 def browser_tool(
@@ -23,6 +28,7 @@ def browser_tool(
     title: str | Callable[[ParamsT], str],
     example: JsonObject,
     *,
+    reach: Reach | Callable[[ParamsT], Reach],
     run: Callable[[ParamsT, ToolContext], Awaitable[ToolOutput]] | None = None,
     description: str = "",
     effect: Effect = "acts",
@@ -54,6 +60,7 @@ def browser_tool(
     return Tool(
         name=f"browser_{action}",
         effect=effect,
+        reach=reach,
         params=params,
         run=run or perform,
         subject=subject,
@@ -65,6 +72,11 @@ def browser_tool(
         requires=("sandbox", "browser"),
         description=description,
     )
+
+
+def reach_of_address(url: str) -> Reach:
+    """Returns the reach of a call that opens an address in the browser."""
+    return STAYS if is_local(url) else Reach("reads_outside", (url,))
 
 
 async def perform_action(
@@ -102,9 +114,10 @@ def page_output(seen: BrowserResult, context: ToolContext, *, message: str | Non
     if seen.happened:
         output["happened"] = [clean_line(sentence, 500) for sentence in seen.happened]
     messages = (_state_message(state, context),)
+    sources = read_now(("browser", state.url))
     if seen.error is not None:
-        return ToolOutput(output=output, is_success=False, error=seen.error, messages=messages)
-    return ToolOutput(output=output, messages=messages)
+        return ToolOutput(output=output, is_success=False, error=seen.error, messages=messages, sources=sources)
+    return ToolOutput(output=output, messages=messages, sources=sources)
 
 
 async def announce_element(context: ToolContext, doing: str, index: int) -> None:

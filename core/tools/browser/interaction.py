@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, model_validator
 
-from core.tools.browser.action import browser_tool
+from core.domain.consent import STAYS
+from core.tools.browser.action import ACTS_ON_PAGE, browser_tool, reach_of_address
 from core.tools.workspace.paths import FilePathParams
 
 TEXT_CHARACTERS_MAX = 100_000
@@ -98,9 +99,10 @@ browser_click_element = browser_tool(
     {"index": 12},
     description="Click an element of the page by its number.",
     announcement="Clicking",
+    reach=ACTS_ON_PAGE,
 )
 browser_click_coordinates = browser_tool(
-    "click_coordinates", ClickCoordinatesParams, "Clicking at ({x}, {y})", {"x": 640, "y": 400}
+    "click_coordinates", ClickCoordinatesParams, "Clicking at ({x}, {y})", {"x": 640, "y": 400}, reach=ACTS_ON_PAGE
 )
 browser_input_text = browser_tool(
     "input_text",
@@ -108,8 +110,9 @@ browser_input_text = browser_tool(
     "Typing into [{index}]",
     {"index": 3, "text": "weather in Oslo"},
     announcement="Typing into",
+    reach=ACTS_ON_PAGE,
 )
-browser_send_keys = browser_tool("send_keys", SendKeysParams, "Pressing {keys}", {"keys": "Enter"})
+browser_send_keys = browser_tool("send_keys", SendKeysParams, "Pressing {keys}", {"keys": "Enter"}, reach=ACTS_ON_PAGE)
 browser_get_dropdown_options = browser_tool(
     "get_dropdown_options",
     ElementParams,
@@ -118,6 +121,7 @@ browser_get_dropdown_options = browser_tool(
     description="List the options of a dropdown.",
     effect="reads",
     is_idempotent=True,
+    reach=STAYS,
 )
 browser_select_dropdown_option = browser_tool(
     "select_dropdown_option",
@@ -125,15 +129,21 @@ browser_select_dropdown_option = browser_tool(
     "Selecting {text}",
     {"index": 5, "text": "Norway"},
     announcement="Selecting in",
+    reach=ACTS_ON_PAGE,
 )
 browser_drag_drop = browser_tool(
-    "drag_drop", DragDropParams, "Dragging and dropping", {"element_source": "4", "element_target": "9"}
+    "drag_drop",
+    DragDropParams,
+    "Dragging and dropping",
+    {"element_source": "4", "element_target": "9"},
+    reach=ACTS_ON_PAGE,
 )
 browser_answer_dialog = browser_tool(
     "answer_dialog",
     DialogParams,
     lambda params: f"{'Accepting' if params.accept else 'Dismissing'} the next dialog",
     {"accept": True, "text": ""},
+    reach=STAYS,
 )
 browser_upload_file = browser_tool(
     "upload_file",
@@ -142,6 +152,7 @@ browser_upload_file = browser_tool(
     {"index": 7, "file_path": "report.pdf"},
     subject="",
     announcement="Uploading to",
+    reach=ACTS_ON_PAGE,
 )
 browser_download = browser_tool(
     "download",
@@ -151,4 +162,5 @@ browser_download = browser_tool(
     subject="",
     within_seconds=lambda _params: DOWNLOAD_SECONDS,
     timeout_seconds=TOOL_SECONDS,
+    reach=lambda params: ACTS_ON_PAGE if params.url is None else reach_of_address(params.url),
 )

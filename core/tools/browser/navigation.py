@@ -8,8 +8,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_line, wrap_untrusted
+from core.domain.consent import STAYS
 from core.domain.errors import DocumentError, ToolError
-from core.tools.browser.action import ACTION_SECONDS, browser_tool, page_output, perform_action
+from core.tools.browser.action import ACTION_SECONDS, browser_tool, page_output, perform_action, reach_of_address
 from core.tools.knowledge_search import run_knowledge
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.paths import FilePathParams
@@ -126,8 +127,9 @@ browser_navigate_to = browser_tool(
     lambda params: f"Opening {_place(params.url)}",
     {"url": "https://example.org/"},
     content_parameter="url",
+    reach=lambda params: reach_of_address(params.url),
 )
-browser_go_back = browser_tool("go_back", BackParams, "Going back a page", {})
+browser_go_back = browser_tool("go_back", BackParams, "Going back a page", {}, reach=STAYS)
 browser_wait = browser_tool(
     "wait",
     WaitParams,
@@ -135,6 +137,7 @@ browser_wait = browser_tool(
     {"seconds": 3},
     is_idempotent=True,
     within_seconds=lambda params: ACTION_SECONDS + params.seconds,
+    reach=STAYS,
 )
 browser_switch_tab = browser_tool(
     "switch_tab",
@@ -143,21 +146,34 @@ browser_switch_tab = browser_tool(
     {"page_id": 1},
     description="Switch to another tab.",
     is_idempotent=True,
+    reach=STAYS,
 )
 browser_close_tab = browser_tool(
-    "close_tab", TabParams, "Closing tab {page_id}", {"page_id": 1}, description="Close a tab."
+    "close_tab", TabParams, "Closing tab {page_id}", {"page_id": 1}, description="Close a tab.", reach=STAYS
 )
 browser_scroll_down = browser_tool(
-    "scroll_down", ScrollParams, "Scrolling down", {"amount": 600}, description="Scroll the page down."
+    "scroll_down", ScrollParams, "Scrolling down", {"amount": 600}, description="Scroll the page down.", reach=STAYS
 )
 browser_scroll_up = browser_tool(
-    "scroll_up", ScrollParams, "Scrolling up", {"amount": 600}, description="Scroll the page up."
+    "scroll_up", ScrollParams, "Scrolling up", {"amount": 600}, description="Scroll the page up.", reach=STAYS
 )
 browser_scroll_to_text = browser_tool(
-    "scroll_to_text", ScrollToTextParams, "Looking for {text}", {"text": "Opening hours"}, is_idempotent=True
+    "scroll_to_text",
+    ScrollToTextParams,
+    "Looking for {text}",
+    {"text": "Opening hours"},
+    is_idempotent=True,
+    reach=STAYS,
 )
 browser_read_page = browser_tool(
-    "read_page", ReadPageParams, "Reading the page", {"start": 0}, run=run_read_page, effect="reads", is_idempotent=True
+    "read_page",
+    ReadPageParams,
+    "Reading the page",
+    {"start": 0},
+    run=run_read_page,
+    effect="reads",
+    is_idempotent=True,
+    reach=STAYS,
 )
 browser_extract_content = replace(
     browser_tool(
@@ -168,6 +184,7 @@ browser_extract_content = replace(
         run=run_extract_content,
         effect="reads",
         is_idempotent=True,
+        reach=STAYS,
     ),
     requires=("sandbox", "browser", "knowledge", "model"),
 )
@@ -179,4 +196,5 @@ browser_screenshot = browser_tool(
     effect="writes",
     subject="",  # it uses the browser and a file
     is_idempotent=True,
+    reach=STAYS,
 )

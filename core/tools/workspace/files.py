@@ -12,6 +12,7 @@ from itertools import count
 from pydantic import BaseModel, Field
 
 from core.context.todo_file import RUNS_COMMANDS, successful_call
+from core.domain.consent import STAYS
 from core.domain.errors import FileChanged, ToolError
 from core.domain.messages import JsonObject, Message
 from core.knowledge.document import Unreadable
@@ -430,6 +431,7 @@ def preview_note(path: str, context: ToolContext) -> str:
 create_file = Tool(
     name="create_file",
     effect="writes",
+    reach=STAYS,
     params=CreateParams,
     run=run_create,
     subject=lambda params: file_subject(params.file_path),
@@ -441,6 +443,7 @@ create_file = Tool(
 full_file_rewrite = Tool(
     name="full_file_rewrite",
     effect="writes",
+    reach=STAYS,
     params=RewriteParams,
     run=run_rewrite,
     subject=lambda params: file_subject(params.file_path),
@@ -453,6 +456,7 @@ full_file_rewrite = Tool(
 str_replace = Tool(
     name="str_replace",
     effect="writes",
+    reach=STAYS,
     params=ReplaceParams,
     run=run_replace,
     subject=lambda params: file_subject(params.file_path),
@@ -463,6 +467,7 @@ str_replace = Tool(
 delete_file = Tool(
     name="delete_file",
     effect="writes",
+    reach=STAYS,
     params=DeleteParams,
     run=run_delete,
     subject=lambda params: file_subject(params.file_path),
@@ -473,6 +478,7 @@ delete_file = Tool(
 list_files = Tool(
     name="list_files",
     effect="reads",
+    reach=STAYS,
     params=ListFilesParams,
     run=run_list_files,
     subject=lambda params: file_subject(params.path),

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from core.context.request_tail import PICTURES_MAX
 from core.context.tokens import count_text, first_tokens
+from core.domain.consent import STAYS
 from core.domain.errors import DocumentError, ToolError
 from core.domain.messages import Message
 from core.knowledge.document import PICTURE_PAGE, Document, Page, ParseLimits
@@ -262,6 +263,7 @@ class _Reading:
 read_file = Tool(
     name="read_file",
     effect="reads",
+    reach=STAYS,
     params=ReadParams,
     run=run_read,
     subject=lambda params: file_subject(params.file_path),

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from core.domain.consent import STAYS
 from core.domain.errors import FileMissing, ToolError
 from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext
@@ -299,6 +300,7 @@ _WORDS: dict[Command, str] = {
 str_replace_editor = Tool(
     name="str_replace_editor",
     effect="writes",
+    reach=STAYS,
     params=EditorParams,
     run=run_editor,
     subject=lambda params: file_subject(params.path),

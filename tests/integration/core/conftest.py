@@ -19,6 +19,7 @@ from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
+from core.domain.consent import STAYS
 from core.domain.events import AgentEvent, RunEvent, RunFinished
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
@@ -103,6 +104,7 @@ class Bench:
             name: Tool(
                 name=name,
                 effect="reads",
+                reach=STAYS,
                 params=EchoParams,
                 run=run,
                 title=lambda params, name=name: f"{name} {params.text}",

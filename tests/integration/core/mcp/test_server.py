@@ -17,6 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from yarl import URL
 
+from core.domain.consent import STAYS
 from core.domain.errors import ConfigurationError
 from core.domain.events import ActivityChanged
 from core.mcp.own_server import LINE_BYTES_MAX, OpenContext, serve_http
@@ -161,7 +162,7 @@ async def who(_params: Nothing, context: ToolContext) -> str:
 
 
 def one_tool(run: Callable[[Nothing, ToolContext], Awaitable[str]], **more: Any) -> ToolSet:
-    fields = {"name": "one", "effect": "acts", "params": Nothing, "run": run, **more}
+    fields = {"name": "one", "effect": "acts", "reach": STAYS, "params": Nothing, "run": run, **more}
     return ToolSet({"one": Tool(title=lambda _params: "Working", **fields)})
 
 

@@ -12,6 +12,7 @@ from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import CallComplete
 from core.dialects.selection import select_dialect
 from core.dialects.xml import format_call
+from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
 from core.mcp.arguments import McpArguments, arguments_model
@@ -41,7 +42,7 @@ async def run(_params: BaseModel, _context: ToolContext) -> str:
 
 
 def tool(name: str, params: type[BaseModel]) -> Tool[BaseModel]:
-    return Tool(name=name, effect="reads", params=params, run=run, title=lambda _params: name)
+    return Tool(name=name, effect="reads", reach=STAYS, params=params, run=run, title=lambda _params: name)
 
 
 SCHEMA: JsonObject = {

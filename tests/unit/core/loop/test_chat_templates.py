@@ -16,6 +16,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
+from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject, Message
 from core.llm.openai_request import RequestEncoder
@@ -53,7 +54,15 @@ async def look(params: NoteParams, context: ToolContext) -> ToolOutput:
 
 
 TOOLS: list[Tool[Any]] = [
-    Tool(name=name, effect="reads", params=NoteParams, run=run, title=lambda params: params.text, example={"text": "a"})
+    Tool(
+        name=name,
+        effect="reads",
+        reach=STAYS,
+        params=NoteParams,
+        run=run,
+        title=lambda params: params.text,
+        example={"text": "a"},
+    )
     for name, run in (("note", note), ("look", look))
 ]
 

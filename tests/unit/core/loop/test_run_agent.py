@@ -10,6 +10,7 @@ from core.context.background_messages import FLOW_KEY
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
+from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
 from core.loop.loop import turns_left
@@ -32,7 +33,9 @@ async def run_echo(params: Echo, _context: ToolContext) -> str:
     return f"echo {params.text}"
 
 
-echo = Tool(name="echo", effect="reads", params=Echo, run=run_echo, title=lambda params: f"echo {params.text}")
+echo = Tool(
+    name="echo", effect="reads", reach=STAYS, params=Echo, run=run_echo, title=lambda params: f"echo {params.text}"
+)
 
 
 def finished(end: object) -> RunFinished:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject
 from core.mcp.arguments import arguments_model
@@ -84,7 +85,8 @@ def test_own_tools_come_first_where_not_all_fit() -> None:
 
     params = arguments_model("t", "Does it.", WHOLE, WHOLE)
     more = [
-        Tool(name=f"a_{n:03}", effect="reads", params=params, run=run, title=lambda _params: "t") for n in range(200)
+        Tool(name=f"a_{n:03}", effect="reads", reach=STAYS, params=params, run=run, title=lambda _params: "t")
+        for n in range(200)
     ]
     fit = fit_tools(build_tool_set().with_tools(more))
     assert len(fit.tools) == TOOLS_MAX

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
+from core.domain.consent import STAYS
 from core.domain.messages import JsonObject
 from core.mcp.arguments import arguments_model, find_problems
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
@@ -39,7 +40,7 @@ def test_the_whole_schema_reaches_the_model() -> None:
         return ""
 
     params = arguments_model("t", "Does it.", WHOLE, WHOLE)
-    tool = Tool(name="t", effect="reads", params=params, run=run, title=lambda _params: "t")
+    tool = Tool(name="t", effect="reads", reach=STAYS, params=params, run=run, title=lambda _params: "t")
     spec = tool.spec()
     assert (spec.parameters, spec.description) == (WHOLE, "Does it.")
     arguments: dict[str, Any] = {"kind": "a", "at": {"x": 1}}

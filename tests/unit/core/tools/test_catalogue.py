@@ -8,8 +8,10 @@ from inline_snapshot import snapshot
 from core.dialects.dialect import CallComplete
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect, describe_tools, format_call
+from core.domain.consent import Reach
 from core.domain.errors import ToolError
 from core.domain.messages import JsonObject
+from core.domain.sources import SourceKind
 from core.ports import TextDelta
 from core.tools.catalogue import all_tools, build_tool_set
 from core.tools.tool import TITLE_CHARACTERS_MAX, ToolSet, prepare_call
@@ -255,3 +257,18 @@ def test_arguments_under_other_names_are_understood(name: str, given: JsonObject
 def test_an_argument_that_nobody_knows_is_refused_with_those_that_there_are(name: str, given: JsonObject) -> None:
     with pytest.raises(ToolError, match=f"{name} has no parameter '.*Its parameters are: "):
         prepare_call(name, given, ToolSet(all_tools()))
+
+
+BROUGHT: dict[str, SourceKind] = {
+    "scrape_webpage": "page",
+    "web_search": "search",
+    "read_chat": "chat",
+    "search_knowledge": "document",
+}
+
+
+@pytest.mark.parametrize("name", sorted(BROUGHT))
+def test_tools_that_bring_text_from_outside_say_so(name: str) -> None:
+    tool = all_tools()[name]
+    reach = tool.reach if isinstance(tool.reach, Reach) else tool.reach(tool.params.model_validate(tool.example))
+    assert {kind for kind, _ in reach.brings} == {BROUGHT[name]}
