@@ -532,6 +532,10 @@ class Asks(Protocol):
 
     async def ask_of_run(self, run_id: str) -> Ask | None: ...
 
+    async def asks_of_run(self, run_id: str) -> tuple[Ask, ...]:
+        """Returns everything that the run has asked, oldest first. `is_written_in_thread` is not looked up."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeoverClaim:

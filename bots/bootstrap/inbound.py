@@ -83,6 +83,7 @@ def build_reception(
         follow_modes=read_follow_modes(settings),
         commands=CommandDeps(
             conversations=stores.conversations,
+            asks=stores.asks,
             sandboxes=sandboxes,
             erasure=ErasureDeps(
                 conversations=stores.conversations,

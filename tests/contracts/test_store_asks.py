@@ -162,6 +162,13 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     assert lease.run_id in await stores.deliveries.open_runs()
 
 
+async def test_all_that_a_run_has_asked_is_read_in_its_order(stores: Stores) -> None:
+    lease, ask_id = await stores.asked()
+    asks = await stores.asks.asks_of_run(lease.run_id)
+    assert [ask.ask_id for ask in asks] == [ask_id]
+    assert await stores.asks.asks_of_run("none") == ()
+
+
 async def test_an_unknown_ask_is_none(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)

@@ -18,7 +18,7 @@ from core.domain.outside_text import inline_code, shown_name
 from core.domain.plans import PlanStore
 from core.domain.threads import FollowMode, ThreadSnapshot, Usage
 from core.ports import FileEntry, OutgoingFile, SandboxProvider
-from core.stores import Conversations, FollowModes
+from core.stores import Asks, Conversations, FollowModes
 from core.tools.workspace.paths import workspace_path
 
 FILES_SHOWN_MAX = 30
@@ -38,6 +38,7 @@ class CommandDeps:
     steps of a run as Markdown, or an empty text if they are deleted."""
 
     conversations: Conversations
+    asks: Asks
     sandboxes: SandboxProvider | None
     erasure: ErasureDeps
     knowledge: KnowledgeDeps

@@ -29,6 +29,7 @@ from bots.inbound.commands.knowledge import answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from bots.inbound.commands.schedules import answer_schedules
 from bots.inbound.commands.suggestions import Find, Suggestion
+from bots.inbound.commands.why import answer_why
 from bots.inbound.commands.words import read_word
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.audit import AuditAction, AuditEntry
@@ -168,6 +169,7 @@ _ROWS = (
         is_top_level=True,
     ),
     Command("usage", "Tokens and cost of this thread", in_thread(answer_usage), is_top_level=True),
+    Command("why", "What the newest run has read, and what it asked", in_thread(answer_why)),
     Command(
         "new", "Start over: the next message here begins a new conversation", in_thread(answer_new), is_top_level=True
     ),

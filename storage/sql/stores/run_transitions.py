@@ -375,6 +375,11 @@ class SqlAsks(Store):
     def ask_of_run(self, connection: Connection, run_id: str) -> Ask | None:
         return _read_ask(connection, pending_asks.c.run_id == run_id)
 
+    @reads
+    def asks_of_run(self, connection: Connection, run_id: str) -> tuple[Ask, ...]:
+        statement = select(pending_asks).where(pending_asks.c.run_id == run_id).order_by(pending_asks.c.number)
+        return tuple(map(ask_from_row, connection.execute(statement).mappings().all()))
+
     @writes(Failpoint("storage.expire_approvals"))
     def expire_approvals(self, connection: Connection, *, older_than_hours: float) -> tuple[str, ...]:
         """Expires approvals that are open for so long, and queues their runs to end. Returns the run ids."""

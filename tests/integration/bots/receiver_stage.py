@@ -33,6 +33,7 @@ from sandbox.unsafe_process import UnsafeProcessProvider
 from storage.memory.run_queue import MemoryRunQueue
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.deliveries import SqlDeliveries
+from storage.sql.stores.run_transitions import SqlAsks
 from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.stores.talk import SqlFeedback, SqlFollowModes
 from storage.sql.stores.workspaces import SqlPairings
@@ -82,6 +83,7 @@ def command_deps(
     stores = world.deps.stores
     return CommandDeps(
         conversations=stores.conversations,
+        asks=SqlAsks(world.database),
         sandboxes=sandboxes,
         erasure=ErasureDeps(
             conversations=stores.conversations,

@@ -55,7 +55,7 @@ async def test_a_server_that_is_not_there_is_one_sentence(discord, program) -> N
 
 async def test_commands_are_registered_once_and_not_again(world, connect) -> None:
     assert [c.name for c in world.discord.view().commands] == [
-        "agent run", "agent use", "agent knowledge", "agent plan",
+        "agent run", "agent why", "agent use", "agent knowledge", "agent plan",
         "agent follow", "agent schedules", "agent agents", "agent budget", "agent pair", "agent unpair", "agent who",
         "agent audit", "agent mcp",
         "stop", "status", "files", "usage", "new", "export", "forget", "help",

@@ -1,0 +1,51 @@
+"""The chat command `why`: what the newest run has read, what it asked people about, and who answered."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from bots.inbound.actions import CommandCalled, Outcome
+from bots.inbound.commands.conversation import CommandDeps
+from core.context.message_sources import sources_of_message
+from core.domain.approval import answerer_name
+from core.domain.consent import describe_source
+from core.domain.outside_text import inline_code, shown_name, single_line
+from core.domain.sources import join_sources
+from core.domain.threads import Ask, ThreadSnapshot
+
+SOURCES_SHOWN_MAX = 20
+ASKS_SHOWN_MAX = 10
+QUESTION_CHARACTERS_MAX = 150
+NO_RUN = "Nothing has been asked of me here yet."
+
+
+async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> Outcome:
+    """Answers `why` for the run that works here, or else for the last one."""
+    del called
+    run = snapshot.active_run or snapshot.last_run
+    if run is None:
+        return Outcome(notice=NO_RUN)
+    messages = await deps.conversations.history(run.thread_id)
+    read = join_sources(sources_of_message(message) for message in messages if message.run_id == run.run_id).outside
+    before = join_sources(sources_of_message(message) for message in messages if message.run_id != run.run_id).outside
+    now = datetime.now(UTC)
+    lines = [f"- {describe_source(source, now)}" for source in read[:SOURCES_SHOWN_MAX]]
+    if len(read) > len(lines):
+        lines.append(f"- and {len(read) - len(lines)} more")
+    lines = ["The newest run has read, besides what you wrote to me:", *(lines or ["- nothing"])]
+    if before:
+        lines.append(f"Before it, this conversation had read {len(before)} other sources.")
+    return Outcome(notice="\n".join([*lines, *_describe_asks(await deps.asks.asks_of_run(run.run_id))]))
+
+
+def _describe_asks(asks: Sequence[Ask]) -> list[str]:
+    if not asks:
+        return ["It has asked nobody."]
+    return ["It has asked:", *(_describe_ask(ask) for ask in asks[-ASKS_SHOWN_MAX:])]
+
+
+def _describe_ask(ask: Ask) -> str:
+    calls = [line.removeprefix("- ") for line in ask.text.split("\n") if line.startswith("- ")]
+    question = single_line(" · ".join(calls) or ask.text, QUESTION_CHARACTERS_MAX)
+    if ask.state != "answered":
+        return f"- {inline_code(question)}: {'no answer yet' if ask.state == 'open' else ask.state}"
+    return f"- {inline_code(question)}: {shown_name(answerer_name(ask))} answered {inline_code(ask.answer or '')}"
