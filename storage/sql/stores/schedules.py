@@ -26,7 +26,7 @@ from core.domain.schedules import (
 from core.domain.threads import Address, Person, Position, Run, Selection
 from core.failpoints import Failpoint
 from storage.sql.columns import DatabaseNow
-from storage.sql.database import Database, read_all
+from storage.sql.database import Store, reads, writes
 from storage.sql.rows import from_row, run_from_row, schedule_from_row, schedule_to_row, timing_to_row, to_row
 from storage.sql.statements import (
     CompiledStatement,
@@ -55,33 +55,59 @@ _WORK = CompiledStatement(
 )
 
 
-class SqlSchedules:
+class SqlSchedules(Store):
     """`core.stores.Schedules`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    @writes(_SAVE)
+    def save(
+        self, connection: Connection, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str
+    ) -> bool:
+        place = schedule.address
+        lock_name(connection, f"schedules {place.platform} {place.workspace_id}")
+        in_workspace = and_(
+            schedules.c.platform == place.platform,
+            schedules.c.workspace_id == place.workspace_id,
+            schedules.c.state != "ended",
+            schedules.c.schedule_id != schedule.schedule_id,
+        )
+        of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
+        if _count(connection, of_owner) >= limits.per_person:
+            return False
+        # all direct messages on Discord are one workspace, where strangers would use up each other's
+        if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
+            return False
+        before = _find(connection, schedule.schedule_id)
+        if before is not None and before.address != place:  # what was announced there is not found here
+            _drop_pending(connection, schedule.schedule_id)
+        insert_or_replace(connection, schedules, schedule_to_row(schedule))
+        _record(connection, schedule, by, change)
+        return True
 
-    async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str) -> bool:
-        return await self._database.write(_SAVE, lambda c: _save(c, schedule, limits, by, change))
+    @writes(_SAVE)
+    def delete(self, connection: Connection, schedule_id: str, *, by: Person) -> bool:
+        schedule = _find(connection, schedule_id)
+        if schedule is not None:
+            connection.execute(delete(schedules).where(schedules.c.schedule_id == schedule_id))
+            _record(connection, schedule, by, "deleted")
+        return schedule is not None
 
-    async def delete(self, schedule_id: str, *, by: Person) -> bool:
-        def work(connection: Connection) -> bool:
-            schedule = _find(connection, schedule_id)
-            if schedule is not None:
-                connection.execute(delete(schedules).where(schedules.c.schedule_id == schedule_id))
-                _record(connection, schedule, by, "deleted")
-            return schedule is not None
+    @writes(_SAVE)
+    def pause(self, connection: Connection, schedule_id: str, *, problem: str = "", by: Person) -> bool:
+        is_other = and_(schedules.c.schedule_id == schedule_id, schedules.c.state != "paused")
+        paused = update(schedules).where(is_other).values(state="paused", problem=problem).returning(*schedules.c)
+        row = connection.execute(paused).mappings().first()
+        _drop_pending(connection, schedule_id)
+        if row is not None:
+            _record(connection, schedule_from_row(row), by, "paused")
+        return row is not None
 
-        return await self._database.write(_SAVE, work)
+    @reads
+    def find(self, connection: Connection, schedule_id: str) -> Schedule | None:
+        return _find(connection, schedule_id)
 
-    async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
-        return await self._database.write(_SAVE, lambda c: _pause(c, schedule_id, problem, by))
-
-    async def find(self, schedule_id: str) -> Schedule | None:
-        return await self._database.read(lambda c: _find(c, schedule_id))
-
-    async def listed(
-        self, selection: Selection, *, after: Position | None = None, limit: int | None = None
+    @reads
+    def listed(
+        self, connection: Connection, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
         position = schedules.c.due_at, schedules.c.schedule_id
         chosen = [*is_at(schedules, selection), schedules.c.state != "ended"]
@@ -90,118 +116,122 @@ class SqlSchedules:
         if after is not None:
             chosen.append(tuple_(*position) > position_tuple(after))
         statement = select(schedules).where(*chosen).order_by(*position).limit(limit)
-        return await read_all(self._database, statement, schedule_from_row)
+        return tuple(map(schedule_from_row, connection.execute(statement).mappings()))
 
     async def time_of_work(self) -> datetime | None:
-        (row,) = await self._database.read_statement(_WORK, {})
+        (row,) = await self.database.read_statement(_WORK, {})
         now = datetime.fromtimestamp(row["now"], UTC)
         return now if any(at is not None and at <= now for at in (row["due_at"], row["claimed_until"])) else None
 
-    async def due(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
+    @reads
+    def due(
+        self, connection: Connection, now: datetime, may_fire: Callable[[Schedule], bool]
+    ) -> tuple[DueSchedule, ...]:
         has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
         statement = (
             select(schedules)
             .where(schedules.c.state == "active", schedules.c.due_at <= now, ~has_pending)
             .order_by(schedules.c.due_at)
         )
+        found = map(schedule_from_row, connection.execute(statement).mappings().all())
+        return tuple(_with_runs(connection, one) for one in islice(filter(may_fire, found), DUE_AT_ONCE_MAX))
 
-        def work(connection: Connection) -> tuple[DueSchedule, ...]:
-            found = map(schedule_from_row, connection.execute(statement).mappings().all())
-            return tuple(_with_runs(connection, one) for one in islice(filter(may_fire, found), DUE_AT_ONCE_MAX))
-
-        return await self._database.read(work)
-
-    async def begin(
-        self, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
+    @writes(_BEGIN)
+    def begin(
+        self, connection: Connection, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
     ) -> Firing | None:
-        return await self._database.write(_BEGIN, lambda c: _begin(c, due, plan, due_at, claimed_until))
+        return _begin(connection, due, plan, due_at, claimed_until)
 
-    async def begin_event(
-        self, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
+    @writes(_BEGIN)
+    def begin_event(
+        self, connection: Connection, schedule: Schedule, event: TriggerEvent, *, claim_seconds: float
     ) -> Firing | EventRefusal:
-        return await self._database.write(_BEGIN, lambda c: _begin_event(c, schedule, event, claim_seconds))
+        of_schedule = firings.c.schedule_id == schedule.schedule_id
+        armed = select(schedules).where(
+            schedules.c.schedule_id == schedule.schedule_id,
+            schedules.c.rule == schedule.timing.rule,
+            schedules.c.state == "active",
+        )
+        row = connection.execute(armed.with_for_update()).mappings().first()
+        if row is None:
+            return "gone"
+        due = _with_runs(connection, schedule_from_row(row))
+        now = datetime.fromtimestamp(float(connection.execute(select(DatabaseNow())).scalar_one()), UTC)
+        is_old = firings.c.due_at < now - timedelta(days=EVENT_DAYS_KEPT)
+        connection.execute(delete(firings).where(of_schedule, ~_THIS_PENDING, is_old))
+        if connection.execute(select(firings.c.firing_id).where(of_schedule, firings.c.event_key == event.key)).first():
+            return "duplicate"
+        of_last_hour = and_(of_schedule, firings.c.due_at > now - timedelta(hours=1))
+        if _count(connection, of_last_hour, firings) >= EVENTS_PER_HOUR_MAX:
+            return "too_often"
+        if due.is_failing:
+            return "failing"
+        firing = Firing(
+            firing_id=new_id(),
+            schedule=due.schedule,
+            due_at=now,
+            message_ref=event.message_ref,
+            event_key=event.key,
+            thread_key=event.address.thread_key,
+            group_key=event.group,
+            title=event.title,
+            body=event.body,
+        )
+        _insert(connection, firing, now + timedelta(seconds=claim_seconds))
+        return firing
 
-    async def triggers(self, place: Address | None = None) -> tuple[Schedule, ...]:
+    @reads
+    def triggers(self, connection: Connection, place: Address | None = None) -> tuple[Schedule, ...]:
         there = is_at(schedules, Selection.of_channel(place)) if place else ()
         armed = select(schedules).where(schedules.c.state == "active", schedules.c.due_at == NEVER, *there)
-        return await read_all(self._database, armed, schedule_from_row)
+        return tuple(map(schedule_from_row, connection.execute(armed).mappings()))
 
-    async def take_pending(self, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
+    @writes(_BEGIN)
+    def take_pending(self, connection: Connection, now: datetime, claimed_until: datetime) -> tuple[Firing, ...]:
         taken = (
             update(firings)
             .where(_THIS_PENDING, firings.c.claimed_until < now)
             .values(claimed_until=claimed_until)
             .returning(*firings.c)
         )
+        rows = connection.execute(taken).mappings().all()
+        found = ((row, _find(connection, row["schedule_id"])) for row in rows)
+        return tuple(from_row(Firing, row, schedule=schedule) for row, schedule in found if schedule is not None)
 
-        def work(connection: Connection) -> tuple[Firing, ...]:
-            rows = connection.execute(taken).mappings().all()
-            found = ((row, _find(connection, row["schedule_id"])) for row in rows)
-            return tuple(from_row(Firing, row, schedule=schedule) for row, schedule in found if schedule is not None)
+    @reads
+    def in_group(self, connection: Connection, firing: Firing) -> Firing | None:
+        of_group = and_(
+            firings.c.schedule_id == firing.schedule.schedule_id,
+            firings.c.group_key == firing.group_key,
+            firings.c.firing_id != firing.firing_id,
+        )
+        opened = select(firings.c.message_ref, firings.c.thread_key).where(of_group, firings.c.message_ref != "")
+        newest = connection.execute(opened.order_by(firings.c.due_at.desc()).limit(1)).first()
+        if newest is not None:
+            return replace(firing, thread_key=newest[1] or newest[0])
+        is_earlier = tuple_(firings.c.due_at, firings.c.firing_id) < position_tuple((firing.due_at, firing.firing_id))
+        earlier = select(firings.c.firing_id).where(of_group, _THIS_PENDING, is_earlier)
+        return firing if connection.execute(earlier).first() is None else None
 
-        return await self._database.write(_BEGIN, work)
-
-    async def in_group(self, firing: Firing) -> Firing | None:
-        return await self._database.read(lambda c: _in_group(c, firing))
-
-    async def announce(self, firing: Firing, message_ref: str) -> bool:
+    @writes(_CLOSE)
+    def announce(self, connection: Connection, firing: Firing, message_ref: str) -> bool:
         announced = (
             update(firings)
             .where(firings.c.firing_id == firing.firing_id)
             .values(message_ref=message_ref, thread_key=firing.thread_key)
         )
-        return await self._database.write(_CLOSE, lambda c: c.execute(announced).rowcount == 1)
+        return connection.execute(announced).rowcount == 1
 
-    async def close(self, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
-        closed = update(firings).where(firings.c.firing_id == firing_id).values(state=state, run_id=run_id, body="")
-        of_firing = select(firings.c.schedule_id).where(firings.c.firing_id == firing_id)
-        ended = delete(schedules).where(
-            schedules.c.schedule_id == of_firing.scalar_subquery(), schedules.c.state == "ended"
-        )
-
-        def work(connection: Connection) -> None:
-            connection.execute(closed)
-            connection.execute(ended)
-
-        await self._database.write(_CLOSE, work)
-
-
-def _save(connection: Connection, schedule: Schedule, limits: ScheduleLimits, by: Person, change: str) -> bool:
-    place = schedule.address
-    lock_name(connection, f"schedules {place.platform} {place.workspace_id}")
-    in_workspace = and_(
-        schedules.c.platform == place.platform,
-        schedules.c.workspace_id == place.workspace_id,
-        schedules.c.state != "ended",
-        schedules.c.schedule_id != schedule.schedule_id,
-    )
-    of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
-    if _count(connection, of_owner) >= limits.per_person:
-        return False
-    # all direct messages on Discord are one workspace, where strangers would use up each other's
-    if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
-        return False
-    before = _find(connection, schedule.schedule_id)
-    if before is not None and before.address != place:  # what was announced there is not found here
-        _drop_pending(connection, schedule.schedule_id)
-    insert_or_replace(connection, schedules, schedule_to_row(schedule))
-    _record(connection, schedule, by, change)
-    return True
+    @writes(_CLOSE)
+    def close(self, connection: Connection, firing_id: str, state: FiringState, *, run_id: str | None = None) -> None:
+        this = firings.c.firing_id == firing_id
+        connection.execute(update(firings).where(this).values(state=state, run_id=run_id, body=""))
+        of_firing = select(firings.c.schedule_id).where(this).scalar_subquery()
+        connection.execute(delete(schedules).where(schedules.c.schedule_id == of_firing, schedules.c.state == "ended"))
 
 
 def _count(connection: Connection, condition: ColumnElement[bool], table: Table = schedules) -> int:
     return connection.execute(select(func.count()).select_from(table).where(condition)).scalar_one()
-
-
-def _pause(connection: Connection, schedule_id: str, problem: str, by: Person) -> bool:
-    """Pauses the schedule, and drops its pending firing."""
-    is_other = and_(schedules.c.schedule_id == schedule_id, schedules.c.state != "paused")
-    paused = update(schedules).where(is_other).values(state="paused", problem=problem).returning(*schedules.c)
-    row = connection.execute(paused).mappings().first()
-    _drop_pending(connection, schedule_id)
-    if row is not None:
-        _record(connection, schedule_from_row(row), by, "paused")
-    return row is not None
 
 
 def _drop_pending(connection: Connection, schedule_id: str) -> None:
@@ -279,59 +309,6 @@ def _insert(connection: Connection, firing: Firing, claimed_until: datetime) -> 
     row = to_row(firing, "schedule")
     row |= {"schedule_id": firing.schedule.schedule_id, "claimed_until": claimed_until}
     return insert_or_skip(connection, firings, [row]) == 1
-
-
-def _begin_event(
-    connection: Connection, schedule: Schedule, event: TriggerEvent, claim_seconds: float
-) -> Firing | EventRefusal:
-    of_schedule = firings.c.schedule_id == schedule.schedule_id
-    armed = select(schedules).where(
-        schedules.c.schedule_id == schedule.schedule_id,
-        schedules.c.rule == schedule.timing.rule,
-        schedules.c.state == "active",
-    )
-    row = connection.execute(armed.with_for_update()).mappings().first()
-    if row is None:
-        return "gone"
-    due = _with_runs(connection, schedule_from_row(row))
-    now = datetime.fromtimestamp(float(connection.execute(select(DatabaseNow())).scalar_one()), UTC)
-    is_old = firings.c.due_at < now - timedelta(days=EVENT_DAYS_KEPT)
-    connection.execute(delete(firings).where(of_schedule, ~_THIS_PENDING, is_old))
-    if connection.execute(select(firings.c.firing_id).where(of_schedule, firings.c.event_key == event.key)).first():
-        return "duplicate"
-    of_last_hour = and_(of_schedule, firings.c.due_at > now - timedelta(hours=1))
-    if _count(connection, of_last_hour, firings) >= EVENTS_PER_HOUR_MAX:
-        return "too_often"
-    if due.is_failing:
-        return "failing"
-    firing = Firing(
-        firing_id=new_id(),
-        schedule=due.schedule,
-        due_at=now,
-        message_ref=event.message_ref,
-        event_key=event.key,
-        thread_key=event.address.thread_key,
-        group_key=event.group,
-        title=event.title,
-        body=event.body,
-    )
-    _insert(connection, firing, now + timedelta(seconds=claim_seconds))
-    return firing
-
-
-def _in_group(connection: Connection, firing: Firing) -> Firing | None:
-    of_group = and_(
-        firings.c.schedule_id == firing.schedule.schedule_id,
-        firings.c.group_key == firing.group_key,
-        firings.c.firing_id != firing.firing_id,
-    )
-    opened = select(firings.c.message_ref, firings.c.thread_key).where(of_group, firings.c.message_ref != "")
-    newest = connection.execute(opened.order_by(firings.c.due_at.desc()).limit(1)).first()
-    if newest is not None:
-        return replace(firing, thread_key=newest[1] or newest[0])
-    is_earlier = tuple_(firings.c.due_at, firings.c.firing_id) < position_tuple((firing.due_at, firing.firing_id))
-    earlier = select(firings.c.firing_id).where(of_group, _THIS_PENDING, is_earlier)
-    return firing if connection.execute(earlier).first() is None else None
 
 
 def _expire_question(connection: Connection, run: Run) -> None:
