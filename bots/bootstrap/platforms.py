@@ -110,7 +110,7 @@ class Platforms:
         return posted or await surface.post(address, notice, delivery_id=firing.firing_id, precondition=precondition)
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
-        """Returns what the platform tells of a user now. Raises SurfaceError or StorageUnavailable."""
+        """Returns what the platform reports about a user now. Raises SurfaceError or StorageUnavailable."""
         return MEMBER if address.platform == "api" else await self._app_at(address).find_standing(address, person_id)
 
     async def tell_person(self, address: Address, person_id: str, text: str) -> None:

@@ -76,7 +76,7 @@ class AnswerStreams(Protocol):
 
 
 class ThreadBeginner(Protocol):
-    """A chat platform on which the bot begins a thread that nobody wrote the first message of."""
+    """A chat platform on which the bot can begin a thread with a message of its own."""
 
     async def begin_thread(
         self,

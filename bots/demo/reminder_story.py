@@ -26,9 +26,9 @@ async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float 
     reminder = ThreadReader(platform=platform, thread_id=opened, patience_seconds=patience_seconds)
     await reminder.until(lambda: any(ANSWER in text for text in reminder.said(besides=opened)), "it reminds them")
     await reminder.until(lambda: reminder.signs(TICKS), "the reminder's only reaction is a tick")
-    told = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
+    transcript = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
     seconds = round(time.monotonic() - started, 2)
-    return StoryResult(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=told)
+    return StoryResult(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=transcript)
 
 
 def _announcements(platform: SimulatedPlatform) -> list[str]:

@@ -91,7 +91,7 @@ class DiscordApp:
         self._is_closing = False
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
-        """Returns what the server tells of a user. Raises SurfaceError."""
+        """Returns what the server reports about a user. Raises SurfaceError."""
         if address.is_direct:
             return ActorContext(is_direct=True)
         try:

@@ -70,7 +70,7 @@ class ScheduleChats(Protocol):
         ...
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
-        """Returns what the platform tells of a user now."""
+        """Returns what the platform reports about a user now."""
         ...
 
     async def tell(self, address: Address, text: str) -> object:

@@ -115,7 +115,7 @@ class SlackApp:
         return self._client.identity
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
-        """Returns what the workspace tells of a user. Raises SurfaceError or StorageUnavailable."""
+        """Returns what the workspace reports about a user. Raises SurfaceError or StorageUnavailable."""
         handler = (await self._workspaces.get_for_address(address)).event_handler
         return await handler.find_standing(address, person_id) if handler else ActorContext(is_known=False)
 

@@ -351,7 +351,7 @@ class EventHandler:
         return await self.find_standing(inbound.address, inbound.person.person_id, is_click=is_click)
 
     async def find_standing(self, address: Address, person_id: str, *, is_click: bool = False) -> ActorContext:
-        """Returns what the workspace tells of a user who acts at the address."""
+        """Returns what the workspace reports about a user who acts at the address."""
         actor, groups = await asyncio.gather(
             self._people.find_standing(person_id), self._groups.find_groups(person_id, is_click=is_click)
         )

@@ -194,7 +194,7 @@ class World:
         return last
 
     async def read_reply(self, run_id: str) -> Reply:
-        """The reply of a run that has finished with one."""
+        """The reply that ended the run."""
         reply = (await self.read_end(run_id)).reply
         assert reply is not None
         return reply

@@ -14,7 +14,7 @@ from tests.support.waiting import until
 
 
 def seen(slack: SlackSimulator, name: str = "general") -> SeenChannel:
-    """The channel as a person sees it now."""
+    """What a person sees in the channel now."""
     return next(channel for channel in slack.view().channels if channel.name == name)
 
 
