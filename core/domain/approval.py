@@ -83,7 +83,8 @@ class CallToApprove:
     """A tool call that needs approval, with its validated arguments.
 
     `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
-    `is_asked_each_time`: nobody can allow it for good. Nor can anybody a call that has a `cause`.
+    `in_headline` names those that the headline says in words. `is_asked_each_time`: nobody can allow it for good. Nor
+    can anybody a call that has a `cause`.
     """
 
     index: int
@@ -91,6 +92,7 @@ class CallToApprove:
     headline: str
     arguments: JsonObject
     given: frozenset[str] | None = None
+    in_headline: frozenset[str] = frozenset()
     is_asked_each_time: bool = False
     cause: Cause | None = None
 
@@ -138,9 +140,14 @@ class CallToApprove:
 
     @property
     def _shown(self) -> JsonObject:
-        """The arguments without empty ones that the model did not write."""
+        """The arguments without those that the headline says, and without empty ones that the model did not write."""
         given = self.given if self.given is not None else self.arguments.keys()
-        return {name: value for name, value in self.arguments.items() if name in given or value not in _EMPTY}
+        hidden = self.in_headline if _length(self.headline) <= _HEADLINE_CHARACTERS_MAX else frozenset[str]()
+        return {
+            name: value
+            for name, value in self.arguments.items()
+            if name not in hidden and (name in given or value not in _EMPTY)
+        }
 
     @property
     def _headed(self) -> str:

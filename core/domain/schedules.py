@@ -27,7 +27,6 @@ LATE_SECONDS = 600
 """A firing that comes this much later than planned says so."""
 _TIMES_CHECKED = 100
 _TIMES_SHOWN = 3
-_TIMES_NAMED_MAX = 6
 _YEARS_MAX = 10
 _EVERY_RULE = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST"})
 _TIME_OF_DAY = frozenset({"BYHOUR", "BYMINUTE"})
@@ -399,7 +398,7 @@ def describe(timing: Timing) -> str:
     hours, minutes = lists.get("BYHOUR"), lists.get("BYMINUTE")
     if hours and minutes:
         times = [f"{int(hour):02d}:{int(minute):02d}" for hour in hours for minute in minutes]
-        words += f" at {_joined(times)}" if len(times) <= _TIMES_NAMED_MAX else f" at {len(times)} times"
+        words += f" at {_joined(times)}"
     elif minutes:
         words += f" at minute {_joined(minutes)}"
     if until := parts.get("UNTIL"):

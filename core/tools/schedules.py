@@ -274,6 +274,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             run=run_schedule_task,
             title=lambda params: f"Scheduling “{params.task}”",
             needs_approval=lambda params: schedules and schedules.question(params),
+            in_headline=frozenset({"when", "thread", "time_zone"}),
             is_asked_each_time=True,
             requires=("thread",),
             example={
@@ -302,6 +303,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             run=run_change_schedule,
             title=lambda params: f"Changing schedule {params.id}: {params.action.replace('_', ' ')}",
             needs_approval=lambda params: schedules and schedules.change_question(params),
+            in_headline=frozenset({"action"}),
             is_asked_each_time=True,
             requires=("thread",),
             example={"id": "k7m2xq", "action": "pause"},

@@ -156,8 +156,8 @@ class Tool(Generic[ParamsT]):
 
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
     that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
-    the arguments are shown below it. `is_asked_each_time`: nobody can allow its calls for good. `content_parameter` is
-    the text between the tags in the older XML form."""
+    the arguments are shown below it, without those in `in_headline`, which it says in words. `is_asked_each_time`:
+    nobody can allow its calls for good. `content_parameter` is the text between the tags in the older XML form."""
 
     name: str
     effect: Effect
@@ -170,6 +170,7 @@ class Tool(Generic[ParamsT]):
     content_parameter: str | None = None
     is_idempotent: bool = False
     needs_approval: Callable[[ParamsT], str | None] | None = None
+    in_headline: frozenset[str] = frozenset()
     is_asked_each_time: bool = False
     timeout_seconds: float = 900
     requires: tuple[Requirement, ...] = ()
@@ -244,6 +245,7 @@ class PreparedCall:
             headline=self.approval or self.title,
             arguments=self.params.model_dump(mode="json"),
             given=frozenset(self.params.model_fields_set),
+            in_headline=self.tool.in_headline,
             is_asked_each_time=self.tool.is_asked_each_time,
             cause=self.cause,
         )

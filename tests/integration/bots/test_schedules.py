@@ -59,7 +59,8 @@ def announcements(stage: Stage, words: str = "Scheduled by") -> list[SeenMessage
 async def test_a_reminder_fires_once_in_a_thread_of_its_own(platform: PlatformName) -> None:
     async with asked(platform, "PT5S") as stage:
         card = text_of(next(one for one in stage.ours() if "May I do this?" in text_of(one)))
-        assert re.search(r"Schedule this: \w{3} \d+ \w{3} 20\d\d, \d\d:\d\d \(UTC\), in a new thread", card), card
+        when = r"\w{3} \d+ \w{3} 20\d\d, \d\d:\d\d \(UTC\), in a new thread"
+        assert re.search(rf"Schedule this: {when}, with task .?Say it is time\.", card), card
         assert stage.button(APPROVE_ALWAYS) is None
         assert schedules(stage) == []
         await stage.press(APPROVE_ONCE)

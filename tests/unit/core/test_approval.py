@@ -46,6 +46,13 @@ def approval(*calls: CallToApprove) -> Approval:
     return Approval(turn_id="t1", calls=calls)
 
 
+def test_what_a_headline_says_is_not_shown_twice_unless_the_headline_is_cut() -> None:
+    said = replace(call(to="bob", text="hi"), in_headline=frozenset({"to"}))
+    assert said.line == "mail: send, with text `hi`"
+    assert said.digest == call(to="bob", text="hi").digest
+    assert "to `bob`" in replace(said, headline="x" * 400).line
+
+
 def test_a_call_is_the_same_if_a_later_version_knows_more_parameters():
     before = replace(call(to="bob"), given=frozenset({"to"}))
     after = replace(call(to="bob", priority="normal"), given=frozenset({"to"}))
