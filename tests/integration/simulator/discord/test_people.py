@@ -15,6 +15,14 @@ from tests.integration.simulator.discord.bot import TOKEN, Rest, form
 MESSAGES = "/channels/4001/messages"
 
 
+async def test_a_reply_pings_whom_it_answers_but_not_its_own_author(simulator: DiscordSimulator) -> None:
+    first = await simulator.say("bob", "4001", "who is in?")
+    for person, pinged in (("alice", ["bob"]), ("bob", [])):
+        message_id = await simulator.say(person, "4001", "me", reply_to=first)
+        stored = simulator.world.channels["4001"].messages[message_id]
+        assert [user.name for user in stored.mentions] == pinged
+
+
 @pytest.mark.parametrize(
     ("person", "channel", "text", "thread", "sentence"),
     [
