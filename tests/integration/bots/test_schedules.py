@@ -211,3 +211,19 @@ async def test_the_calls_of_a_hook_about_one_incident_go_to_one_thread(platform:
             await stage.until(lambda: stage.shows("It is over."), "it goes on in the same thread")
             assert len(announcements(stage, "from the hook")) == 2
         await stage.settled(3)
+
+
+@BOTH
+async def test_a_schedule_has_the_rights_that_its_owner_has_when_it_is_due(platform: PlatformName) -> None:
+    async with asked(platform, "PT5S") as stage:
+        await stage.press(APPROVE_ONCE)
+        await stage.until(lambda: stage.shows("Noted."), "it is armed")
+        await stage.settled(1)
+        stage.program.terminate()
+        await stage.program.ended()
+        stage.program.change(allowed_workspaces="", allowed_users="U0SOMEBODY")
+        stage.program.start()
+        await stage.until(lambda: [state for _, state in schedules(stage)] == ["paused"], "it is paused")
+        direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
+        assert any("has left or may no longer ask me there" in text_of(one) for one in direct), "its owner is told"
+        assert announcements(stage) == []
