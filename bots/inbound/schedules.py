@@ -88,7 +88,8 @@ class ScheduleRunner:
 
     `admits` checks the access of the person who armed it at that time, and `receive` takes the task in like a message
     of theirs. `serves` tells whether this process posts on a platform, and `closed_reasons` names its refusals.
-    `quiet_hours` are the hours of the day in which nothing is due. `apps` are those whose messages may begin a task.
+    `quiet_hours` are the hours of the day in which nothing is due. `apps` are those whose messages may begin a task. At
+    the last look, triggers waited in the `watched` channels.
     """
 
     schedules: Schedules
@@ -100,6 +101,7 @@ class ScheduleRunner:
     closed_reasons: Callable[[str], Mapping[str, str]]
     quiet_hours: tuple[int, int] | None = None
     apps: Collection[str] = ()
+    watched: set[Address] = field(default_factory=set[Address])
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     async def close(self) -> None:
@@ -109,6 +111,9 @@ class ScheduleRunner:
 
     async def look(self) -> None:
         """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
+        watched = {one.address for one in await self.schedules.triggers()}
+        self.watched.clear()
+        self.watched.update(watched)
         looked_at = asyncio.get_running_loop().time()  # before the database tells its own
         if (now := await self.schedules.time_of_work()) is None:
             return
@@ -123,7 +128,13 @@ class ScheduleRunner:
 
     async def hear(self, event: TriggerEvent, locate: Locate | None = None) -> None:
         """`Hear`: stores what the event begins, and begins it."""
-        for schedule in await self.schedules.triggers(event.address):
+        try:
+            waiting = await self.schedules.triggers(event.address)
+        except StorageUnavailable:
+            if replace(event.address, thread_key="") in self.watched:
+                raise
+            return  # what is said elsewhere need not come again, and is much
+        for schedule in waiting:
             if _waits_for(schedule, event, self.apps):
                 event, locate = await locate() if locate else event, None
                 if await self.begin_event(schedule, event) == "too_often":

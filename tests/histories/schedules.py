@@ -843,7 +843,7 @@ BUGS: Mapping[str, Callable[[], Injection]] = {
 
 SEEDS: Mapping[str, int] = {
     "no-compare-and-set": 1,
-    "blind-second-announcement": 1,
+    "blind-second-announcement": 3,
     "new-key-each-time": 5,
     "burst": 11,
     "silent-pause": 5,
