@@ -1,0 +1,65 @@
+"""Which events of a channel a schedule may wait for."""
+
+from typing import Any
+
+import pytest
+
+from bots.slack.events.parse import parse_trigger_event
+from bots.slack.web_api.client import Identity
+
+BOT = Identity(team_id="T1", user_id="UBOT", bot_id="BBOT", name="threadhand")
+POST: dict[str, Any] = {
+    "type": "message",
+    "channel": "C1",
+    "user": "U2",
+    "ts": "100.5",
+    "text": "The printer is broken",
+}
+APP: dict[str, Any] = {**POST, "user": "", "subtype": "bot_message", "bot_id": "B1", "app_id": "A1", "text": "FIRING"}
+EMOJI: dict[str, Any] = {
+    "type": "reaction_added",
+    "user": "U2",
+    "reaction": "ticket::skin-tone-3",
+    "item": {"type": "message", "channel": "C1", "ts": "100.5"},
+    "event_ts": "101.5",
+}
+
+
+@pytest.mark.parametrize(
+    ("event", "kind", "details"),
+    [
+        (POST, "post", ("100.5", "", frozenset[str]())),
+        ({**POST, "thread_ts": "100.5", "subtype": "file_share"}, "post", ("100.5", "", frozenset[str]())),
+        (APP, "app", ("100.5", "", frozenset({"A1", "B1"}))),
+        (EMOJI, "emoji", ("100.5 ticket", "ticket", frozenset[str]())),
+    ],
+)
+def test_posts_apps_and_emoji_are_events(event: dict[str, Any], kind: str, details: tuple[Any, ...]) -> None:
+    happened = parse_trigger_event(event, BOT)
+    assert happened is not None
+    assert happened.kind == kind
+    assert (happened.key, happened.emoji, happened.app_ids) == details
+    assert (happened.address.channel_id, happened.address.thread_key, happened.message_ref) == ("C1", "100.5", "100.5")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {**POST, "thread_ts": "99.5"},  # a reply
+        {**POST, "channel": "D1"},
+        {**POST, "text": "<@UBOT> hello"},  # said to the bot
+        {**POST, "user": "UBOT"},
+        {**POST, "user": "USLACKBOT"},
+        {**POST, "subtype": "channel_join"},
+        {**POST, "subtype": "message_changed"},
+        {**POST, "ts": "now"},
+        {**APP, "user": "UBOT"},
+        {**EMOJI, "user": "UBOT"},
+        {**EMOJI, "item": {"type": "file"}},
+        {**EMOJI, "item": {"type": "message", "channel": "D1", "ts": "100.5"}},
+        {"type": "app_mention", "channel": "C1", "user": "U2", "ts": "100.5"},
+        {},
+    ],
+)
+def test_nothing_else_is(event: dict[str, Any]) -> None:
+    assert parse_trigger_event(event, BOT) is None
