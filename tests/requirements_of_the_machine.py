@@ -17,7 +17,7 @@ def is_required(name: str) -> bool:
 def lacking(name: str, why: str) -> NoReturn:
     """Skips the test and says so in one line; fails it where the machine was promised to have the thing.
 
-    `name`: cc, jail, disk, docker, redis, postgres, chromium, faketime, promtool or npm.
+    `name`: cc, jail, disk, docker, redis, postgres, chromium, faketime, promtool, npm or agentdojo.
     """
     if is_required(name):
         pytest.fail(f"{name} is required by {REQUIRED_BY}, but {why}", pytrace=False)

@@ -1,4 +1,5 @@
-"""Converts stored messages to readable text, and messages of people to what a model receives."""
+"""Converts stored messages to readable text, and messages of people to what a model receives; says where the text of
+a stored message comes from."""
 
 import json
 from dataclasses import replace
@@ -8,14 +9,29 @@ from pydantic import JsonValue
 from core.context.alternation import ADDED_MARK
 from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
-from core.context.untrusted_text import wrap_message
+from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.messages import JsonObject, Message
-from core.domain.sources import SOURCES_KEY, dump_sources, sources_of_input
+from core.domain.outside_text import QUOTE_MARK
+from core.domain.sources import (
+    NO_SOURCES,
+    SOURCES_KEY,
+    Sources,
+    dump_sources,
+    join_sources,
+    parse_sources,
+    sources_of_input,
+)
+from core.domain.targets import parse_names
 from core.domain.threads import ThreadInput
 
 TEXT_CHARACTERS_MAX = 200_000
 TIME_ZONE_KEY = "time_zone"
 """The metadata of a user's message has the name of their time zone under this key, or an empty text."""
+
+
+_MESSAGE_START = "<message from="
+_FILE_START = "[Attached file"
+_QUOTE_HEADS = ("Forwarded from ", "[")
 
 
 def full_message_text(message: Message) -> str:
@@ -140,3 +156,31 @@ def attributed_text(one: ThreadInput) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def sources_of_message(message: Message) -> Sources:
+    """Returns the sources of a stored message. One that should state them and does not has an unknown one.
+
+    The agent's own messages and those of the program have none of their own, unless they state some."""
+    states = message.type in ("user", "tool", "summary") or SOURCES_KEY in message.metadata
+    if not states:
+        return NO_SOURCES
+    sources = parse_sources(message.metadata.get(SOURCES_KEY))
+    if message.type != "user" or not any(source.kind == "person" for source in sources.read):
+        return sources
+    return join_sources([sources, Sources(named=parse_names(_own_words(message)))])
+
+
+def _own_words(message: Message) -> str:
+    """Returns what the author of a message wrote in it, without what the program added and without quotations."""
+    text = content_text(message.content.get("content"))
+    if message.metadata.get("author"):
+        start = text.find(_MESSAGE_START)
+        text = unwrap_message(text[start:]) if start >= 0 else ""
+    lines = text.split("\n")
+    return "\n".join(
+        line
+        for line, following in zip(lines, [*lines[1:], ""], strict=True)
+        if not line.startswith((QUOTE_MARK, _FILE_START))
+        and not (following.startswith(QUOTE_MARK) and line.startswith(_QUOTE_HEADS))
+    )

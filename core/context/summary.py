@@ -7,8 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from core.context.background_messages import is_from_person
-from core.context.message_sources import sources_of_message
-from core.context.message_text import content_text
+from core.context.message_text import content_text, sources_of_message
 from core.context.todo_file import TODO_KEY
 from core.context.tokens import first_tokens, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages

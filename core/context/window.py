@@ -8,8 +8,7 @@ from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_sources import sources_of_message
-from core.context.message_text import TIME_ZONE_KEY, for_model
+from core.context.message_text import TIME_ZONE_KEY, for_model, sources_of_message
 from core.context.program_message import program_message
 from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (

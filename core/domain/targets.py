@@ -18,9 +18,13 @@ NAMES_CHARACTERS_MAX = 10_000
 PHRASE_WORDS_MAX = 4
 """A name of more words, such as a long title, is not looked for in what people wrote."""
 VALUE_CHARACTERS_MAX = 320
+SHORT_CHARACTERS_MAX = 80
+"""A longer argument, or one of several lines, is free text."""
 _HOST_CHARACTERS_MAX = 253
 _BETWEEN = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’]+")
 _BETWEEN_WORDS = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’/:=!?*~…]+")
+_MISSING_SPACE = re.compile(r"(?<=[a-z0-9])\.(?=[A-Z][a-z])")
+"""A sentence that ends with a name, and the next one behind it without a space."""
 _EDGES = ".,;:!?*_~-"
 _WORD_EDGES = f"{_EDGES}#@"
 _AUTHORITY_END = re.compile(r"[/?#\\]")
@@ -46,7 +50,7 @@ _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 def parse_names(text: str) -> frozenset[str]:
     """Returns the values that a text names: its hosts and e-mail addresses, its words, and their phrases."""
-    text = text[:NAMES_CHARACTERS_MAX]
+    text = _MISSING_SPACE.sub(". ", text[:NAMES_CHARACTERS_MAX])
     words = [*filter(None, map(_word, _BETWEEN_WORDS.split(text)))]
     phrases = (
         " ".join(words[start : start + length])
@@ -117,12 +121,18 @@ def addresses_of(arguments: JsonObject) -> tuple[str, ...]:
     return tuple(find_addresses("\n".join(_texts(arguments))))
 
 
+def short_values_of(arguments: JsonObject) -> tuple[str, ...]:
+    """Returns the short texts and the numbers in the arguments of a call, each value once."""
+    texts = (text for text in _texts(arguments) if 0 < len(text) <= SHORT_CHARACTERS_MAX and "\n" not in text)
+    return tuple({value_of(text): text for text in texts}.values())
+
+
 def _texts(value: JsonValue) -> Iterator[str]:
     pending = [value]
     while pending:
         match pending.pop():
-            case str(text):
-                yield text
+            case str() | int() | float() as scalar if not isinstance(scalar, bool):
+                yield str(scalar)
             case dict() as fields:
                 pending += reversed(cast(JsonObject, fields).values())
             case list() as items:

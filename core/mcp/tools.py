@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from core.context.untrusted_text import clean_description, clean_line
 from core.domain.consent import Reach
 from core.domain.messages import JsonObject
-from core.domain.targets import addresses_of, targets_of
+from core.domain.sources import Origin
+from core.domain.targets import addresses_of, short_values_of, targets_of
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
 from core.mcp.settings import WRITES, McpServerConfig, tool_names
@@ -101,13 +102,16 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
 
 
 def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_only: bool) -> Reach:
-    """Returns the reach of a call of a tool. That a tool only reads is believed of servers that the operator trusts."""
-    is_read = config.trusted and is_read_only
-    return Reach(
-        "reads_outside" if is_read else "writes_outside",
-        addresses_of(arguments) if is_read else targets_of(arguments),
-        brings=(("server", config.name),),
-    )
+    """Returns the reach of a call of a tool. That a tool only reads is believed of servers that the operator trusts.
+
+    A call that changes something, and says not where, is about what its short arguments name."""
+    brings: tuple[Origin, ...] = (("server", config.name),)
+    if is_read_only and config.trusted:
+        return Reach("reads_outside", addresses_of(arguments), brings)
+    targets = targets_of(arguments)
+    if not targets and not is_read_only:
+        targets = short_values_of(arguments) or (config.name,)
+    return Reach("writes_outside", targets, brings)
 
 
 def matches_any(name: str, patterns: Sequence[str]) -> bool:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.conversation import CommandDeps
-from core.context.message_sources import sources_of_message
+from core.context.message_text import sources_of_message
 from core.domain.approval import answerer_name
 from core.domain.consent import describe_source
 from core.domain.outside_text import inline_code, shown_name, single_line

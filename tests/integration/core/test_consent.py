@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pydantic import BaseModel
 
-from core.context.message_sources import sources_of_message
+from core.context.message_text import sources_of_message
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE

@@ -37,7 +37,7 @@ async def test_what_is_set_up_is_offered() -> None:
     ):
         stage.program.start()
         await stage.connected()
-        await stage.say("Look it up")
+        await stage.say("Look it up on 127.0.0.1")
         await stage.settled(1)
         assert set(stage.runs()) == {"completed"}, stage.report()
         wanted = {"deploy", "image_edit_or_generate", "get_data_provider_endpoints"}

@@ -5,7 +5,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
+from core.context.message_text import sources_of_message
+from core.context.summary import omission_note
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, Approval, CallToApprove
 from core.domain.consent import (
     ALLOW,
@@ -20,6 +23,7 @@ from core.domain.consent import (
     judge,
     judge_call,
 )
+from core.domain.messages import JsonObject, Message, MessageType
 from core.domain.sources import (
     NO_SOURCES,
     SOURCES_MAX,
@@ -38,7 +42,8 @@ HOWTO: Origin = ("page", "https://example.com/howto?id=1")
 PERSON: Origin = ("person", "alice")
 REQUEST = (
     "Read docs.example.com and the report on https://shop.example/a?b=1, then send the figures to bob@example.com and"
-    " Eve Smith in #general. My account is GB29-7788, and the file is notes.md on port 8000."
+    " Eve Smith in #general. My account is GB29-7788, and the file is notes.md on port 8000. Then"
+    " see last.example.That is all."
 )
 
 
@@ -86,6 +91,7 @@ CASES = [
     Case(W, "bob@example.com", verdict=Allow),
     Case(W, "Bob@Example.com", verdict=Allow),
     Case(W, "mailto:bob@example.com", verdict=Allow),
+    Case(W, "https://last.example/", verdict=Allow),
     Case(T, "general", verdict=Allow),
     Case(T, "#general", verdict=Allow),
     Case(T, "@Eve Smith", verdict=Allow),
@@ -275,3 +281,21 @@ def test_deep_arguments_are_searched_to_their_end() -> None:
         deep = [deep]
     assert targets_of({"x": deep}) == ("https://evil.example/",)
     assert addresses_of({"x": deep}) == ("https://evil.example/",)
+
+
+def message(kind: MessageType, **metadata: JsonValue) -> Message:
+    content: JsonObject = {"role": "user", "content": "Send it to bob@example.com."}
+    return Message(type=kind, content=content, is_llm_message=True, thread_id="t", metadata=metadata)
+
+
+def test_a_summary_carries_the_sources_of_what_it_replaces() -> None:
+    page = message("tool", sources=dump_sources(Sources(frozenset({Source("page", "https://example.com", NOW)}))))
+    asked = message("user", sources=dump_sources(Sources(frozenset({Source("person", "", NOW)}))))
+    known = join_sources(map(sources_of_message, [asked, page]))
+    assert "mail:bob@example.com" in known.named
+    assert sources_of_message(omission_note([asked, page], run_id="r", room=1_000)) == known
+
+
+def test_a_message_that_does_not_state_its_sources_has_an_unknown_one() -> None:
+    assert sources_of_message(message("tool")) == sources_of_message(message("user")) == UNKNOWN_SOURCES
+    assert sources_of_message(message("assistant")) == sources_of_message(message("status")) == NO_SOURCES
