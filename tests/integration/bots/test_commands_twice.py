@@ -10,7 +10,7 @@ from core.domain.errors import StorageUnavailable
 from core.domain.plans import Plan, Step
 from core.flow.steps import add_plan
 from tests.fakes.streamed_model import text
-from tests.integration.bots.receiver_stage import ReceiverStage, command, message, runs_of
+from tests.integration.bots.receiver_stage import HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -52,3 +52,17 @@ async def test_a_step_is_added_once(stage: ReceiverStage, monkeypatch: pytest.Mo
 
     (after,) = await plans.read(run.thread_id)
     assert [step.text for step in after.steps] == ["one", "Pay Bob 100 EUR"]
+
+
+@pytest.mark.parametrize(("name", "argument"), [("forget", "yes"), ("new", "")])
+async def test_a_conversation_that_is_newer_than_the_command_stays(
+    stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch, name: str, argument: str
+) -> None:
+    stage.world.model.turns = [text("ok"), text("new")]
+    await stage.play((await stage.receiver.receive(message("hello"))).run_id)
+
+    run_id = await carried_out_twice(stage, monkeypatch, name, argument, "a new request")
+
+    (run,) = await runs_of(stage)
+    assert (run.run_id, run.status) == (run_id, "queued")
+    assert len(await stage.world.deps.stores.conversations.thread_ids(HERE)) == 1 + (name == "new")

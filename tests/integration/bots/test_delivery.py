@@ -16,7 +16,7 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.inbound.actions import decide
 from core.domain.actions import IncomingMessage, MessageEdited
 from core.domain.approval import APPROVE_ONCE, CHOICES
-from core.domain.errors import ModelRejected, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import ModelRejected, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.events import RunEvent
 from core.domain.threads import Accept, Address
 from core.ports import TextDelta
@@ -125,6 +125,23 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert len(stage.of(RunStatus)) == len(stage.of(AskPrompt)) == 1
     (answer,) = stage.of(AnswerPart)
     assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
+
+
+async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("echo", '{"text": "a"}')),
+        text("Said."),
+    ]
+    _run_id, running = await stage.begin()
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
+    stage.world.bench.gate("x").set()
+    await running
+    await until(lambda: bool(stage.of(AskPrompt)))
+    assert stage.surface.failures == []
+    await stage.run(APPROVE_ONCE)
+    assert len(stage.of(AskPrompt)) == 1
 
 
 async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:

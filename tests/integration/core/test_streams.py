@@ -121,6 +121,18 @@ async def test_a_new_attempt_starts_its_text_again(stores: Stores, bus: MemoryEv
     await cancel(reader.task)
 
 
+async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(stores: Stores, bus: MemoryEventBus) -> None:
+    lease = await stores.started()
+    reader = Reader(stores, bus, lease.run_id, None)
+    await bus.publish([])
+    events = [_stored(lease, n) for n in range(1, 101)]
+    await _store(stores, lease, *events)
+    await bus.publish(events)
+    await bus.publish([await _end(stores, lease, 101)])
+
+    assert await reader.ended() == [f"1-{n}" for n in range(1, 102)]
+
+
 async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     reader = Reader(stores, bus, lease.run_id, None)

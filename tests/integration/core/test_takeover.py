@@ -10,14 +10,18 @@ import pytest
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
+from core.domain.errors import StorageUnavailable
 from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
 from core.domain.messages import JsonObject, Message
-from core.domain.threads import ToolCallRecord
+from core.domain.threads import Lease, ToolCallRecord
 from core.domain.wire_format import suna_objects
+from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED, NEVER_STARTED, RepairContext, repair_history
 from core.run.recorder import RunRecorder
+from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
+from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
 from tests.support.narrow import require
@@ -58,6 +62,34 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: Wor
     assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
     run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
+
+
+class Unending(SqlRunJournal):
+    """A journal that stores everything but the end of a run."""
+
+    async def finish(self, lease: Lease, entry: JournalEntry, ending: RunResult) -> bool:
+        await self.write(lease, entry)
+        raise StorageUnavailable("the server is gone")
+
+
+@pytest.mark.parametrize("last", [text("done"), calls(("complete", '{"text": "done"}'))])
+async def test_an_answer_that_was_stored_is_not_asked_for_again(
+    world: World, last: list[ModelDelta | Exception | asyncio.Event]
+) -> None:
+    keeps = world.deps.stores.journal
+    world.model.turns = [text("first")]
+    await world.run("hello")
+    world.model.turns = [last]
+    run_id = await world.say("go")
+    world.with_deps(journal=Unending(world.database))
+    await execute(run_id, world.deps)
+    world.with_deps(journal=keeps)
+    asked = len(world.model.requests)
+    await execute(run_id, world.deps)
+    assert len(world.model.requests) == asked
+    run = await world.read_run(run_id)
+    assert (run.status, run.attempt) == ("completed", 2)
+    assert (await world.read_reply(run_id)).text == "done"
 
 
 async def died_while_the_model_was_asked(world: World, run_id: str) -> None:

@@ -38,6 +38,23 @@ async def answered(*pieces: bytes) -> list[ModelDelta]:
         return [delta async for delta in llm.stream(REQUEST)]
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n',
+        b'data: {"choices":[{"delta":{},"finish_reason":"error"}]}\n\n',
+        b"data: {broken\n\n",
+        b"data: 7\n\n",
+        b'data: {"error":{"message":"overloaded","code":502}}\n\n',
+        b'data: {"error":"boom"}\n\n',
+        b"",
+    ],
+)
+async def test_a_stream_that_is_no_whole_answer_is_unavailable(piece: bytes):
+    with pytest.raises(ModelUnavailable):
+        await answered(piece)
+
+
 async def test_strange_shapes_are_passed_over():
     got = await answered(
         b'data: {"choices":null}\n\ndata: {"choices":[7]}\n\ndata: {"usage":{"prompt_tokens":"x"}}\n\n'

@@ -147,6 +147,13 @@ async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) ->
     assert "true" not in await run(bench, "echo next")
 
 
+async def test_a_killed_command_leaves_its_session_as_it_was(bench: Bench) -> None:
+    await run(bench, "mkdir a; cd a; A=1")
+    await bench.output("execute_command", command="A=2; sleep 60", session_name="main", timeout=0)
+    await bench.output("terminate_command", session_name="main")
+    assert await run(bench, "echo $A") == "1\n[session main, in /workspace/a: exit code 0]"
+
+
 async def test_progress_bars_cost_one_line(bench: Bench) -> None:
     shown = await run(bench, "for i in $(seq 2000); do printf '\\r%d of 2000' $i; done; echo")
     first, note, last = shown.split("\n")
@@ -193,6 +200,17 @@ async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
     await run(bench, "echo 1", session="a")
     await bench.output("execute_command", command="sleep 60", session_name="b", timeout=0)
     assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
+
+
+async def test_long_output_says_where_all_of_it_is(bench: Bench) -> None:
+    outcome = await bench.call("execute_command", command="seq 200000", blocking=True, timeout=30)
+    shown = str(outcome.result["output"])
+    assert count_text(shown) <= RESULT_TOKENS_MAX
+    assert shown.startswith("1\n2\n")
+    assert shown.endswith("[session default, in /workspace: exit code 0]")
+    assert "199999\n200000\n" in shown
+    path = shown.rsplit("all of it is in /", 1)[1].split(",")[0]
+    assert "100000\n" in await run(bench, f"grep -x 100000 /{path}")
 
 
 @pytest.mark.parametrize(
