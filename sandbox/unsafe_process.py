@@ -88,8 +88,8 @@ class _Process:
     process: subprocess.Popen[bytes]
     connection: Connection
     workspace: Workspace
-    has_fetched: bool = True
-    """It has the network of the host, and nobody sees what it fetches."""
+    has_fetched: bool = False
+    """Nobody sees what it fetches over the network of the host. It promises nothing anyway."""
 
     async def on_hello(self) -> None:
         return

@@ -104,12 +104,13 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
 def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_only: bool) -> Reach:
     """Returns the reach of a call of a tool. That a tool only reads is believed of servers that the operator trusts.
 
-    A call that changes something, and says not where, is about what its short arguments name."""
+    A call that changes something and does not say where is about what its short arguments name, unless the operator has
+    listed which tools need approval."""
     brings: tuple[Origin, ...] = (("server", config.name),)
     if is_read_only and config.trusted:
         return Reach("reads_outside", addresses_of(arguments), brings)
     targets = targets_of(arguments)
-    if not targets and not is_read_only:
+    if not targets and not is_read_only and config.needs_approval == WRITES:
         targets = short_values_of(arguments) or (config.name,)
     return Reach("writes_outside", targets, brings)
 
