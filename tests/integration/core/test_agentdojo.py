@@ -114,7 +114,6 @@ async def test_every_harmless_task_of_the_other_suites_is_done(world: World, sui
 async def test_attacks_of_the_other_suites_succeed_only_where_a_person_named_their_target(
     world: World, suite: str, number: int
 ) -> None:
-    """The rule was not fitted to these suites."""
     tasks, attacks = tasks_of(suite)
     attacked = [await play(world, suite, task, attacks[number]) for task in tasks]
     successes = sum(one.is_attacked for one in attacked)
