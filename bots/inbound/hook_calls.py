@@ -23,7 +23,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105 - the mark of a secret, as Standard Webho
 TIMESTAMP_SECONDS_MAX = 300
 TITLE_CHARACTERS_MAX = 200
 PATH_DEPTH_MAX = 20
-UNKNOWN_ID_SECONDS = 600
+REPEAT_SECONDS = 600.0
 """A body without an id of its own that comes again within this time is the same one, sent again."""
 _ID_HEADERS = ("webhook-id", "x-github-delivery", "x-gitlab-event-uuid", "request-id")
 _TITLE_FIELDS = ("title", "subject", "summary", "message", "text", "name")
@@ -35,10 +35,13 @@ class BadBody(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookCall:
-    """What a program sent: `key` identifies it, `group` the incident that it is about, or "". `is_test`: the sender
-    only tries whether the hook is there."""
+    """What a program sent: `key` identifies it, `group` the incident that it is about, or "". If `is_named`, the sender
+    gave it that key; otherwise an equal body has an equal one. `task` is the hook's task with the values that were
+    sent. `is_test`: the sender only tries whether the hook is there."""
 
     key: str
+    is_named: bool
+    task: str
     title: str
     group: str
     text: str
@@ -91,18 +94,18 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def read_call(headers: Mapping[str, str], body: bytes, *, group_path: str, now: float) -> HookCall:
-    """Reads what a program sent. `group_path` is the field that names the incident, such as `alert.id`; "" takes what
-    the sender is known to name it by. Raises BadBody."""
+def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path: str) -> HookCall:
+    """Reads what a program sent for the task. `group_path` is the field that names the incident, such as `alert.id`; ""
+    takes what the sender is known to name it by. Raises BadBody."""
     content = _parse(headers.get("content-type", ""), body)
     title, group = _describe(headers, content)
     if group_path:
         group = _text(_at(content, group_path))
-    digest = hashlib.sha256(body).hexdigest()
-    ids = (headers.get(name, "") for name in _ID_HEADERS)
-    key = next(filter(None, ids), f"{digest}:{int(now / UNKNOWN_ID_SECONDS)}")
+    given_id = next(filter(None, (headers.get(name, "") for name in _ID_HEADERS)), "")
     return HookCall(
-        key=hashlib.sha256(_encoded(key)).hexdigest(),
+        key=hashlib.sha256(_encoded(given_id) or body).hexdigest(),
+        is_named=given_id != "",
+        task=fill_template(task, content),
         title=single_line(title, TITLE_CHARACTERS_MAX) or "A call without a title",
         group=hashlib.sha256(_encoded(group)).hexdigest() if group else "",
         text=_shown(content),
@@ -110,17 +113,13 @@ def read_call(headers: Mapping[str, str], body: bytes, *, group_path: str, now: 
     )
 
 
-def fill_template(template: str, content: str) -> str:
-    """Returns the task with each `{field.of.the.body}` in place of which the body has a value."""
-    try:
-        body = cast(JsonValue, json.loads(content))
-    except ValueError:
-        return template
+def fill_template(template: str, content: JsonValue) -> str:
+    """Returns the task with the value of each `{field.of.the.body}` that there is."""
     parts = template.split("{")
     filled = [parts[0]]
     for part in parts[1:]:
         path, closed, rest = part.partition("}")
-        value = _text(_at(body, path)) if closed else ""
+        value = _text(_at(content, path)) if closed else ""
         filled.append(f"“{single_line(value, TITLE_CHARACTERS_MAX)}”{rest}" if value else "{" + part)
     return "".join(filled)
 
@@ -150,15 +149,18 @@ def _describe(headers: Mapping[str, str], content: JsonValue) -> tuple[str, str]
     if event := headers.get("x-github-event"):
         kind = next((one for one in ("pull_request", "issue", "release", "workflow_run") if at(one)), "")
         title = at(f"{kind}.title") or at(f"{kind}.name") or at("head_commit.message")
-        number = at(f"{kind}.number") or at(f"{kind}.id")
+        # issues and pull requests of a repository are numbered together, and a comment on either names an issue
+        number = at(f"{kind}.number") or (f"{kind} {at(f'{kind}.id')}" if kind else "")
         what = " ".join(filter(None, (at("repository.full_name"), event.replace("_", " "), at("action"))))
-        return f"{what}: {title}" if title else what, f"{at('repository.full_name')} {kind} {number}" if number else ""
+        return f"{what}: {title}" if title else what, f"{at('repository.full_name')} {number}" if number else ""
     if headers.get("x-gitlab-event"):
         what = " ".join(
             filter(None, (at("project.path_with_namespace"), at("object_kind"), at("object_attributes.action")))
         )
-        title, number = at("object_attributes.title"), at("object_attributes.iid")
-        group = f"{at('project.id')} {at('object_kind')} {number}" if number else ""
+        kind = next((one for one in ("merge_request", "issue") if at(f"{one}.iid")), at("object_kind"))
+        number = at(f"{kind}.iid") or at("object_attributes.iid")
+        title = at("object_attributes.title") or at(f"{kind}.title")
+        group = f"{at('project.id')} {kind} {number}" if number else ""
         return f"{what}: {title}" if title else what, group
     if headers.get("sentry-hook-resource"):
         kind = next((one for one in ("data.issue", "data.event", "data.error") if at(one)), "data")

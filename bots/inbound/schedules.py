@@ -12,7 +12,6 @@ from functools import partial
 from typing import Protocol
 
 from bots.inbound.actions import Outcome, UserAction
-from bots.inbound.hook_calls import fill_template
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRefused
 from core.domain.outside_text import escape_markdown, quote_lines, shown_name, single_line
@@ -41,6 +40,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
 CLAIM_SECONDS = 60.0
 """How long a process may take to begin a run, until another one does it."""
+CLOCKS_SECONDS = 60.0
 GROUP_SECONDS = 1.0
 """How often an event looks whether an earlier one has opened the thread of their group."""
 NO_ACCESS = "whoever armed it has left or may no longer ask me there"
@@ -136,9 +136,13 @@ class ScheduleRunner:
             return  # what is said elsewhere need not come again, and is much
         for schedule in waiting:
             if _waits_for(schedule, event, self.apps):
-                event, locate = await locate() if locate else event, None
+                try:
+                    event, locate = await locate() if locate else event, None
+                except SurfaceRefused as refused:  # the message is gone
+                    log.info("an event begins nothing: %s", refused)
+                    return
                 if await self.begin_event(schedule, event) == "too_often":
-                    self._spawn(self._give_up(schedule, TOO_OFTEN))
+                    self._give_up_once(schedule, TOO_OFTEN)
 
     async def begin_event(self, schedule: Schedule, event: TriggerEvent) -> EventRefusal | None:
         """Stores a firing and begins its run in the background, or returns why not. Raises StorageUnavailable."""
@@ -147,13 +151,19 @@ class ScheduleRunner:
         if not isinstance(firing, Firing):
             log.info("schedule %s begins nothing: %s", schedule.schedule_id, firing)
             if firing == "failing":
-                self._spawn(self._give_up(schedule, FAILING))
+                self._give_up_once(schedule, FAILING)
             return firing
         self._spawn(self._fire(firing, heard_at, may_be_posted=False))
         return None
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = spawn(work, name="a task that an event began")
+    def _give_up_once(self, schedule: Schedule, problem: str) -> None:
+        """Gives the schedule up in the background, however many events find that it must be."""
+        name = f"giving up {schedule.schedule_id}"
+        if all(task.get_name() != name for task in self.tasks):
+            self._spawn(self._give_up(schedule, problem), name)
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str = "a task that an event began") -> None:
+        task = spawn(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
@@ -263,7 +273,10 @@ class ScheduleRunner:
 
 
 def _waits_for(schedule: Schedule, event: TriggerEvent, apps: Collection[str]) -> bool:
-    return isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, apps)
+    """Whether the event is what the schedule waits for, and came after it was armed, as far as two clocks tell."""
+    armed_at, happened_at = schedule.armed_at - timedelta(seconds=CLOCKS_SECONDS), event.happened_at
+    is_new = happened_at is None or happened_at > armed_at
+    return is_new and isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, apps)
 
 
 def announcement(firing: Firing) -> str:
@@ -272,7 +285,7 @@ def announcement(firing: Firing) -> str:
     if firing.title:
         title, task = (
             escape_markdown(single_line(words, TITLE_CHARACTERS_MAX))
-            for words in (firing.title, fill_template(schedule.task, firing.body))
+            for words in (*firing.title.split("\n", 1), schedule.task)[:2]
         )
         return f"**{title}** · {task} · from the hook `{schedule.schedule_id}` of {shown_name(schedule.owner.name)}"
     parts.append(f"Scheduled by **{shown_name(schedule.owner.name)}**")

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from bots.inbound.hook_calls import BadBody, is_signed, make_secret, read_call
+from bots.inbound.hook_calls import REPEAT_SECONDS, TITLE_CHARACTERS_MAX, BadBody, is_signed, make_secret, read_call
 from bots.inbound.schedules import ScheduleRunner
 from bots.web.errors import ApiError
+from core.domain.outside_text import single_line
 from core.domain.schedules import Schedule, Trigger, TriggerEvent
 from core.tools.schedules import is_hook
 
@@ -45,13 +46,19 @@ class Hooks:
         if not is_signed(secret_of(hook, self.secret_key), headers, body, given=given, now=now):
             raise ApiError(401, "unsigned", UNSIGNED)
         try:
-            call = read_call(headers, body, group_path=trigger.pattern, now=now)
+            call = read_call(headers, body, task=hook.task, group_path=trigger.pattern)
         except BadBody as error:
             raise ApiError(400, "bad_json", str(error)) from error
         if call.is_test:
             return web.json_response({"status": "ready"})
         event = TriggerEvent(
-            kind="hook", address=hook.address, key=call.key, group=call.group, title=call.title, body=call.text
+            kind="hook",
+            address=hook.address,
+            key=call.key,
+            repeat_seconds=None if call.is_named else REPEAT_SECONDS,
+            group=call.group,
+            title=f"{call.title}\n{single_line(call.task, TITLE_CHARACTERS_MAX)}",
+            body=call.text,
         )
         match await self.runner.begin_event(hook, event):
             case None:

@@ -35,7 +35,7 @@ BodyT = TypeVar("BodyT", bound=BaseModel)
 _AddressPart = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{0,100}(\.[0-9]{1,20})?$")]
 """As the ids of the platforms are, which become parts of their addresses."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_POSITION = re.compile(r"([0-9]{1,16})-([0-9a-z-]{1,40})")
+_POSITION = re.compile(r"([0-9]{1,18})-([0-9a-z-]{1,40})")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 AUTHOR_CHARACTERS_MAX = 100
@@ -129,7 +129,10 @@ def parse_position(request: web.Request) -> Position | None:
         return None
     if (parts := _POSITION.fullmatch(cursor)) is None:
         raise ApiError(400, "bad_cursor", "The cursor is not one of this list.")
-    return _EPOCH + timedelta(microseconds=int(parts[1])), parts[2]
+    try:
+        return _EPOCH + timedelta(microseconds=int(parts[1])), parts[2]
+    except OverflowError:
+        raise ApiError(400, "bad_cursor", "The cursor is not one of this list.") from None
 
 
 def format_position(position: Position) -> str:

@@ -63,6 +63,8 @@ EVENT_DAYS_KEPT = 7
 BODY_CHARACTERS_MAX = 20_000
 NEVER = datetime.max.replace(microsecond=0, tzinfo=UTC)
 _ON = "ON:"
+_TONES = re.compile("[\ufe0f\U0001f3fb-\U0001f3ff]")
+"""What events leave out of an emoji: its style and its skin tone."""
 _EMOJI = re.compile(r":?([^\s:]{1,100}):?")
 _KINDS_WRITTEN = "ON:POST, ON:EMOJI name, or ON:APP id"
 
@@ -116,13 +118,17 @@ class TriggerEvent:
 
     `key` identifies it: a second one with the same key begins nothing. The task works in the thread of `address`, or in
     one of its own if that has no `thread_key`, or in that of an earlier event of the same `group`. `message_ref` is the
-    chat message that it is about. `emoji` is the name or the character of a reaction, and `app_ids` are those of the
-    app that wrote the message. `title` and `body` are what a hook was called with. Nothing of it is a user's request.
+    chat message that it is about, and `happened_at` when it was posted, if the platform says so. With `repeat_seconds`,
+    its key is known for so long only: it may happen again. `emoji` is the name or the character of a reaction, and
+    `app_ids` are those of the app that wrote the message. `title` and `body` are what a hook was called with. Nothing
+    of it is a user's request.
     """
 
     kind: TriggerKind
     address: Address
     key: str
+    repeat_seconds: float | None = None
+    happened_at: datetime | None = None
     message_ref: str = ""
     emoji: str = ""
     app_ids: frozenset[str] = frozenset()
@@ -368,7 +374,7 @@ def parse_trigger(when: str) -> Trigger | None:
     match kind.upper():
         case "POST" if not pattern:
             return Trigger(kind="post")
-        case "EMOJI" if emoji := _EMOJI.fullmatch(pattern.replace("\ufe0f", "")):
+        case "EMOJI" if emoji := _EMOJI.fullmatch(_TONES.sub("", pattern)):
             return Trigger(kind="emoji", pattern=emoji[1])
         case "APP" if pattern:
             return Trigger(kind="app", pattern=pattern)

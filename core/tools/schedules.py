@@ -92,6 +92,8 @@ class RunSchedules:
         """Returns the trigger if it can ever begin something here. Raises ToolError."""
         if self.address.platform == "api" or self.address.is_direct:
             raise ToolError(ONLY_CHANNELS)
+        if trigger.kind == "emoji" and self.address.platform == "slack" and not trigger.pattern.isascii():
+            raise ToolError("In Slack, give the name of the emoji, such as ticket.")
         app_id = trigger.pattern.partition(" ")[0]
         if trigger.kind == "app" and app_id not in self.limits.apps:
             known = ", ".join(self.limits.apps) or "none"
@@ -144,14 +146,14 @@ class RunSchedules:
             await self.find(params.id)
         schedule = self.schedule(params, owner)
         if not await self.store.save(schedule, self.limits, by=owner, change="changed" if params.id else "created"):
-            raise ToolError(too_many(self.limits))
+            raise ToolError(await why_not_saved(self.store, params.id, self.limits))
         return schedule
 
-    async def find(self, schedule_id: str) -> Schedule:
-        """Returns a schedule of this channel, or of the requester. Raises ToolError."""
+    async def find(self, schedule_id: str, action: str = "change") -> Schedule:
+        """Returns a schedule of this channel, or of the requester, for an action. Raises ToolError."""
         found = await self.store.find(schedule_id)
-        if found is not None and is_hook(found):
-            raise ToolError(f"{schedule_id!r} is a hook. Admins change it with the command `hooks`.")
+        if found is not None and is_hook(found) and action != "pause":
+            raise ToolError(f"{schedule_id!r} is a hook. Admins change it with the chat command `schedules`.")
         if found is None or not is_visible(found, self.address, self.requester):
             raise ToolError(f"There is no schedule {schedule_id!r} here. list_schedules shows those there are.")
         return found
@@ -217,7 +219,7 @@ async def change_schedule_by(
         case "resume":
             armed = resumed(schedule, person)
             if not await store.save(armed, limits, by=person, change="resumed"):
-                raise ToolError(too_many(limits))
+                raise ToolError(await why_not_saved(store, schedule_id, limits))
             following = armed.timing
             when = f"next {format_time(following.next_local)}" if isinstance(following, Timing) else following.in_words
             return f"Resumed: `{schedule_id}`, {when}."
@@ -229,6 +231,12 @@ async def change_schedule_by(
             if await store.begin(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now) is None:
                 raise ToolError(f"`{schedule_id}` is beginning already, or was changed just now.")
             return f"`{schedule_id}` runs now, in its own thread." if schedule.opens_thread else "It runs now."
+
+
+async def why_not_saved(store: Schedules, changed_id: str, limits: ScheduleLimits) -> str:
+    """Returns why a new schedule, or a change of one, was not stored."""
+    is_gone = changed_id and await store.find(changed_id) is None
+    return f"`{changed_id}` was deleted just now." if is_gone else too_many(limits)
 
 
 def too_many(limits: ScheduleLimits) -> str:
@@ -260,7 +268,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
 
     async def run_change_schedule(params: ChangeScheduleParams, context: ToolContext) -> str:
         here = known()
-        schedule = await here.find(params.id)
+        schedule = await here.find(params.id, params.action)
         who = context.approved_by or here.requester
         return await change_schedule_by(who, schedule, params.action, here.store, here.limits)
 

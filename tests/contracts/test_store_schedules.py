@@ -43,7 +43,12 @@ ONCE = replace(DAILY, schedule_id="once", timing=replace(DAILY.timing, rule=""))
 
 
 async def save(stores: Stores, *schedules: Schedule, limits: ScheduleLimits = DEFAULT_LIMITS) -> list[bool]:
-    return [await stores.schedules.save(one, limits, by=one.owner, change="created") for one in schedules]
+    """Stores new schedules, and changes of those that are there."""
+    store, saved = stores.schedules, list[bool]()
+    for one in schedules:
+        change = "changed" if await store.find(one.schedule_id) else "created"
+        saved.append(await store.save(one, limits, by=one.owner, change=change))
+    return saved
 
 
 async def due_at(stores: Stores, now: datetime) -> tuple[DueSchedule, ...]:
@@ -425,3 +430,34 @@ async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) 
     assert await call(stores, replace(CALL, key="4")) == "failing"
     await save(stores, replace(HOOK, armed_at=datetime.now(UTC) + timedelta(seconds=5)))
     assert isinstance(await call(stores, replace(CALL, key="5")), Firing), "somebody armed it again"
+
+
+async def test_one_run_of_several_events_is_one_failure(stores: Stores) -> None:
+    await save(stores, HOOK)
+    receipt = await stores.say("look")
+    for number in range(3):
+        firing = await call(stores, replace(CALL, key=str(number)))
+        assert isinstance(firing, Firing)
+        await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
+    lease = await stores.claims.claim(str(receipt.run_id), "w1")
+    assert lease is not None
+    assert await stores.finish(lease, FAILED)
+    assert isinstance(await call(stores, replace(CALL, key="3")), Firing)
+
+
+async def test_what_may_happen_again_is_known_for_some_time_only(stores: Stores) -> None:
+    await save(stores, HOOK)
+    unnamed = replace(CALL, repeat_seconds=600)
+    assert isinstance(await call(stores, unnamed), Firing)
+    assert await call(stores, unnamed) == "duplicate"
+    assert isinstance(await call(stores, replace(unnamed, repeat_seconds=0)), Firing)
+
+
+async def test_whoever_had_a_name_first_keeps_it_and_what_is_deleted_is_not_changed(stores: Stores) -> None:
+    elsewhere = replace(HOOK, owner=BOB, address=replace(CHANNEL, workspace_id="T2"))
+    store = stores.schedules
+    made = (store.save(one, DEFAULT_LIMITS, by=one.owner, change="created") for one in (HOOK, elsewhere))
+    assert sorted(await asyncio.gather(*made)) == [False, True]
+    await store.delete("incidents", by=ALICE)
+    assert not await store.save(HOOK, DEFAULT_LIMITS, by=ALICE, change="changed")
+    assert await stores.schedules.find("incidents") is None

@@ -90,9 +90,8 @@ class EventHandler:
         if message.author.id == bot_user_id:
             return
         self._channel_cursors.record_guild_of_channel(message.channel.id, message.guild and message.guild.id)
-        happened = parse_post(message, locate_channel(message.channel, message.guild and message.guild.id), bot_user_id)
         if not self._is_relevant(message, bot_user_id):
-            await self._hear(happened)
+            await self._hear_post(message)
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
         async with self._channel_cursors.handling(message.channel.id, message.id):
@@ -101,7 +100,10 @@ class EventHandler:
                 await self.handle_message(message)
             else:  # it cannot be read again
                 await self._kept_events.handle(f"message:{message.id}", partial(self.handle_message, message))
-        await self._hear(happened)
+
+    async def _hear_post(self, message: discord.Message) -> None:
+        location = locate_channel(message.channel, message.guild and message.guild.id)
+        await self._hear(parse_post(message, location, self._bot_user_id()))
 
     async def _hear(self, happened: TriggerEvent | None) -> None:
         """Passes on what a schedule may wait for, and again until it is stored."""
@@ -119,6 +121,7 @@ class EventHandler:
             raise
         except Exception:  # a message that breaks the bot would break it again after each restart
             log.exception("discord: message %s was skipped", message.id)
+        await self._hear_post(message)
 
     async def _process(self, message: discord.Message, *, is_missed: bool) -> None:
         location = await self._locate(message.channel, message.guild)

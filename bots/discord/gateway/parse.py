@@ -97,6 +97,7 @@ def parse_post(message: discord.Message, location: ChannelLocation | None, bot_u
         address=location.address(message.id),
         key=str(message.id),
         message_ref=str(message.id),
+        happened_at=message.created_at,
         app_ids=app_ids,
         text=shown_text(message, bot_user_id) if app_ids else "",
     )

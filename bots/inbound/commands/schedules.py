@@ -68,8 +68,6 @@ async def arm_hook(
     key, task = (first.removeprefix("key="), rest) if first.startswith("key=") else ("", task)
     if not task.strip() or len(task) > TASK_CHARACTERS_MAX or len(key) > HOOK_KEY_CHARACTERS_MAX:
         return NO_TASK
-    if await store.find(name) is not None:
-        return NAME_TAKEN
     hook = Schedule(
         schedule_id=name,
         address=replace(place, thread_key=""),
@@ -78,7 +76,9 @@ async def arm_hook(
         timing=Trigger(kind="hook", pattern=key, nonce=new_short_id()),
         armed_at=datetime.now(UTC),
     )
-    return hook if await store.save(hook, limits, by=owner, change="created") else too_many(limits)
+    if await store.save(hook, limits, by=owner, change="created"):
+        return hook
+    return NAME_TAKEN if await store.find(name) else too_many(limits)
 
 
 async def _answer_hook(called: CommandCalled, name: str, task: str, deps: ScheduleDeps) -> Outcome:

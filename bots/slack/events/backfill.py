@@ -264,6 +264,8 @@ class MessageReplay:
                 is_for_us = False
         if is_for_us:
             await self._event_handler.on_event(event, is_missed=True)
+        elif ts > cursor:
+            await self._event_handler.hear(event)
         return is_for_us
 
     def _is_new_for_thread(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:

@@ -153,6 +153,7 @@ def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent |
             address=context.address(channel, ts),
             key=f"{ts} {_reaction_name(event)}",
             message_ref=ts,
+            happened_at=_time_of(get_text(event, "event_ts")),
             emoji=_reaction_name(event),
         )
     channel, ts = get_text(event, "channel"), get_text(event, "ts")
@@ -168,6 +169,7 @@ def parse_trigger_event(event: JsonObject, identity: Identity) -> TriggerEvent |
         address=context.address(channel, ts),
         key=ts,
         message_ref=ts,
+        happened_at=parse_ts(ts),
         app_ids=app_ids,
         text=message_content.build_message_text(event, {}, bot=identity.user_id) if app_ids else "",
     )

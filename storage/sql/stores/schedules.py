@@ -77,9 +77,15 @@ class SqlSchedules(Store):
         if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
             return False
         before = _find(connection, schedule.schedule_id)
-        if before is not None and before.address != place:  # what was announced there is not found here
-            _drop_pending(connection, schedule.schedule_id)
-        insert_or_replace(connection, schedules, schedule_to_row(schedule))
+        if before is None:  # a deleted one is not changed, and a name belongs to who had it first
+            if change != "created" or insert_or_skip(connection, schedules, [schedule_to_row(schedule)]) != 1:
+                return False
+        elif change == "created":
+            return False
+        else:
+            if before.address != place:  # what was announced there is not found here
+                _drop_pending(connection, schedule.schedule_id)
+            insert_or_replace(connection, schedules, schedule_to_row(schedule))
         _record(connection, schedule, by, change)
         return True
 
@@ -159,9 +165,15 @@ class SqlSchedules(Store):
         now = datetime.fromtimestamp(float(connection.execute(select(DatabaseNow())).scalar_one()), UTC)
         is_old = firings.c.due_at < now - timedelta(days=EVENT_DAYS_KEPT)
         connection.execute(delete(firings).where(of_schedule, ~_THIS_PENDING, is_old))
-        if connection.execute(select(firings.c.firing_id).where(of_schedule, firings.c.event_key == event.key)).first():
+        key, same = event.key, firings.c.event_key == event.key
+        if event.repeat_seconds is not None:
+            key = f"{key}:{now.timestamp()}"
+            is_known = firings.c.due_at > now - timedelta(seconds=event.repeat_seconds)
+            same = and_(firings.c.event_key.startswith(f"{event.key}:", autoescape=True), is_known)
+        if connection.execute(select(firings.c.firing_id).where(of_schedule, same)).first():
             return "duplicate"
-        of_last_hour = and_(of_schedule, firings.c.due_at > now - timedelta(hours=1))
+        counted_from = max(due.schedule.armed_at, now - timedelta(hours=1))
+        of_last_hour = and_(of_schedule, firings.c.due_at > counted_from)
         if _count(connection, of_last_hour, firings) >= EVENTS_PER_HOUR_MAX:
             return "too_often"
         if due.is_failing:
@@ -171,7 +183,7 @@ class SqlSchedules(Store):
             schedule=due.schedule,
             due_at=now,
             message_ref=event.message_ref,
-            event_key=event.key,
+            event_key=key,
             thread_key=event.address.thread_key,
             group_key=event.group,
             title=event.title,
@@ -245,17 +257,10 @@ def _find(connection: Connection, schedule_id: str) -> Schedule | None:
 
 def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
     """Returns the schedule with the runs of its newest firings."""
-    statement = (
-        select(runs)
-        .join(firings, firings.c.run_id == runs.c.run_id)
-        .where(
-            firings.c.schedule_id == schedule.schedule_id,
-            firings.c.state == "fired",
-            firings.c.due_at >= schedule.armed_at,
-        )
-        .order_by(firings.c.due_at.desc())
-        .limit(FAILURES_MAX)
+    fired = select(firings.c.run_id).where(  # several events may have begun one run
+        firings.c.schedule_id == schedule.schedule_id, firings.c.state == "fired", firings.c.due_at >= schedule.armed_at
     )
+    statement = select(runs).where(runs.c.run_id.in_(fired)).order_by(runs.c.run_id.desc()).limit(FAILURES_MAX)
     newest = tuple(map(run_from_row, connection.execute(statement).mappings().all()))
     return DueSchedule(
         schedule=schedule, runs=newest, is_waiting=bool(newest) and _open_question(connection, newest[0])

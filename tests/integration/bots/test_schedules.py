@@ -227,3 +227,17 @@ async def test_a_schedule_has_the_rights_that_its_owner_has_when_it_is_due(platf
         direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
         assert any("has left or may no longer ask me there" in text_of(one) for one in direct), "its owner is told"
         assert announcements(stage) == []
+
+
+@BOTH
+async def test_a_post_that_came_while_the_bot_was_away_is_answered(platform: PlatformName) -> None:
+    async with asked(platform, "ON:POST", more=TRIGGERED) as stage:
+        await stage.press(APPROVE_ONCE)
+        await stage.until(lambda: stage.shows("Noted."), "it is armed")
+        await stage.settled(1)
+        stage.program.terminate()
+        await stage.program.ended()
+        stage.thread_id = await stage.platform.say("bob", stage.channel_id, "My printer is on fire.")
+        stage.program.start()
+        await stage.until(lambda: stage.shows("Have you tried the handbook?"), "it answers the post")
+        await stage.settled(2)

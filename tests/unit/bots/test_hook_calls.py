@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bots.inbound.hook_calls import BadBody, HookCall, fill_template, is_signed, make_secret, read_call
+from bots.inbound.hook_calls import BadBody, HookCall, is_signed, make_secret, read_call
 
 SECRET = make_secret(b"key", "incidents", "n1")
 BODY = b'{"title": "Disk full"}'
@@ -74,9 +74,9 @@ def test_a_secret_fits_into_an_address_and_is_the_hooks_own() -> None:
     assert len({SECRET, OTHER, make_secret(b"key", "other", "n1"), make_secret(b"other", "incidents", "n1")}) == 4
 
 
-def call(content: Any, *, group_path: str = "", now: float = NOW, **headers: str) -> HookCall:
+def call(content: Any, *, task: str = "Look", group_path: str = "", **headers: str) -> HookCall:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return read_call(JSON | named, json.dumps(content).encode(), group_path=group_path, now=now)
+    return read_call(JSON | named, json.dumps(content).encode(), task=task, group_path=group_path)
 
 
 GITHUB = {"action": "opened", "repository": {"full_name": "acme/site"}, "issue": {"number": 7, "title": "It breaks"}}
@@ -126,25 +126,35 @@ def test_a_field_of_the_body_names_the_thread() -> None:
 
 
 def test_the_same_delivery_has_one_key() -> None:
-    def key(content: Any = None, now: float = NOW, **headers: str) -> str:
-        return call(content or {"text": "Backup done"}, now=now, **headers).key
+    first, second = call("a", x_github_delivery="1"), call("b", x_github_delivery="1")
+    assert first.key == second.key != call("a", x_github_delivery="2").key
+    assert first.is_named
+    assert call("a").key == call("a").key != call("b").key
+    assert not call("a").is_named, "a program may say the same every day"
 
-    assert key(x_github_delivery="1") == key({"text": "other"}, x_github_delivery="1") != key(x_github_delivery="2")
-    assert key() == key(now=NOW + 60) != key({"text": "Backup failed"})
-    assert key() != key(now=NOW + 86_400), "a program may say the same every day"
+
+ISSUE = {"number": 7, "title": "It breaks"}
+PULL = {"action": "created", "repository": {"full_name": "acme/site"}, "issue": {**ISSUE, "pull_request": {}}}
+NOTE = {"object_kind": "note", "project": {"id": 3}, "object_attributes": {"note": "Hm"}, "merge_request": {"iid": 5}}
+
+
+def test_comments_go_to_the_thread_of_what_they_are_about() -> None:
+    opened = {**GITHUB, "issue": None, "pull_request": ISSUE}
+    assert call(opened, x_github_event="pull_request").group == call(PULL, x_github_event="issue_comment").group
+    assert call(GITLAB, x_gitlab_event="Merge Request Hook").group == call(NOTE, x_gitlab_event="Note Hook").group
 
 
 def test_a_form_has_its_body_in_a_field() -> None:
     form = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-    assert read_call(form, b"payload=%7B%22text%22%3A%22Hi%22%7D", group_path="", now=NOW).title == "Hi"
-    plain = read_call({"content-type": "text/plain"}, b"Disk full\nnow", group_path="", now=NOW)
+    assert read_call(form, b"payload=%7B%22text%22%3A%22Hi%22%7D", task="Look", group_path="").title == "Hi"
+    plain = read_call({"content-type": "text/plain"}, b"Disk full\nnow", task="Look", group_path="")
     assert (plain.title, plain.text) == ("Disk full now", "Disk full\nnow")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"9" * 5_000, b"\xff"])
 def test_a_body_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody):
-        read_call(JSON, body, group_path="", now=NOW)
+        read_call(JSON, body, task="Look", group_path="")
 
 
 def test_a_long_body_is_cut_and_says_so() -> None:
@@ -163,7 +173,8 @@ def test_a_long_body_is_cut_and_says_so() -> None:
     ],
 )
 def test_a_task_names_fields_of_the_body(template: str, filled: str) -> None:
-    assert fill_template(template, json.dumps({"alert": {"name": "Disk\nfull", "level": 3}})) == filled
+    content = {"alert": {"name": "Disk\nfull", "level": 3}, "log": "a" * 50_000}
+    assert call(content, task=template).task == filled
 
 
 VALUES = st.recursive(
@@ -181,5 +192,4 @@ VALUES = st.recursive(
 )
 def test_whatever_is_sent_can_be_read(content: Any, header: str, path: str) -> None:
     body = json.dumps(content).encode()
-    read_call(JSON | {header: "issues"}, body, group_path=path, now=NOW)
-    fill_template(f"{{{path}}} {{title}}", body.decode())
+    read_call(JSON | {header: "issues"}, body, task=f"{{{path}}} {{title}}", group_path=path)

@@ -265,6 +265,7 @@ def test_quiet_hours_may_lie_around_midnight(hours: tuple[int, int] | None, hour
         ("on: post", {"kind": "post"}, "for every new post"),
         ("ON:EMOJI :ticket:", {"kind": "emoji", "emoji": "ticket"}, "for every message with the emoji ticket"),
         ("ON:EMOJI ❤\ufe0f", {"kind": "emoji", "emoji": "❤"}, "for every message with the emoji ❤"),
+        ("ON:EMOJI 👍🏽", {"kind": "emoji", "emoji": "👍"}, "for every message with the emoji 👍"),
         ("ON:APP B1", {"kind": "app", "app_ids": {"A1", "B1"}}, "for every message of the app B1"),
         (
             "ON:APP B1 disk  full",

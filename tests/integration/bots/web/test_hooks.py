@@ -27,7 +27,7 @@ async def hooked(stage: Stage) -> AsyncGenerator[tuple[aiohttp.ClientSession, Sc
     assert found is not None
     place = replace(CHANNEL, platform="api", workspace_id="api", channel_id="api")
     hook = replace(found, address=place, timing=Trigger(kind="hook", nonce="n1"))
-    assert await schedules.schedules.save(hook, DEFAULT_LIMITS, by=ALICE, change="created")
+    assert await schedules.schedules.save(hook, DEFAULT_LIMITS, by=ALICE, change="changed")
     app = web_app(stage.ports)
     app.add_routes(Hooks(runner=schedules, secret_key=KEY, public_url=lambda: "").routes())
     async with (

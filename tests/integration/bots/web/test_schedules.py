@@ -1,5 +1,6 @@
 """Schedules over HTTP."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from bots.bootstrap.platforms import Platforms
 from bots.inbound.schedules import ScheduleRunner
-from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, Trigger, parse_when
 from core.domain.threads import Address, Person
 from storage.sql.stores.schedules import SqlSchedules
 from tests.integration.bots.web.stage import Stage
@@ -49,6 +50,19 @@ async def in_chat(stage: Stage, schedule_id: str = "chat") -> str:
     )
     assert await SqlSchedules(stage.database).save(schedule, DEFAULT_LIMITS, by=ALICE, change="created")
     return schedule_id
+
+
+async def test_pages_go_on_after_a_schedule_that_waits_for_an_event(stage: Stage) -> None:
+    for name in ("a", "b"):
+        await in_chat(stage, name)
+        found = await SqlSchedules(stage.database).find(name)
+        assert found is not None
+        trigger = replace(found, timing=Trigger(kind="post"))
+        assert await SqlSchedules(stage.database).save(trigger, DEFAULT_LIMITS, by=ALICE, change="changed")
+    first = await stage.json("GET", "/api/schedules?limit=1")
+    second = await stage.json("GET", f"/api/schedules?limit=1&cursor={first['next_cursor']}")
+    assert [one["schedule_id"] for page in (first, second) for one in page["schedules"]] == ["a", "b"]
+    await stage.json("GET", f"/api/schedules?cursor={'9' * 18}-a", status=400)
 
 
 async def test_a_schedule_of_the_api_is_armed_at_once(stage: Stage) -> None:

@@ -1,9 +1,10 @@
 """Which events of a channel a schedule may wait for."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from bots.slack.events.backfill import MessageReplay
 from bots.slack.events.parse import parse_trigger_event
 from bots.slack.web_api.client import Identity
 
@@ -63,3 +64,26 @@ def test_posts_apps_and_emoji_are_events(event: dict[str, Any], kind: str, detai
 )
 def test_nothing_else_is(event: dict[str, Any]) -> None:
     assert parse_trigger_event(event, BOT) is None
+
+
+class _Heard:
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    async def hear(self, event: Any) -> None:
+        self.events.append(event)
+
+
+class _Cursors:
+    async def is_marked_ignored(self, _key: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("event", "cursor", "is_heard"), [(POST, "100.4", True), (APP, "100.4", True), (POST, "100.5", False)]
+)
+async def test_what_was_missed_is_heard_from_the_history(event: dict[str, Any], cursor: str, is_heard: bool) -> None:
+    heard = _Heard()
+    replay = MessageReplay(BOT, cast(Any, heard), cast(Any, _Cursors()), [])
+    assert not await replay.replay_message(event, cursor=cursor)
+    assert bool(heard.events) is is_heard
