@@ -18,7 +18,7 @@ from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolEr
 from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
-from core.domain.sources import NO_SOURCES, Sources, join_sources, read_now
+from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, read_now
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
 from core.ports import Sandbox
@@ -132,7 +132,7 @@ class CallRunner:
             if index not in self._recorded:
                 record = self._record(index, outcome.call)
                 self.context.run_log.start_call(record, _started(record, outcome.call.name))
-                self.context.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+                self.context.run_log.finish_call(end_record(record, outcome))
         return self._approval_of(self.awaiting)
 
     def _approval_of(self, awaiting: Mapping[int, PreparedCall]) -> Approval:
@@ -222,7 +222,7 @@ class CallRunner:
         if outcome.outcome != "error":
             tools = self.context.tool_context
             await tools.todo.look(call, tools.sandbox, self.context.run_log.emit)
-        self.context.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+        self.context.run_log.finish_call(end_record(record, outcome))
         current = asyncio.current_task()
         if any(not task.done() for _, task in self._tasks if task is not current):
             await self.context.run_log.commit()
@@ -282,15 +282,17 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
         outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox))
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
-        sources = join_sources([sources_of_call(prepared), fetched, outcome.sources])
+        brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
+        sources = join_sources([brought, fetched, outcome.sources])
         outcome = replace(outcome, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome
 
 
-def sources_of_call(prepared: PreparedCall) -> Sources:
-    """Returns the sources of a call's result, whether the call has succeeded or not."""
-    return read_now(*prepared.reach.brings)
+def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:
+    """Returns the record of a call that has ended, with the sources of its result."""
+    metadata: JsonObject = {**record.metadata, SOURCES_KEY: dump_sources(outcome.sources)}
+    return replace(record, state="finished", result=outcome.result, metadata=metadata)
 
 
 async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:

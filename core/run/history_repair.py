@@ -13,17 +13,17 @@ from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
-from core.domain.sources import SOURCES_KEY, UNKNOWN_SOURCES, Sources, dump_sources
+from core.domain.sources import SOURCES_KEY, dump_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
     CAUSE_KEY,
     ENDING_TOOLS,
     NOT_THE_END,
     CallOutcome,
+    end_record,
     execute_call,
     failed_outcome,
     needs_look,
-    sources_of_call,
     tool_finished_event,
 )
 from core.loop.run_context import RunLog
@@ -158,7 +158,7 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
 def _keep(records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext) -> None:
     """Records the results of calls that need no approval, so that the next attempt can add them to the history."""
     for record, outcome in zip(records, outcomes, strict=True):
-        repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+        repair.run_log.finish_call(end_record(record, outcome))
 
 
 def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
@@ -215,7 +215,7 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     is_over = record.name not in ENDING_TOOLS or not (record.result or {}).get("success")
     if record.result is not None and is_over:
         outcome = "completed" if record.result.get("success") else "failed"
-        sources = _sources_of_record(record, repair)
+        sources = parse_sources(record.metadata.get(SOURCES_KEY))
         return CallOutcome(call=call, outcome=outcome, result=record.result, sources=sources)
     if record.name in ENDING_TOOLS and any(map(needs_look, earlier)):
         return failed_outcome(call, NOT_THE_END)
@@ -231,14 +231,6 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     if prepared.tool.is_idempotent:
         return await execute_call(call, prepared, repair.context)
     return failed_outcome(call, INTERRUPTED)
-
-
-def _sources_of_record(record: ToolCallRecord, repair: RepairContext) -> Sources:
-    """Returns the sources of a recorded result, which are unknown if the call cannot be made any more."""
-    try:
-        return sources_of_call(_prepare(record, repair))
-    except ToolError:
-        return UNKNOWN_SOURCES
 
 
 async def _after_answer(
@@ -257,7 +249,7 @@ async def _after_answer(
     await repair.run_log.commit()
     by = repair.answer.answered_by if repair.answer else None
     outcome = await execute_call(call, prepared, replace(repair.context, approved_by=by))
-    repair.run_log.finish_call(replace(record, state="finished", result=outcome.result))
+    repair.run_log.finish_call(end_record(record, outcome))
     return outcome
 
 
