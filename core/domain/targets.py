@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from ipaddress import ip_address
 from typing import cast
+from urllib.parse import unquote
 
 from pydantic import JsonValue
 
@@ -21,7 +22,10 @@ VALUE_CHARACTERS_MAX = 320
 SHORT_CHARACTERS_MAX = 80
 """A longer argument, or one of several lines, is free text."""
 _HOST_CHARACTERS_MAX = 253
-_BETWEEN = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’]+")
+_PIECE = re.compile(r"(?:(?<=[@/])\[[\w.]*:[\w:.%]*\]|[^\s<>()\[\]{}\"'`|,;\\“”„«»‘’])+")
+"""What stands between blanks, brackets and quotes. The number of a host, `//[2001:db8::1]`, has brackets itself."""
+_WEB_START = re.compile(r"(?<![a-zA-Z0-9])(?i:(https?|wss?|ftp)):[\\/]*(?=[^\s\\/])")
+"""Browsers and libraries read `https:host`, `https:/host` and `https:\\host` like `https://host`."""
 _BETWEEN_WORDS = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’/:=!?*~…]+")
 _MISSING_SPACE = re.compile(r"(?<=[a-z0-9])\.(?=[A-Z][a-z])")
 """A sentence that ends with a name, and the next one behind it without a space."""
@@ -29,8 +33,9 @@ _EDGES = ".,;:!?*_~-"
 _WORD_EDGES = f"{_EDGES}#@"
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _MAIL_START = re.compile(r"[:/]")
+_IDEOGRAPHIC_DOT = "\u3002"
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
-_PORT = re.compile(r":[0-9]{0,5}$")
+_PORT = re.compile(r":[0-9]*$")
 _FILE_WORDS = (
     "bat c cfg conf cpp css csv dat db doc docx gif go gz htm html ico ini ipynb java jpeg jpg js json jsx key lock log"
     " md mjs mp3 mp4 odt pdf php pl png ppt pptx py rb rs sh sql svg tar toml ts tsv tsx txt wav webp xls xlsx xml yaml"
@@ -39,12 +44,20 @@ _FILE_WORDS = (
 _FILE_ENDINGS = frozenset(_FILE_WORDS.split())
 """What looks like a host but ends like a file is a file, unless it is written as an address."""
 _PLACE_WORDS = (
-    "account accounts address addresses attendee attendees bcc bucket cc channel channels chat conversation email"
-    " emails host iban invitee invitees member members owner participant participants phone project recipient"
-    " recipients repo repository room site space to uri url urls user username users workspace"
+    "account accounts address addresses assignee assignees attendee attendees bcc beneficiary bucket callback cc"
+    " channel channels chat conversation destination destinations domain email emails endpoint guest guests host"
+    " hostname iban invitee invitees member members owner participant participants payee phone project receiver"
+    " receivers recipient recipients repo repository reviewer reviewers room site space subscriber subscribers to uri"
+    " url urls user username users webhook webhooks workspace"
 )
 _PLACES = frozenset(_PLACE_WORDS.split())
-"""The last word of the names of arguments that say who or what a call reaches."""
+"""Words in the names of arguments that say who or what a call reaches."""
+_CONTENT_WORDS = (
+    "body color colour content count date description format html kind label limit markdown message note notes page"
+    " password query role size sort status subject summary text time title topic type"
+)
+_CONTENTS = frozenset(_CONTENT_WORDS.split())
+"""Last words of names that say that an argument is not a place but what is written there, such as `email_body`."""
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -61,7 +74,8 @@ def parse_names(text: str) -> frozenset[str]:
 
 
 def value_of(target: str) -> str:
-    """Returns the value of a target, by which it is compared: `host:`, `mail:` or `word:` and what it names.
+    """Returns the value of a target, by which it is compared: `host:`, `mail:` or `word:` and what it names, or
+    `unread:` and the whole of an address that cannot be read.
 
     A target that names nothing gives an empty word, which nobody names."""
     if value := _address_value(target.strip().strip("<>")):
@@ -71,11 +85,14 @@ def value_of(target: str) -> str:
 
 
 def find_addresses(text: str) -> list[str]:
-    """Returns the addresses of hosts and the e-mail addresses in a text as they are written, each value once."""
+    """Returns the addresses of hosts and the e-mail addresses in a text, each value once, and what begins like an
+    address and cannot be read as one. They are as written, but for the slashes of `https:host`."""
     values: dict[str, str] = {}
-    for piece in _BETWEEN.split(text):
-        inner = (f"https://{rest}" for rest in piece.split("://")[2:])
-        for address in (part.rstrip(_EDGES).lstrip(_WORD_EDGES) for part in (piece, *inner)):
+    for piece in _PIECE.findall(_WEB_START.sub(r"\1://", text)):
+        before, slashes, _ = piece.partition("//")
+        inner = (f"https://{rest}" for rest in piece.split("://")[2 if before.endswith(":") else 1 :])
+        parts = (piece, before, *inner) if slashes else (piece,)
+        for address in (part.rstrip(_EDGES).lstrip(_WORD_EDGES) for part in parts):
             if value := _address_value(address):
                 values.setdefault(value, address)
     return list(values.values())
@@ -89,7 +106,7 @@ def normalize_address(address: str) -> str:
 def is_local(target: str) -> bool:
     """Returns whether the address leads to a program or a file inside the sandbox."""
     if target.startswith(("/", "file:", "about:")):
-        return True
+        return not target.startswith(("//", "/\\"))
     host = _host(_AUTHORITY_END.split(target.partition("://")[2] or target, maxsplit=1)[0])
     return host in ("localhost", "127.0.0.1", "::1")
 
@@ -103,7 +120,7 @@ def targets_of(arguments: JsonObject) -> tuple[str, ...]:
         name, value = pending.pop()
         match value:
             case dict():
-                pending += reversed(value.items())
+                pending += [*reversed(value.items()), *(("", key) for key in value)]
             case list():
                 pending += [(name, item) for item in reversed(value)]
             case str() | int() if not isinstance(value, bool) and value != "":
@@ -118,7 +135,8 @@ def targets_of(arguments: JsonObject) -> tuple[str, ...]:
 
 def addresses_of(arguments: JsonObject) -> tuple[str, ...]:
     """Returns every address in the arguments of a call, each value once."""
-    return tuple(find_addresses("\n".join(_texts(arguments))))
+    texts = (text for value in arguments.values() for text in _texts(value, with_keys=True))
+    return tuple(find_addresses("\n".join(texts)))
 
 
 def short_values_of(arguments: JsonObject) -> tuple[str, ...]:
@@ -127,14 +145,14 @@ def short_values_of(arguments: JsonObject) -> tuple[str, ...]:
     return tuple({value_of(text): text for text in texts}.values())
 
 
-def _texts(value: JsonValue) -> Iterator[str]:
+def _texts(value: JsonValue, *, with_keys: bool = False) -> Iterator[str]:
     pending = [value]
     while pending:
         match pending.pop():
             case str() | int() | float() as scalar if not isinstance(scalar, bool):
                 yield str(scalar)
             case dict() as fields:
-                pending += reversed(cast(JsonObject, fields).values())
+                pending += [*reversed(cast(JsonObject, fields).values()), *(fields if with_keys else ())]
             case list() as items:
                 pending += reversed(cast(list[JsonValue], items))
             case _:
@@ -143,8 +161,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 def _is_place(name: str) -> bool:
     words = [word.lower() for word in _NAME_WORD.findall(name)]
-    noun = next((word for word in reversed(words) if word not in ("id", "ids", "name", "names")), "")
-    return noun in _PLACES
+    return not _PLACES.isdisjoint(words) and words[-1] not in _CONTENTS
 
 
 def _word(piece: str) -> str:
@@ -152,25 +169,38 @@ def _word(piece: str) -> str:
 
 
 def _address_value(text: str) -> str:
-    """Returns `host:` or `mail:` with the value of an address, or an empty text if the text is none."""
-    _, is_url, rest = text.partition("://")
-    local, is_mail, place = ("", "", rest) if is_url else text.rpartition("@")
-    host = _host(_AUTHORITY_END.split(place, maxsplit=1)[0].rpartition("@")[2])
+    """Returns `host:` or `mail:` with the value of an address, and an empty text if the text is none.
+
+    What begins like an address and cannot be read is `unread:` and the whole text: others might read a host in it."""
+    text = _WEB_START.sub(r"\1://", unicodedata.normalize("NFKC", text).replace(_IDEOGRAPHIC_DOT, "."))
+    before, slashes, place = text.partition("//")
+    local, is_mail, is_url = "", "", before.endswith(":")
+    is_bare = not slashes or (before[-1:].isalnum() and not is_url)
+    if is_bare:
+        local, is_mail, place = unquote(text).rpartition("@")
+    authority = _AUTHORITY_END.split(place, maxsplit=1)[0].rpartition("@")[2]
+    host = _host(authority)
     user = (local if "@" in local else _MAIL_START.split(local)[-1]).lower()
+    is_address = (
+        is_url or "." in f"{host}{authority}" or authority.startswith("[") or (not is_bare and host.isdecimal())
+    )
+    if not host or not is_address or (is_mail and not user):
+        is_unread = not host and is_address and authority and (not is_bare or (is_mail and user))
+        return f"unread:{text.lower()}" if is_unread else ""
     if is_mail:
-        return f"mail:{user}@{host}" if user and "." in host else ""
-    return f"host:{host}" if host and (is_url or _looks_like_host(host)) else ""
+        return f"mail:{user}@{host}"
+    return f"host:{host}" if not is_bare or _looks_like_host(host) else ""
 
 
 def _host(authority: str) -> str:
     """Returns the host of `host:port` in the form in which hosts are compared, or an empty text."""
     if len(authority) > _HOST_CHARACTERS_MAX + 8:
         return ""
-    host = _PORT.sub("", authority)
+    host = _PORT.sub("", unicodedata.normalize("NFKC", unquote(authority)).replace(_IDEOGRAPHIC_DOT, "."))
     if host.startswith("["):
         host = host[1:].removesuffix("]")
     else:
-        host = unicodedata.normalize("NFC", host).lower().strip(".")
+        host = host.lower().strip(".")
         if not _HOST.fullmatch(host):
             return ""
     try:

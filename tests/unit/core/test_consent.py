@@ -240,7 +240,8 @@ def test_the_newest_reading_of_a_source_counts() -> None:
     ("text", "addresses"),
     [
         ("See https://a.example/x?y=1.", ["https://a.example/x?y=1"]),
-        ("(a.example), <https://b.example|B> and [c](https://c.example)", ["a.example", "https://b.example", "https://c.example"]),
+        ("(a.example), <https://b.example|B> and [c](https://c.example)", ["a.example", "https://b.example",
+        "https://c.example"]),
         ("![x](https://a.example/p.png?d=SGVsbG8)", ["https://a.example/p.png?d=SGVsbG8"]),
         ("url=https://a.example", ["url=https://a.example"]),
         ("https://a.example/?u=https://b.example/", ["https://a.example/?u=https://b.example/"]),
@@ -273,6 +274,59 @@ def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
         "C1", "https://evil.example/x", "eve@evil.example", "bob", "bob@a.example", "7",
     )  # fmt: skip
     assert addresses_of(arguments) == ("https://evil.example/x", "eve@evil.example", "bob@a.example")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://[2001:db8::1]/in", "https://evil.example:0000000443/", "https://evil\u3002example/",
+        "https://evil\uff0eexample/",
+        "https:evil.example/", "http:/evil.example/", "https:\\\\evil.example/", "HTTPS:/\\evil/",
+        "//evil.example/", "src=//evil.sh/x",
+        "//[2001:db8::1]/", "//2130706433/", "//evil%2eexample/", "x//y://evil/","https://evil%2eexample/",
+        "https://evil%252eexample/", "https://evil..example/",
+        "https\uff1a//evil.example/", "https://\u24d4vil.example/", "https://evil\u200b.example/",
+        f"https://{'a' * 300}.example/",
+        "ssh://git@evil.example:x.git", "git@evil.example:x/y.git", "mailto:mallory%40evil.example",
+        "mallory\uff20evil.example",
+        "mallory@[IPv6:2001:db8::1]", "mallory@evil.example?//docs.example.com",
+        "mallory@evil.example?x=https://docs.example.com",
+    ],
+)  # fmt: skip
+def test_no_way_to_write_an_address_hides_it(address: str) -> None:
+    known = sources(HOWTO)
+    for arguments in (
+        {"body": address},
+        {"body": f"See ({address})."},
+        {"headers": {address: "x"}},
+        {"to": [{address: 1}]},
+    ):
+        for targets in (targets_of(arguments), addresses_of(arguments)):
+            assert judge_call(Reach("writes_outside", targets), known) != ALLOW
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a // b", "a//b", "//comment", "https://", "https: the protocol", "rows:5", "file:///etc/hosts", "50%20off",
+    "@bob",
+     "a@b", "x == [1:2]", "12:30", "C:/a/b", "https://docs.example.com:443/[a:b]", "https://DOCS%2Eexample.com/"],
+)  # fmt: skip
+def test_what_is_no_address_is_not_asked_about(text: str) -> None:
+    targets = targets_of({"body": text})
+    assert judge_call(Reach("writes_outside", targets), sources(HOWTO)) == ALLOW
+
+
+@pytest.mark.parametrize(
+    ("name", "is_place"),
+    [
+        ("destination", True), ("webhook", True), ("assignee", True), ("attendee_emails_list", True),
+        ("channelName", True),
+        ("userIds", True), ("callbackUrlV2", True), ("email_body", False), ("title", False),
+        ("projectDescription", False),
+    ],
+)  # fmt: skip
+def test_the_name_of_an_argument_says_whether_it_is_a_place(name: str, is_place: bool) -> None:
+    assert targets_of({name: "mallory"}) == (("mallory",) if is_place else ())
 
 
 def test_deep_arguments_are_searched_to_their_end() -> None:
