@@ -2,6 +2,7 @@
 a stored message comes from."""
 
 import json
+import re
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -11,7 +12,7 @@ from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.messages import JsonObject, Message
-from core.domain.outside_text import QUOTE_MARK
+from core.domain.outside_text import QUOTE_MARKS, is_quotation
 from core.domain.sources import (
     NO_SOURCES,
     SOURCES_KEY,
@@ -31,7 +32,11 @@ TIME_ZONE_KEY = "time_zone"
 
 _MESSAGE_START = "<message from="
 _FILE_START = "[Attached file"
-_QUOTE_HEADS = ("Forwarded from ", "[")
+_NOTE_STARTS = (_FILE_START, "Forwarded from ")
+_REST_QUOTED = tuple(mark * 3 for mark in QUOTE_MARKS)
+"""Begins a quotation that goes on to the end of the message."""
+_MENTION = re.compile(r"(?<![\w`.+-])@\S+")
+"""May be the name that somebody else has chosen for themselves. An e-mail address and code are none."""
 
 
 def full_message_text(message: Message) -> str:
@@ -172,15 +177,18 @@ def sources_of_message(message: Message) -> Sources:
 
 
 def _own_words(message: Message) -> str:
-    """Returns what the author of a message wrote in it, without what the program added and without quotations."""
+    """Returns what the author of a message wrote in it, without what the program added, without quotations and without
+    the names of those whom they mention. A line that may be one of these counts as one."""
     text = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         start = text.find(_MESSAGE_START)
         text = unwrap_message(text[start:]) if start >= 0 else ""
-    lines = text.split("\n")
-    return "\n".join(
-        line
-        for line, following in zip(lines, [*lines[1:], ""], strict=True)
-        if not line.startswith((QUOTE_MARK, _FILE_START))
-        and not (following.startswith(QUOTE_MARK) and line.startswith(_QUOTE_HEADS))
-    )
+    words = list[str]()
+    for line in text.split("\n"):
+        begin = line.strip()
+        if any(part.strip().startswith(_REST_QUOTED) for part in line.splitlines()):
+            break
+        is_note = begin.startswith(_NOTE_STARTS) or (begin.startswith("[") and begin.endswith("]"))
+        if not is_note and not is_quotation(line):
+            words.append(line)
+    return _MENTION.sub(" ", "\n".join(words))

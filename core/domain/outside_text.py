@@ -12,8 +12,9 @@ _STEERING = re.compile(
 """Characters that control a terminal or the writing direction, or that nobody sees. Joiners belong to words and emoji.
 """
 _UNNAMEABLE = ("Cc", "Cf", "Cs", "Co", "Cn")
-QUOTE_MARK = ">"
-"""Begins each line of a quotation, in chats as well."""
+QUOTE_MARKS = (">", "&gt;", "＞")
+"""Each line of a quotation begins with one, in chats as well."""
+_ADDRESS_MARKS = frozenset(".:/@%\\\u3002")
 _BRACKETS = str.maketrans("[]`", "()'")
 
 
@@ -42,6 +43,21 @@ def shown_name(name: str) -> str:
 def inline_code(text: str) -> str:
     """Returns a name, such as that of a file, as inline code, which it cannot end."""
     return f"`{single_line(text, 200).replace('`', chr(39))}`"
+
+
+def is_quotation(line: str) -> bool:
+    """Returns whether a line may belong to a quotation, also if it is indented or has other ends of lines inside."""
+    return any(part.strip().startswith(QUOTE_MARKS) for part in line.splitlines())
+
+
+def mentioned_name(name: str) -> str:
+    """Returns a name that others chose so that it is no address where somebody mentions it in their own words."""
+    spaced = (f"{character} " if _may_join_address(character) else character for character in name)
+    return " ".join("".join(spaced).split())
+
+
+def _may_join_address(character: str) -> bool:
+    return not _ADDRESS_MARKS.isdisjoint(unicodedata.normalize("NFKC", character))
 
 
 def quote_lines(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
-from core.domain.outside_text import QUOTE_MARK, single_line
+from core.domain.outside_text import is_quotation, single_line
 from core.domain.targets import is_local
 from core.domain.threads import ThreadInput
 
@@ -98,8 +98,7 @@ def sources_of_input(thread_input: ThreadInput) -> Sources:
         "app" if thread_input.author.is_app else "choice" if thread_input.kind == "answer" else "person"
     )
     files: list[Origin] = [("file", file.name) for file in thread_input.files]
-    is_quoting = any(line.startswith(QUOTE_MARK) for line in thread_input.text.split("\n"))
-    quotes: list[Origin] = [("quote", "")] if is_quoting else []
+    quotes: list[Origin] = [("quote", "")] if is_quotation(thread_input.text) else []
     return read_now((author, thread_input.author.name), *files, *quotes)
 
 

@@ -182,7 +182,10 @@ def _address_value(text: str) -> str:
     host = _host(authority)
     user = (local if "@" in local else _MAIL_START.split(local)[-1]).lower()
     is_address = (
-        is_url or "." in f"{host}{authority}" or authority.startswith("[") or (not is_bare and host.isdecimal())
+        is_url
+        or "." in f"{host}{authority.strip('.')}"
+        or authority.startswith("[")
+        or (not is_bare and host.isdecimal())
     )
     if not host or not is_address or (is_mail and not user):
         is_unread = not host and is_address and authority and (not is_bare or (is_mail and user))

@@ -25,7 +25,7 @@ from core.domain.actions import (
     StopRequested,
 )
 from core.domain.approval import APPROVE_ONCE, DENY
-from core.domain.outside_text import quote_lines
+from core.domain.outside_text import mentioned_name, quote_lines
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import APP_PREFIX, IncomingFile, Person
 
@@ -324,16 +324,16 @@ def _with_names(text: str, message: discord.Message, bot_user_id: int) -> str:
 
     def user(match: re.Match[str]) -> str:
         user_id = int(match.group(1))
-        return "" if user_id == bot_user_id else f"@{people.get(user_id, 'somebody')}"
+        return "" if user_id == bot_user_id else f"@{mentioned_name(people.get(user_id, 'somebody'))}"
 
     def role(match: re.Match[str]) -> str:
         role_id = int(match.group(1))
         found = guild.get_role(role_id) if guild else None
-        return "" if role_id == own_role else f"@{found.name if found else 'role'}"
+        return "" if role_id == own_role else f"@{mentioned_name(found.name) if found else 'role'}"
 
     def channel(match: re.Match[str]) -> str:
         found = guild.get_channel_or_thread(int(match.group(1))) if guild else None
-        return f"#{found.name if found else 'channel'}"
+        return f"#{mentioned_name(found.name) if found else 'channel'}"
 
     text = _USER.sub(user, text)
     text = _ROLE.sub(role, text)

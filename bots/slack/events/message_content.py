@@ -36,7 +36,7 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     lines += _tables(table_rows(message), names)
     lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
-        f"Link: {safe_file_name(get_text(file, 'name') or get_text(file, 'title'))} ({_address(file)})"
+        f"[Linked file: {safe_file_name(get_text(file, 'name') or get_text(file, 'title'))} ({_address(file)})]"
         for file in get_objects(message, "files")
         if _is_elsewhere(file)
     ]

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.messages import JsonObject
+from core.domain.outside_text import mentioned_name
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
@@ -49,9 +50,9 @@ def _resolved(match: re.Match[str], names: Mapping[str, str]) -> str:
     label = unescape_entities(label)
     kind, rest = target[:1], unescape_entities(target[1:])
     if kind == "@":
-        return f"@{names.get(rest) or label.lstrip('@') or rest}"
+        return f"@{mentioned_name(names.get(rest) or label.lstrip('@') or rest)}"
     if kind == "#":
-        return f"#{label.lstrip('#') or rest}"
+        return f"#{mentioned_name(label.lstrip('#') or rest)}"
     if kind == "!":
         return label or f"@{rest.partition('^')[0]}"
     return _link(unescape_entities(target), label)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
+from bots.slack.render.mrkdwn import mrkdwn_to_text
 from core.context.message_text import sources_of_message
 from core.context.summary import omission_note
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, Approval, CallToApprove
@@ -24,6 +25,7 @@ from core.domain.consent import (
     judge_call,
 )
 from core.domain.messages import JsonObject, Message, MessageType
+from core.domain.outside_text import mentioned_name
 from core.domain.sources import (
     NO_SOURCES,
     SOURCES_MAX,
@@ -274,6 +276,26 @@ def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
         "C1", "https://evil.example/x", "eve@evil.example", "bob", "bob@a.example", "7",
     )  # fmt: skip
     assert addresses_of(arguments) == ("https://evil.example/x", "eve@evil.example", "bob@a.example")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "evil.example",
+        "Eve evil\uff0eexample",
+        "x mallory@evil.example",
+        "https://evil",
+        "evil\u3002example",
+        "E\n//evil.example",
+    ],
+)
+def test_the_name_of_somebody_who_is_mentioned_is_no_address(name: str) -> None:
+    for text in (mentioned_name(name), f"hi{mentioned_name(name)}", mrkdwn_to_text("ask<@U1>", {"U1": name})):
+        assert find_addresses(text) == []
+
+
+def test_a_name_that_is_mentioned_stays_readable() -> None:
+    assert mentioned_name("J.R. Smith-O'Hara") == "J. R. Smith-O'Hara"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
         dedupe_key=f"slack:T1:C1:{ROOT}",
         message_ref=ROOT,
         person=ALICE,
-        text="sum & plot the columns (https://example.com/docs) for @bob\nLink: plan (https://example.com/plan)\n"
+        text="sum & plot the columns (https://example.com/docs) for @bob\n[Linked file: plan (https://example.com/plan)]\n"
         "[A file was removed.]",
         sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
         is_addressed=True,
@@ -107,7 +107,7 @@ def test_a_file_in_a_drive_and_a_removed_one_are_named():
         {"id": "F2", "name": "old.csv", "mode": "tombstone"},
     ]
     parsed = require_type(parse_event(message("<@U0> read", files=files), KNOWN), IncomingMessage)
-    assert parsed.text == "read\nLink: Plan (https://drive.example/1)\n[The file 'old.csv' was removed.]"
+    assert parsed.text == "read\n[Linked file: Plan (https://drive.example/1)]\n[The file 'old.csv' was removed.]"
 
 
 def test_a_mention_of_somebody_else_alone_starts_nothing():
