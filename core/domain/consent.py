@@ -4,6 +4,7 @@ While the model has read only what people wrote to it, every call is allowed. Te
 call, but the call then needs a person: who has named its target, or who agrees to it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -19,6 +20,9 @@ money."""
 OPEN_PAGE = "the page that is open in the browser"
 LATER_RUN = "a run that begins by itself later"
 """Targets that have no name. They have too many words for somebody to name them."""
+PAGE_MOVES = (
+    "Not run: a call before it in your answer may have opened another page. Look at the page first, then call it again."
+)
 TARGET_CHARACTERS_MAX = 2_000
 CAUSES_SHOWN_MAX = 3
 _SHOWN_CHARACTERS_MAX = 100
@@ -46,11 +50,13 @@ class Reach:
     """Where a call goes, and what text it brings back.
 
     `targets` are the places that the call chooses: addresses, recipients, accounts. A call without any goes only to
-    services that the operator has chosen. `brings` names the sources of the text that the call returns."""
+    services that the operator has chosen. `brings` names the sources of the text that the call returns. `moves_page`
+    says that another page may be open in the browser afterwards."""
 
     kind: ReachKind
     targets: tuple[str, ...] = ()
     brings: tuple[Origin, ...] = ()
+    moves_page: bool = False
 
 
 STAYS = Reach("none")
@@ -90,8 +96,13 @@ def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: froz
     return ALLOW if is_offered or value_of(target) in named_by_people else Ask((target,))
 
 
-def judge_call(reach: Reach, sources: Sources) -> Verdict:
-    """Decides about a whole call: it is refused or asked about if any of its targets is."""
+def judge_call(reach: Reach, sources: Sources, earlier: Iterable[Reach] = ()) -> Verdict:
+    """Decides about a whole call: it is refused or asked about if any of its targets is.
+
+    `earlier` are the calls before it in the same answer. After one that moves the page, nobody knows where an action on
+    the page goes."""
+    if OPEN_PAGE in reach.targets and sources.outside and any(call.moves_page for call in earlier):
+        return Refuse(PAGE_MOVES)
     page = _find_open_page(sources)
     targets = [page if target == OPEN_PAGE else target for target in reach.targets]
     if page in targets and is_local(page):

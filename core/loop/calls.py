@@ -175,7 +175,8 @@ class CallRunner:
         if it must not run."""
         if prepared.approval is not None and self._is_granted(prepared):
             return prepared  # people have allowed exactly this target for good
-        match judge_call(prepared.reach, self.sources):
+        earlier = (call.reach for call in (*self.awaiting.values(), *(call for call, _ in self._tasks)))
+        match judge_call(prepared.reach, self.sources, earlier):
             case Refuse(reason=reason):
                 raise ToolError(reason)
             case Ask() as ask:

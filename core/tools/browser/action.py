@@ -3,9 +3,10 @@
 import base64
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from core.context.untrusted_text import clean_line
-from core.domain.consent import OPEN_PAGE, STAYS, Reach
+from core.domain.consent import OPEN_PAGE, Reach
 from core.domain.errors import AgentError, ToolError
 from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
@@ -18,8 +19,11 @@ ACTION_SECONDS = 75.0
 NAME_SECONDS = 3.0
 TITLE_CHARACTERS_MAX = 200
 URL_CHARACTERS_MAX = 1000
-ACTS_ON_PAGE = Reach("writes_outside", (OPEN_PAGE,))
-"""The reach of an action that can send something to the open page, as any click can."""
+FILLS_PAGE = Reach("writes_outside", (OPEN_PAGE,))
+"""The reach of an action that gives something to the open page."""
+ACTS_ON_PAGE = replace(FILLS_PAGE, moves_page=True)
+"""The reach of an action that can also open another page, as any click can."""
+MOVES_PAGE = Reach("none", moves_page=True)
 
 
 def browser_tool(
@@ -76,7 +80,7 @@ def browser_tool(
 
 def reach_of_address(url: str) -> Reach:
     """Returns the reach of a call that opens an address in the browser."""
-    return STAYS if is_local(url) else Reach("reads_outside", (url,))
+    return MOVES_PAGE if is_local(url) else Reach("reads_outside", (url,), moves_page=True)
 
 
 async def perform_action(

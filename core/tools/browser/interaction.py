@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field, model_validator
 
 from core.domain.consent import STAYS
-from core.tools.browser.action import ACTS_ON_PAGE, browser_tool, reach_of_address
+from core.tools.browser.action import ACTS_ON_PAGE, FILLS_PAGE, browser_tool, reach_of_address
 from core.tools.workspace.paths import FilePathParams
 
 TEXT_CHARACTERS_MAX = 100_000
@@ -110,7 +110,7 @@ browser_input_text = browser_tool(
     "Typing into [{index}]",
     {"index": 3, "text": "weather in Oslo"},
     announcement="Typing into",
-    reach=ACTS_ON_PAGE,
+    reach=FILLS_PAGE,
 )
 browser_send_keys = browser_tool("send_keys", SendKeysParams, "Pressing {keys}", {"keys": "Enter"}, reach=ACTS_ON_PAGE)
 browser_get_dropdown_options = browser_tool(
@@ -129,7 +129,7 @@ browser_select_dropdown_option = browser_tool(
     "Selecting {text}",
     {"index": 5, "text": "Norway"},
     announcement="Selecting in",
-    reach=ACTS_ON_PAGE,
+    reach=FILLS_PAGE,
 )
 browser_drag_drop = browser_tool(
     "drag_drop",
@@ -152,7 +152,7 @@ browser_upload_file = browser_tool(
     {"index": 7, "file_path": "report.pdf"},
     subject="",
     announcement="Uploading to",
-    reach=ACTS_ON_PAGE,
+    reach=FILLS_PAGE,
 )
 browser_download = browser_tool(
     "download",

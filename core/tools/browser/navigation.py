@@ -10,7 +10,14 @@ from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_line, wrap_untrusted
 from core.domain.consent import STAYS
 from core.domain.errors import DocumentError, ToolError
-from core.tools.browser.action import ACTION_SECONDS, browser_tool, page_output, perform_action, reach_of_address
+from core.tools.browser.action import (
+    ACTION_SECONDS,
+    MOVES_PAGE,
+    browser_tool,
+    page_output,
+    perform_action,
+    reach_of_address,
+)
 from core.tools.knowledge_search import run_knowledge
 from core.tools.tool import ToolContext, ToolOutput
 from core.tools.workspace.paths import FilePathParams
@@ -129,7 +136,7 @@ browser_navigate_to = browser_tool(
     content_parameter="url",
     reach=lambda params: reach_of_address(params.url),
 )
-browser_go_back = browser_tool("go_back", BackParams, "Going back a page", {}, reach=STAYS)
+browser_go_back = browser_tool("go_back", BackParams, "Going back a page", {}, reach=MOVES_PAGE)
 browser_wait = browser_tool(
     "wait",
     WaitParams,
@@ -146,10 +153,10 @@ browser_switch_tab = browser_tool(
     {"page_id": 1},
     description="Switch to another tab.",
     is_idempotent=True,
-    reach=STAYS,
+    reach=MOVES_PAGE,
 )
 browser_close_tab = browser_tool(
-    "close_tab", TabParams, "Closing tab {page_id}", {"page_id": 1}, description="Close a tab.", reach=STAYS
+    "close_tab", TabParams, "Closing tab {page_id}", {"page_id": 1}, description="Close a tab.", reach=MOVES_PAGE
 )
 browser_scroll_down = browser_tool(
     "scroll_down", ScrollParams, "Scrolling down", {"amount": 600}, description="Scroll the page down.", reach=STAYS

@@ -12,10 +12,11 @@ from core.context.message_text import sources_of_message
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
-from core.domain.consent import Reach
+from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
 from core.domain.sources import join_sources, read_now
 from core.run.execute import execute
+from core.tools.browser.action import FILLS_PAGE, reach_of_address
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
@@ -240,6 +241,45 @@ async def test_what_ran_beside_a_question_keeps_its_sources(world: World) -> Non
     await world.run(DENY)
     known = join_sources(map(sources_of_message, await world.history(run_id)))
     assert {source.name for source in known.outside} == {PAGE, f"{PAGE}/2/moved"}
+
+
+async def test_an_action_beside_a_change_of_the_page_waits_for_a_look(world: World) -> None:
+    typed: list[str] = []
+
+    async def browse(params: ReadParams, _context: ToolContext) -> ToolOutput:
+        return ToolOutput(output="a form", sources=read_now(("browser", params.url)))
+
+    async def write(params: SendParams, _context: ToolContext) -> str:
+        typed.append(params.text)
+        return "typed"
+
+    tools = {
+        "open": Tool(
+            name="open",
+            effect="acts",
+            subject="browser",
+            reach=lambda params: reach_of_address(params.url),
+            params=ReadParams,
+            run=browse,
+            title=lambda params: f"Opening {params.url}",
+        ),
+        "type": Tool(
+            name="type",
+            effect="acts",
+            subject="browser",
+            reach=FILLS_PAGE,
+            params=SendParams,
+            run=write,
+            title=lambda params: "Typing",
+        ),
+    }
+    world.with_deps(toolbox=ToolSet({**world.bench.toolbox().tools, **tools}))
+    away, typing = ("open", json.dumps({"url": PAGE})), ("type", json.dumps({"to": "1"}))
+    world.model.turns = [calls(away), calls(away, typing), calls(typing), text("done")]
+    run_id = await world.run(f"Fill in the form on {PAGE}.")
+    await world.read_end(run_id)
+    assert typed == ["all"]
+    assert await errors(world, run_id) == [PAGE_MOVES]
 
 
 async def test_a_target_that_hides_is_refused_without_a_question(world: World) -> None:

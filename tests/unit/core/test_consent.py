@@ -20,6 +20,7 @@ from core.domain.consent import (
     Reach,
     ReachKind,
     Refuse,
+    Verdict,
     cause_of,
     judge,
     judge_call,
@@ -38,6 +39,9 @@ from core.domain.sources import (
     parse_sources,
 )
 from core.domain.targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
+from core.tools.browser.action import reach_of_address
+from core.tools.browser.interaction import browser_click_element, browser_input_text
+from core.tools.browser.navigation import browser_switch_tab
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HOWTO: Origin = ("page", "https://example.com/howto?id=1")
@@ -63,6 +67,7 @@ class Case:
     verdict: type[Allow | Ask | Refuse] = Ask
 
 
+PAGE_READ: tuple[Origin, ...] = (PERSON, ("browser", "https://shop.example/cart"))
 R, W, T, S = "reads_outside", "writes_outside", "talks_elsewhere", "spends"
 ONLY_PEOPLE = ((), (PERSON,), (PERSON, ("choice", "bob")), (("browser", "http://localhost:8000/"),))
 NOBODY_NAMED = ("https://evil.example/", "mallory@evil.example", "#random", "mallory", "IBAN-1234", "", "!")
@@ -178,6 +183,25 @@ def test_an_action_in_the_browser_goes_to_the_page_that_is_open() -> None:
     known = join_sources([known, Sources(frozenset({Source("page", "https://docs.example.com", NOW)}))])
     assert judge_call(reach, join_sources([known, Sources(frozenset({local}))])) == ALLOW
     assert judge_call(reach, sources(HOWTO)) == Ask((OPEN_PAGE,))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "read", "verdict"),
+    [
+        ((reach_of_address("https://docs.example.com/"),), PAGE_READ, Refuse),
+        ((reach_of_address("localhost:8000"),), PAGE_READ, Refuse),
+        ((STAYS, browser_switch_tab.reach), PAGE_READ, Refuse),
+        ((browser_click_element.reach,), PAGE_READ, Refuse),
+        ((browser_input_text.reach, STAYS), PAGE_READ, Allow),
+        ((), PAGE_READ, Allow),
+        ((reach_of_address("https://docs.example.com/"),), (PERSON,), Allow),
+    ],
+)  # fmt: skip
+def test_an_action_on_a_page_that_may_have_changed_waits_for_a_look(
+    earlier: tuple[Reach, ...], read: tuple[Origin, ...], verdict: type[Verdict]
+) -> None:
+    assert isinstance(browser_input_text.reach, Reach)
+    assert type(judge_call(browser_input_text.reach, sources(*read), earlier)) is verdict
 
 
 def test_the_card_names_the_cause_and_offers_nothing_for_good() -> None:
