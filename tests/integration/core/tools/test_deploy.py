@@ -78,6 +78,7 @@ class Growing:
     """A sandbox whose listings say of every file that it is small."""
 
     inner: Sandbox
+    has_fetched: bool = False
 
     @property
     def files(self) -> "Growing":
