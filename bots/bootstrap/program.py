@@ -444,7 +444,7 @@ def _build_web_deps(
 
 
 class Drain:
-    """The time in which the parts of a program that is told to stop finish their work. All parts share it."""
+    """The time that a stopping program gives its parts to finish their work. All parts share it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""What `threadhand hooks` does: lists, arms, tries and removes hooks, in the database."""
+"""The commands of `threadhand hooks`: they list, add, test and remove hooks in the database."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -159,7 +159,7 @@ class Trigger:
 
     @classmethod
     def of_rule(cls, rule: str) -> "Trigger | None":
-        """Returns the trigger that has this rule, or None if it is that of a Timing."""
+        """Returns the trigger with this rule, or None if the rule belongs to a Timing."""
         if not rule.startswith(_ON):
             return None
         name, nonce, *pattern = rule.removeprefix(_ON).split(" ", 2)

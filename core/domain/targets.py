@@ -20,7 +20,7 @@ PHRASE_WORDS_MAX = 4
 """A name of more words, such as a long title, is not looked for in what people wrote."""
 VALUE_CHARACTERS_MAX = 320
 SHORT_CHARACTERS_MAX = 80
-"""A longer argument, or one of several lines, is free text."""
+"""An argument that is longer than this, or has several lines, counts as free text."""
 _HOST_CHARACTERS_MAX = 253
 _PIECE = re.compile(r"(?:(?<=[@/])\[[\w.]*:[\w:.%]*\]|[^\s<>()\[\]{}\"'`|,;\\“”„«»‘’])+")
 """What stands between blanks, brackets and quotes. The number of a host, `//[2001:db8::1]`, has brackets itself."""

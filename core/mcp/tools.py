@@ -102,7 +102,7 @@ def _offer(config: McpServerConfig, listed: "Tool", name: str, description_max: 
 
 
 def reach_of_call(config: McpServerConfig, arguments: JsonObject, *, is_read_only: bool) -> Reach:
-    """Returns the reach of a call of a tool. That a tool only reads is believed of servers that the operator trusts.
+    """Returns the reach of a tool call. The claim that a tool only reads counts for servers the operator trusts.
 
     A call that changes something and does not say where is about what its short arguments name, unless the operator has
     listed which tools need approval."""

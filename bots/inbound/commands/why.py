@@ -31,7 +31,7 @@ async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: Comm
     lines = [f"- {describe_source(source, now)}" for source in read[:SOURCES_SHOWN_MAX]]
     if len(read) > len(lines):
         lines.append(f"- and {len(read) - len(lines)} more")
-    lines = ["The newest run has read, besides what you wrote to me:", *(lines or ["- nothing"])]
+    lines = ["Besides what you wrote to me, the newest run has read:", *(lines or ["- nothing"])]
     if before:
         lines.append(f"Before it, this conversation had read {len(before)} other sources.")
     return Outcome(notice="\n".join([*lines, *_describe_asks(await deps.asks.asks_of_run(run.run_id))]))
@@ -39,7 +39,7 @@ async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: Comm
 
 def _describe_asks(asks: Sequence[Ask]) -> list[str]:
     if not asks:
-        return ["It has asked nobody."]
+        return ["It asked no questions."]
     return ["It has asked:", *(_describe_ask(ask) for ask in asks[-ASKS_SHOWN_MAX:])]
 
 

@@ -31,4 +31,4 @@ async def test_it_says_what_was_read_and_who_answered(stage: ReceiverStage) -> N
 async def test_a_run_that_has_read_nothing_says_so(stage: ReceiverStage) -> None:
     stage.world.model.turns = [text("Hello.")]
     await stage.world.run("Hello")
-    assert (await answer(stage, "k1")).endswith("- nothing\nIt has asked nobody.")
+    assert (await answer(stage, "k1")).endswith("- nothing\nIt asked no questions.")
