@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeVar
 from core.domain.events import RunEvent
 from core.domain.messages import JsonObject
 from core.domain.model_options import ModelOptions
+from core.domain.network import NetworkLimits
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Usage
 
 
@@ -313,6 +314,14 @@ class Sandbox(Protocol):
     @property
     def has_fetched(self) -> bool:
         """Whether programs in it may have read something from the internet. Without a network, never."""
+        ...
+
+    def limit_network(self, limits: NetworkLimits) -> None:
+        """Sets which hosts its programs may reach from now on. A provider that judges no connections ignores it."""
+        ...
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        """Returns the hosts that its programs wanted to reach since the last call, against the limits."""
         ...
 
     async def connect(self, port: int) -> PortStream:

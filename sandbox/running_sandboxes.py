@@ -16,7 +16,7 @@ from core.domain.errors import SandboxesBusy, SandboxUnavailable
 from core.failpoints import Failpoint
 from core.observability import SandboxOccupancy
 from sandbox.client.connection import Connection
-from sandbox.client.sandbox_client import SandboxClient
+from sandbox.client.sandbox_client import Network, SandboxClient
 
 WAIT_SECONDS_MAX = 1.0
 
@@ -90,10 +90,11 @@ class RunningSandboxes:
         link: Callable[[RunningSandbox, int], Awaitable[str | None]] | None = None,
         starts_at_once: int | None = None,
         most: int = 0,
+        network: Callable[[str], Network | None] = lambda _thread_id: None,
     ) -> None:
         """`on_lost` is called with a sandbox that ended by itself, when its thread opens it again. `link` asks the
-        provider for the address of a port. `starts_at_once` limits concurrent starts; None means no limit. `most` is
-        how many may run at a time; 0 means no limit."""
+        provider for the address of a port. `network` returns the network of a thread. `starts_at_once` limits
+        concurrent starts; None means no limit. `most` is how many may run at a time; 0 means no limit."""
         self._most = most
         self._starting: set[str] = set()
         self._held_by_runs: set[str] = set()
@@ -103,6 +104,7 @@ class RunningSandboxes:
         self._start = start
         self._on_lost = on_lost
         self._link = link
+        self._network = network
         self._turnstile = None if starts_at_once is None else StartLimiter(starts_at_once)
         self._running: dict[str, RunningSandbox] = {}
         self._fences: dict[str, int] = {}
@@ -127,6 +129,7 @@ class RunningSandboxes:
             stop=lambda: self.stop(thread_id, machine),
             link=partial(self._link, machine) if self._link else None,
             has_fetched=lambda: machine.has_fetched,
+            network=self._network(thread_id),
         )
 
     def release(self, thread_id: str) -> None:

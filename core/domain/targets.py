@@ -19,6 +19,8 @@ NAMES_CHARACTERS_MAX = 10_000
 PHRASE_WORDS_MAX = 4
 """A name of more words, such as a long title, is not looked for in what people wrote."""
 VALUE_CHARACTERS_MAX = 320
+HOST = "host:"
+"""How the value of a host begins."""
 SHORT_CHARACTERS_MAX = 80
 """An argument that is longer than this, or has several lines, counts as free text."""
 _HOST_CHARACTERS_MAX = 253
@@ -192,7 +194,7 @@ def _address_value(text: str) -> str:
         return f"unread:{text.lower()}" if is_unread else ""
     if is_mail:
         return f"mail:{user}@{host}"
-    return f"host:{host}" if not is_bare or _looks_like_host(host) else ""
+    return f"{HOST}{host}" if not is_bare or _looks_like_host(host) else ""
 
 
 def _host(authority: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolEr
 from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.network import limit_network, opened_hosts
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, read_now
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
@@ -45,6 +46,12 @@ TOKENS_PER_CHARACTER_MAX = 4
 TOO_MANY_CALLS = (
     "Not run: this is call {number} of your answer, and at most {most} calls of one answer run. Look at the results of "
     "those first. If you still need this call, make it in your next answer, or do the work of many calls in one script."
+)
+REFUSED_HOSTS_SHOWN_MAX = 10
+HOST_CHARACTERS_MAX = 253
+NOT_REACHED = (
+    "Programs in the sandbox could not reach {hosts}: nobody in this thread has named it. If the task needs it, run the"
+    " command again with `hosts`, and people are asked."
 )
 Outcome = Literal["completed", "failed", "error"]
 
@@ -160,7 +167,8 @@ class CallRunner:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        prepared = self._judge(prepare_call(call.name, call.arguments, self.context.toolbox))
+        written = replace(prepare_call(call.name, call.arguments, self.context.toolbox), sources=self.sources)
+        prepared = self._judge(written)
         must_wait = any(
             call.name in ENDING_TOOLS or self._must_follow(earlier, prepared) for earlier in self.awaiting.values()
         )
@@ -275,9 +283,12 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     """Runs a prepared call and returns its outcome. Tool errors become failed outcomes; only LeaseLost,
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
+    context.opened_hosts.update(opened_hosts(prepared.reach))
 
     async def open_sandbox() -> Sandbox:
         opened.append(sandbox := await context.sandbox())
+        if prepared.sources is not None:
+            sandbox.limit_network(limit_network(prepared.reach, prepared.sources, frozenset(context.opened_hosts)))
         return sandbox
 
     with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
@@ -285,9 +296,16 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
         brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
         sources = join_sources([brought, fetched, outcome.sources])
-        outcome = replace(outcome, sources=sources)
+        outcome = replace(outcome, result={**outcome.result, **_refusals(opened)}, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome
+
+
+def _refusals(opened: Sequence[Sandbox]) -> JsonObject:
+    """Returns what the result says about hosts that the network has refused to the sandbox."""
+    hosts = opened[-1].take_refused_hosts() if opened else ()
+    shown = ", ".join(clean_line(host, HOST_CHARACTERS_MAX) for host in hosts[:REFUSED_HOSTS_SHOWN_MAX])
+    return {"network": NOT_REACHED.format(hosts=shown)} if hosts else {}
 
 
 def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from core.context.message_text import sources_of_message
 from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, Dialect, parse_message, visible_text
 from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_question, refusal_reason
@@ -13,7 +14,7 @@ from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
-from core.domain.sources import SOURCES_KEY, dump_sources, parse_sources
+from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
     CAUSE_KEY,
@@ -59,6 +60,8 @@ class RepairContext:
     """The newest approval request of the run, with the answer if people gave one."""
     granted: frozenset[str] = frozenset()
     """The grants of the calls that no longer need approval in this thread."""
+    sources: Sources = NO_SOURCES
+    """Those of the history, which `repair_history` fills in."""
 
 
 async def repair_history(
@@ -72,7 +75,9 @@ async def repair_history(
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
-    for assistant_id, group in _unanswered(history, records).items():
+    if unanswered := _unanswered(history, records):
+        repair = replace(repair, sources=join_sources(map(sources_of_message, history)))
+    for assistant_id, group in unanswered.items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
         number = _turn_number(assistant_id, [*history, *added], repair.context.run_id)
@@ -174,7 +179,7 @@ def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
     """Prepares a recorded call. Raises ToolError. Why people had to be asked for what the model had read was decided
     when the model wrote the call."""
     prepared = prepare_call(record.name, record.arguments, repair.toolbox)
-    return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)))
+    return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)), sources=repair.sources)
 
 
 def _assistant_again(assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext) -> Message:

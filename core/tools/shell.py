@@ -6,9 +6,10 @@ import unicodedata
 
 from pydantic import BaseModel, Field, field_validator
 
-from core.domain.consent import STAYS
+from core.domain.consent import STAYS, Reach
 from core.domain.events import ToolProgressed
 from core.domain.messages import JsonObject
+from core.domain.targets import HOST, value_of
 from core.ports import CommandOutput, Shell, ShellSession
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import validated_workspace_path
@@ -28,31 +29,38 @@ LOOK_SECONDS = 5.0
 HEAR_SECONDS = 1.0
 """How often a call that waits for a command asks whether people have written."""
 OUTPUT_END_BYTES = 4_000
+HOSTS_MAX = 20
 INPUT_SECONDS = 1.0
 """How long to wait for a program's output after text was typed into it."""
 
 
 class ExecuteParams(BaseModel):
-    """Run a shell command in the sandbox and get its output and exit code. Sessions keep folder, variables and
-    functions, but not options such as set -e. After the timeout a command goes on in the background, and you are told
-    when it ends."""
+    """Run a shell command in the sandbox. Sessions keep folder, variables and functions, but no options such as
+    set -e. After the timeout a command goes on in the background, and you are told when it ends."""
 
     command: str = Field(min_length=1)
-    folder: str | None = Field(default=None, description="Folder to change to first, relative to /workspace.")
+    folder: str | None = Field(default=None, description="Folder to run in, below /workspace.")
     session_name: str | None = Field(default=None, max_length=64, description="The session, made on first use.")
-    blocking: bool = Field(default=False, description="Wait 60 seconds if there is no timeout.")
+    blocking: bool = Field(default=False, description="Wait 60 seconds.")
     timeout: int | None = Field(
-        default=None,
-        ge=0,
-        le=BLOCKING_SECONDS_MAX,
-        description="Seconds to wait for the end, 10 if not given. 0 for servers.",
+        default=None, ge=0, le=BLOCKING_SECONDS_MAX, description="Seconds to wait, 10 if not given. 0 for servers."
     )
+    hosts: tuple[str, ...] = Field(default=(), description="Refused hosts it needs.")
 
     @property
     def wait_seconds(self) -> int:
         if self.timeout is not None:
             return self.timeout
         return BLOCKING_SECONDS if self.blocking else WAIT_SECONDS
+
+    @field_validator("hosts")
+    @classmethod
+    def _check_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > HOSTS_MAX:
+            raise ValueError(f"a command can have at most {HOSTS_MAX} hosts")
+        if strange := next((host for host in value if not value_of(host).startswith(HOST)), None):
+            raise ValueError(f"{strange[:100]!r} is not a host such as example.net")
+        return value
 
     @field_validator("folder")
     @classmethod
@@ -262,7 +270,7 @@ def _command_title(params: ExecuteParams) -> str:
 execute_command = Tool(
     name="execute_command",
     effect="acts",
-    reach=STAYS,
+    reach=lambda params: Reach("writes_outside", params.hosts) if params.hosts else STAYS,
     params=ExecuteParams,
     run=run_execute,
     subject=lambda params: _subject(params.session_name or DEFAULT_SESSION),

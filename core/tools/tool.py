@@ -110,8 +110,9 @@ class ToolContext:
     message. `outside` holds the external services (search, page reader, ...). `metrics` records the run's metrics.
     `has_unread` returns whether people have written something that the run will read before its next turn.
     `known_versions` holds the `file_version` of each workspace file as the model last read or wrote it. `todo` follows
-    todo.md through the calls of the run. `web_results` holds what the run has found and read on the web. `approved_by`
-    is the person who approved the call, if it needed that."""
+    todo.md through the calls of the run. `web_results` holds what the run has found and read on the web. `opened_hosts`
+    are those to which calls of the run were allowed to send something. `approved_by` is the person who approved the
+    call, if it needed that."""
 
     thread_id: str
     run_id: str
@@ -128,6 +129,7 @@ class ToolContext:
     known_versions: dict[str, str] = field(default_factory=dict[str, str])
     web_results: dict[str, object] = field(default_factory=dict[str, object])
     todo: TodoTracker = field(default_factory=TodoTracker)
+    opened_hosts: set[str] = field(default_factory=set[str])
     approved_by: Person | None = None
 
 
@@ -224,7 +226,8 @@ class PreparedCall:
     """A validated call: the tool exists and the arguments match its parameters.
 
     `approval` is the headline under which people are asked to approve the call, or None if no approval is needed for
-    what it does. `cause` is why they are asked for what the model has read."""
+    what it does. `cause` is why they are asked for what the model has read. `sources` are those of what the model had
+    read when it wrote the call. Without them, the call leaves the network of the sandbox as it is."""
 
     tool: Tool[Any]
     params: BaseModel
@@ -232,6 +235,7 @@ class PreparedCall:
     approval: str | None = None
     reach: Reach = STAYS
     cause: Cause | None = None
+    sources: Sources | None = None
 
     @property
     def needs_approval(self) -> bool:

@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Literal, TypeVar, cast, get_args
+from typing import Literal, Protocol, TypeVar, cast, get_args
 
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import JsonObject
+from core.domain.network import NetworkLimits
 from core.failpoints import Failpoint
 from core.ports import CommandOutput, FileEntry, ShellSession
 from sandbox.client.browser import BrowserClient
 from sandbox.client.call import CallStream, replace_surrogates
 from sandbox.client.connection import ANSWER_SECONDS, LOST, Connection
 from sandbox.client.screen import is_redrawn, render_terminal
-from sandbox.inside.socket_relay import CONNECTED, EGRESS_PROXY_ADDRESS
+from sandbox.inside.socket_relay import CONNECTED, EGRESS_PROXY_PORTS
 
 EXECUTE = Failpoint("sandbox.execute")
 INTERRUPT = Failpoint("sandbox.interrupt")
@@ -33,10 +34,18 @@ ShapeT = TypeVar("ShapeT")
 FileKind = Literal["file", "folder", "link", "other"]
 
 
+class Network(Protocol):
+    """The network of one thread's sandbox, whose connections the provider judges."""
+
+    def limit(self, limits: NetworkLimits) -> None: ...
+
+    def take_refused_hosts(self) -> tuple[str, ...]: ...
+
+
 class SandboxClient:
     """Satisfies `core.ports.Sandbox`. `stop` ends the sandbox; `fence` is the fencing token of the run that opened it;
     `link` asks the provider for the address of a port, and `has_fetched` whether its programs may have read something
-    from the internet."""
+    from the internet. Without a `network`, connections are not judged."""
 
     def __init__(
         self,
@@ -46,12 +55,14 @@ class SandboxClient:
         stop: Callable[[], Awaitable[None]],
         link: Callable[[int], Awaitable[str | None]] | None = None,
         has_fetched: Callable[[], bool] = lambda: True,
+        network: Network | None = None,
     ) -> None:
         self._connection = connection
         self._fence = fence
         self._stop = stop
         self._link = link
         self._has_fetched = has_fetched
+        self._network = network
         self._shell = ShellClient(connection, fence=fence)
         self._files = FilesClient(connection, fence=fence)
         self._browser = BrowserClient(connection)
@@ -72,8 +83,15 @@ class SandboxClient:
     def has_fetched(self) -> bool:
         return self._has_fetched()
 
+    def limit_network(self, limits: NetworkLimits) -> None:
+        if self._network is not None:
+            self._network.limit(limits)
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        return self._network.take_refused_hosts() if self._network is not None else ()
+
     async def connect(self, port: int) -> CallStream:
-        if port == EGRESS_PROXY_ADDRESS[1]:  # people must not reach the internet through a sandbox
+        if port in EGRESS_PROXY_PORTS:  # people must not reach the internet through a sandbox
             raise ToolError(f"Port {port} belongs to the sandbox itself. Use another port.")
         with CONNECT:
             stream = self._connection.stream("connect", port=port)

@@ -72,7 +72,7 @@ def processes_of(commands: dict[int, str]) -> dict[int, int]:
         if not name.isdigit() or int(name) == os.getpid():
             continue
         pid = int(name)
-        parent, session = _parent_and_session(pid)
+        parent, session = parent_and_session(pid)
         parents[pid] = parent
         owner = session if session in commands else pids_by_mark.get(_mark_of(pid)) if session else None
         if owner is not None:
@@ -127,7 +127,7 @@ def wait_for_exit(pid: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _parent_and_session(pid: int) -> tuple[int, int]:
+def parent_and_session(pid: int) -> tuple[int, int]:
     """Returns zeros if the process is gone or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -60,6 +60,10 @@ class Program:
         host.on_hello = self._next_on_hello
         host.on_call = self._call
 
+    def find_browser_pid(self) -> int:
+        """Returns the pid of the browser's server, or 0 if there is none."""
+        return self._browsers.server_pid if self._browsers is not None else 0
+
     def close(self) -> None:
         self._host.stop_sending()
         if self._browsers is not None:
@@ -119,15 +123,18 @@ def main() -> None:
     read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(read_fd, False)
     os.set_inheritable(write_fd, False)
-    if settings.get("egress") is not None:
-        from sandbox.inside import socket_relay  # only here, as above
-
-        socket_relay.send_egress_listener(int(settings["egress"]))
     state_folder = f"/tmp/threadhand-{os.urandom(6).hex()}"
     os.umask(0o022)
     loop = EventLoop()
     host = HostConnection(loop, read_fd, write_fd)
     program = Program(loop, host, settings, state_folder)
+    if settings.get("egress") is not None:
+        # only here, as above
+        from sandbox.inside import socket_relay
+        from sandbox.inside.browser.gate import BrowserGate
+
+        to_host = socket_relay.send_egress_listener(int(settings["egress"]))
+        BrowserGate(loop, to_host, program.find_browser_pid)
     host.send_hello({"protocol": protocol.PROTOCOL_VERSION, "pid": os.getpid()})
     try:
         loop.run()

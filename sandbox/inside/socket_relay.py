@@ -169,16 +169,20 @@ class _Attempt:
         return taken
 
 
-EGRESS_PROXY_ADDRESS = ("127.0.0.1", 3128)
+EGRESS_PROXY_HOST = "127.0.0.1"
+EGRESS_PROXY_PORTS = COMMANDS_PORT, BROWSER_PORT = 3128, 3129
+"""Other hosts are open to pages in the browser than to commands."""
 BACKLOG = 128
 
 
-def send_egress_listener(descriptor: int) -> None:
-    """Sends a listening socket for the egress proxy to the host over that unix socket, and closes both.
+def send_egress_listener(descriptor: int) -> socket.socket:
+    """Sends a listening socket for the egress proxy to the host over that unix socket, which is returned.
 
     Must be called before any command runs."""
-    with socket.socket(fileno=descriptor) as to_the_host, socket.socket() as listening:
+    to_host = socket.socket(fileno=descriptor)
+    with socket.socket() as listening:
         os.set_inheritable(descriptor, False)
-        listening.bind(EGRESS_PROXY_ADDRESS)
+        listening.bind((EGRESS_PROXY_HOST, COMMANDS_PORT))
         listening.listen(BACKLOG)
-        socket.send_fds(to_the_host, [b"egress"], [listening.fileno()])
+        socket.send_fds(to_host, [b"egress"], [listening.fileno()])
+    return to_host

@@ -18,6 +18,9 @@ CHROMIUM_SERVICE_HOSTS = (
     "update.googleapis.com",
 )  # fmt: skip
 """Hosts that Chromium contacts by itself; no page needs them."""
+PACKAGE_HOSTS = ("deb.debian.org", "files.pythonhosted.org", "pypi.org", "security.debian.org")
+"""Hosts from which packages are installed. They accept nothing that others could read, so they need no consent. What a
+package does when it runs is limited as any program is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,10 @@ class EgressPolicy:
         if any(_covers(entry, host) for entry in self.denied):
             return False
         return any(_covers(entry, host) for entry in self.allowed)
+
+    def names(self, host: str) -> bool:
+        """Returns whether the operator has named the host, or it only gives out packages."""
+        return host in PACKAGE_HOSTS or any(_covers(entry, host) for entry in self.allowed if entry != "*")
 
     def permits_address(self, address: str) -> bool:
         """Returns whether no entry denies the address that a name, or another way to write it, was resolved to."""

@@ -1,8 +1,10 @@
 """The HTTP proxy through which a jail reaches the internet, served by the host on a socket that listens in the jail.
 
 A jail has no network device. Before any command runs, the program inside listens on its own loopback and sends the
-listening socket to the host. The host accepts connections on it, resolves each name once, checks the address with the
-guard, and connects to exactly that address."""
+listening socket to the host. The host accepts connections on it, asks the thread's limits whether the host may be
+reached, resolves each name once, checks the address with the guard, and connects to exactly that address.
+
+Pages may reach hosts that commands may not. Connections of the browser come from the program inside, one by one."""
 
 import asyncio
 import logging
@@ -15,11 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.domain.errors import SandboxUnavailable
+from core.domain.targets import value_of
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from core.web_access.forward_proxy import ProxyFailed
 from core.web_access.guard import AddressGuard, RefusedAddress
 from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig
+from sandbox.local.thread_network import ThreadNetwork
 
 HEADERS_MAX = 200
 REQUEST_LINE = re.compile(r"([A-Za-z]{1,20}) ([!-~]{1,16000}) HTTP/1\.([01])")
@@ -101,12 +105,14 @@ def _passed_on(lines: list[bytes]) -> bytes:
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
+MESSAGE_BYTES_MAX = 16
 RESOLUTIONS = 2  # at a time: each one takes a thread that all sandboxes share
 ADDRESSES_TRIED = 4
 TROUBLE_SECONDS = 0.5
 LINGER_SECONDS = 30.0
 NO_WAY_OUT = "The sandbox was not started because its internet access failed."
 NOT_PUBLIC = "{host} is not on the public internet, and a sandbox can reach nothing else."
+NOT_NAMED = "Nobody in this thread has named {host}, so programs cannot reach it without consent."
 NOT_ALLOWED = "This sandbox may not connect to {host}: the operator has not allowed it."
 
 log = logging.getLogger(__name__)
@@ -128,12 +134,14 @@ class _ConnectionLimits:
 
 
 class EgressProxy:
-    """Serves one jail from `start` to `close`. Over `program_socket` the program inside sends its listening socket."""
+    """Serves one jail from `start` to `close`. Over `program_socket` the program inside sends its listening socket, and
+    then each connection of the browser. `network` has the limits of the thread."""
 
-    def __init__(self, egress: EgressConfig, *, label: str) -> None:
+    def __init__(self, egress: EgressConfig, network: ThreadNetwork, *, label: str) -> None:
         self._host_socket, self.program_socket = socket.socketpair()
         self._listener: socket.socket | None = None
         self._egress = egress
+        self._network = network
         self._label = label
         self._free_connections = asyncio.Semaphore(egress.limits.connections)
         self._resolving = asyncio.Semaphore(RESOLUTIONS)
@@ -141,18 +149,21 @@ class EgressProxy:
         self.has_connected = False
         """Whether a connection to a host was ever opened."""
         self._serving: set[asyncio.Task[None]] = set()
-        self._accepting: asyncio.Task[None] | None = None
+        self._accepting: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Call after the hello, when the program has sent its socket. Raises SandboxUnavailable."""
         self.program_socket.close()
         self._listener = listener = _receive_listener(self._host_socket, self._label)
-        self._accepting = spawn(self._accept(listener), name=f"egress of sandbox {self._label}")
+        name = f"egress of sandbox {self._label}"
+        self._accepting = [
+            spawn(self._accept(listener), name=name),
+            spawn(self._accept_from_browser(), name=f"{name}, browser"),
+        ]
 
     async def close(self) -> None:
-        for task in (self._accepting, *self._serving):
-            if task is not None:
-                await cancel(task)
+        for task in (*self._accepting, *self._serving):
+            await cancel(task)
         self.close_sockets()
 
     def close_sockets(self) -> None:
@@ -171,19 +182,32 @@ class EgressProxy:
                 log.warning("the egress of sandbox %s cannot accept a connection: %s", self._label, error)
                 await asyncio.sleep(TROUBLE_SECONDS)
                 continue
-            task = spawn(self._serve(inside), name=f"connection of sandbox {self._label}")
-            self._serving.add(task)
-            task.add_done_callback(partial(self._finish_serving, inside))
+            self._begin_serving(inside, is_browser=False)
+
+    async def _accept_from_browser(self) -> None:
+        while True:
+            await _wait_until_readable(self._host_socket)
+            await self._free_connections.acquire()
+            inside = _receive_socket(self._host_socket, is_listening=False)
+            if inside is None:
+                log.info("the program in sandbox %s hands out no more connections", self._label)
+                return
+            self._begin_serving(inside, is_browser=True)
+
+    def _begin_serving(self, inside: socket.socket, *, is_browser: bool) -> None:
+        task = spawn(self._serve(inside, is_browser=is_browser), name=f"connection of sandbox {self._label}")
+        self._serving.add(task)
+        task.add_done_callback(partial(self._finish_serving, inside))
 
     def _finish_serving(self, inside: socket.socket, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
         self._free_connections.release()
         inside.close()
 
-    async def _serve(self, inside: socket.socket) -> None:
+    async def _serve(self, inside: socket.socket, *, is_browser: bool) -> None:
         reader, writer = await asyncio.open_connection(sock=inside, limit=HEAD_BYTES_MAX)
         try:
-            await self._proxy_request(reader, writer)
+            await self._proxy_request(reader, writer, is_browser=is_browser)
         except RefusedRequest as refusal:
             log.info("sandbox %s: %s %s", self._label, refusal.status, refusal)
             body = f"{refusal}\n".encode()
@@ -201,7 +225,7 @@ class EgressProxy:
         finally:
             await _close_writer(writer)
 
-    async def _proxy_request(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _proxy_request(self, reader: StreamReader, writer: StreamWriter, *, is_browser: bool) -> None:
         limits = self._egress.limits
         try:
             async with asyncio.timeout(limits.head_seconds):
@@ -209,6 +233,7 @@ class EgressProxy:
         except asyncio.LimitOverrunError:
             raise RefusedRequest(431, "The request headers are too large.") from None
         request = parse_proxy_request(head)
+        self._check_limits(request.host, is_browser=is_browser)
         if self._bytes_left <= 0:
             raise RefusedRequest(403, "This sandbox has reached its transfer limit.")
         upstream_reader, upstream = await self._connect_upstream(request)
@@ -221,6 +246,16 @@ class EgressProxy:
         finally:
             upstream.transport.abort()
             await _close_writer(upstream)
+
+    def _check_limits(self, host: str, *, is_browser: bool) -> None:
+        """Raises RefusedRequest if the thread's limits do not allow the host."""
+        limits = self._network.limits()
+        hosts = limits.browser if is_browser else limits.commands
+        address = f"https://[{host}]" if ":" in host else f"https://{host}"
+        if hosts is None or self._egress.policy.names(host) or value_of(address) in hosts:
+            return
+        self._network.record_refusal(host)
+        raise RefusedRequest(403, NOT_NAMED.format(host=host))
 
     async def _connect_upstream(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
         """Connects to an address that the guard allows. Raises RefusedRequest."""
@@ -284,26 +319,40 @@ class EgressProxy:
 
 def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
     host_socket.setblocking(False)
-    try:
-        _, descriptors, _, _ = socket.recv_fds(host_socket, 16, 1)
-    except OSError as error:
-        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {error}") from error
-    if len(descriptors) != 1:
-        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {len(descriptors)} descriptors")
-    descriptor = descriptors[0]
-    # anything but a listening socket comes from a compromised program
-    try:
-        listener = socket.socket(fileno=descriptor)
-    except OSError as error:
-        os.close(descriptor)
-        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: no socket: {error}") from error
-    is_stream = (listener.family, listener.type) == (socket.AF_INET, socket.SOCK_STREAM)
-    if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-        listener.close()
+    listener = _receive_socket(host_socket, is_listening=True)
+    if listener is None:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: not a listening socket")
-    listener.set_inheritable(False)
-    listener.setblocking(False)
     return listener
+
+
+def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket.socket | None:
+    """Returns the TCP socket that the program inside has sent. Anything else comes from a compromised program."""
+    try:
+        _, descriptors, _, _ = socket.recv_fds(host_socket, MESSAGE_BYTES_MAX, 1)
+    except OSError:
+        return None
+    for descriptor in descriptors:
+        try:
+            received = socket.socket(fileno=descriptor)
+        except OSError:
+            os.close(descriptor)
+            continue
+        is_stream = (received.family, received.type) == (socket.AF_INET, socket.SOCK_STREAM)
+        if is_stream and bool(received.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)) == is_listening:
+            received.setblocking(False)
+            return received
+        received.close()
+    return None
+
+
+async def _wait_until_readable(waiting: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(waiting, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(waiting)
 
 
 async def _connect_to_any(

@@ -22,6 +22,7 @@ from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.egress_proxy import EgressProxy
 from sandbox.local.process_table import child_pids, is_alive
 from sandbox.local.programs import INSIDE_FOLDER, SandboxToolbox
+from sandbox.local.thread_network import ThreadNetwork
 from sandbox.local.workspaces import Workspace
 
 INSIDE_UID = 1000
@@ -35,7 +36,8 @@ ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",  # noqa: S108 - the jail's own
 }
-PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_ADDRESS[0]}:{socket_relay.EGRESS_PROXY_ADDRESS[1]}"
+PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_HOST}:{socket_relay.COMMANDS_PORT}"
+BROWSER_PROXY_URL = f"http://{socket_relay.EGRESS_PROXY_HOST}:{socket_relay.BROWSER_PORT}"
 NO_PROXY = "localhost,127.0.0.1,::1"
 PROXY_ENVIRONMENT = {
     **{name: PROXY_URL for word in ("http", "https", "all") for name in (f"{word}_proxy", f"{word}_PROXY".upper())},
@@ -263,8 +265,8 @@ async def start_jail(
     egress: EgressConfig | None = None,
 ) -> Jail:
     """Starts a jail. Raises OSError if bubblewrap cannot be started; later failures close the connection."""
-    label = workspace.path.parent.name
-    gateway = None if egress is None else EgressProxy(egress, label=label)
+    label, network = workspace.path.parent.name, ThreadNetwork(workspace.path.parent)
+    gateway = None if egress is None else EgressProxy(egress, network, label=label)
     with ExitStack() as undoing:
         ours, theirs = socket.socketpair()
         undoing.callback(ours.close)  # also ends the program inside
@@ -287,7 +289,7 @@ def _spawn_jail(
         "root": "/workspace",
         "limits": plan.limits.rlimits(),
         "command_seconds_max": plan.limits.command_seconds,
-        "browser": plan.toolbox.browser_settings() if plan.toolbox else None,
+        "browser": {"proxy": BROWSER_PROXY_URL, **plan.toolbox.browser_settings()} if plan.toolbox else None,
         "egress": None if gateway is None else gateway.program_socket.fileno(),
     }
     with ExitStack() as stack:

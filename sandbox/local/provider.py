@@ -23,6 +23,7 @@ from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchive
 from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
 from sandbox.local.programs import MissingRequirement, SandboxToolbox, find_toolbox
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
+from sandbox.local.thread_network import ThreadNetwork
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import UIDS, Workspaces
 from sandbox.os_errors import sandbox_unavailable
@@ -67,6 +68,7 @@ class LocalSandboxProvider:
             self._lost,
             starts_at_once=usable_cores(),
             most=self._limits.sandboxes or sandbox_capacity(total_memory_bytes=total_memory_bytes()),
+            network=lambda thread_id: ThreadNetwork(self._folder / "threads" / thread_id),
         )
         self.occupancy = self._machines.occupancy
         self.lifecycle = JailLifecycle(self._machines, self._workspaces, lifecycle_policy, now, self._packer)

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 
 from core.domain.errors import FileChanged, FileMissing, LeaseLost, SandboxUnavailable, ToolError
+from core.domain.network import NetworkLimits
 from core.ports import NO_FILE, Browser, CommandOutput, FileEntry, PortStream, ShellSession, file_version
 from sandbox.client.sandbox_client import workspace_relative_path
 from sandbox.running_sandboxes import check_thread_id
@@ -72,6 +73,8 @@ class MemorySandbox:
     """A sandbox in memory, which implements the ports for its shell and its files itself."""
 
     def __init__(self, scripts: dict[str, Script]) -> None:
+        self.limits: list[NetworkLimits] = []
+        self.refused_hosts: tuple[str, ...] = ()
         self.scripts = scripts
         self.content: dict[str, bytes] = {}
         self.folders: set[str] = {""}
@@ -223,6 +226,13 @@ class MemorySandbox:
                 del self.content[other]
         self.folders -= {f for f in self.folders if f == name or f.startswith(name + "/")}
 
+    def limit_network(self, limits: NetworkLimits) -> None:
+        self.limits.append(limits)
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        taken, self.refused_hosts = self.refused_hosts, ()
+        return taken
+
     async def stop(self) -> None:
         self.is_lost = True
         for known in self._sessions.values():
@@ -288,6 +298,7 @@ class _Opened:
     def __init__(self, sandbox: MemorySandbox, fence: int) -> None:
         self.files = _Files(sandbox, fence)
         self.shell = _Shell(sandbox, fence)
+        self.limit_network, self.take_refused_hosts = sandbox.limit_network, sandbox.take_refused_hosts
         self.interrupt = partial(sandbox.interrupt, fence=fence)
         self.close = sandbox.stop
 

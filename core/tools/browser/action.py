@@ -80,7 +80,7 @@ def browser_tool(
 
 def reach_of_address(url: str) -> Reach:
     """Returns the reach of a call that opens an address in the browser."""
-    return MOVES_PAGE if is_local(url) else Reach("reads_outside", (url,), moves_page=True)
+    return Reach("none" if is_local(url) else "reads_outside", (url,), moves_page=True)
 
 
 async def perform_action(

@@ -235,3 +235,17 @@ ACTIONS: dict[str, Action] = {
         screenshot, upload_file, download, answer_dialog, look,
     )
 }  # fmt: skip
+GIVES_TO_PAGE = frozenset(
+    action.__name__
+    for action in (
+        click_element, click_coordinates, input_text, send_keys, select_dropdown_option, drag_drop, upload_file,
+        answer_dialog,
+    )
+)  # fmt: skip
+"""The actions that give something to the open page. They were meant for the page that was shown, and for no other."""
+
+
+def origin_of(url: str) -> str:
+    """Returns scheme and host of an address, with the port."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

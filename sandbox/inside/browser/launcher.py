@@ -35,6 +35,10 @@ class BrowserLauncher:
         self._waiting: list[SocketRelay] = []
         self._deadline: Timer | None = None
 
+    @property
+    def server_pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
     def open(self, call: Call) -> None:
         """Relays the call's data to and from the server. With `restart`, first ends a server that does not respond."""
         if self._settings is None:

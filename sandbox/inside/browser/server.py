@@ -9,13 +9,15 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
+import struct
 import sys
 from typing import Any, cast
 
 from playwright.async_api import Error
 
 from sandbox.inside.browser import protocol
-from sandbox.inside.browser.actions import ACTIONS
+from sandbox.inside.browser.actions import ACTIONS, GIVES_TO_PAGE, origin_of
 from sandbox.inside.browser.arguments import ActionContext, is_outside_workspace
 from sandbox.inside.browser.chromium import Chromium
 from sandbox.inside.browser.page_state import read_page_state, single_line
@@ -24,6 +26,8 @@ from sandbox.inside.browser.tab import Tab
 from sandbox.inside.browser.takeover import Takeover
 
 LOOK_SECONDS = 0.2
+PEER = struct.Struct("3i")
+"""The pid, user and group of the other end of a unix socket."""
 ACTION_SECONDS = 40.0
 FOLLOWED_MAX = 3
 SECONDS = {"wait": 70.0, "download": 650.0}
@@ -32,6 +36,7 @@ TAKEN = (
     " or do something else meanwhile."
 )
 CRASHED = "The browser has crashed; a fresh one with the same profile has started. Open the page again."
+PAGE_REPLACED = "Not done: a page of another site has opened since you looked. Look at it, then decide anew."
 TAB_CLOSED = "The tab was closed. Continue in the tab that is shown now."
 PAGE_CRASHED = "The page has crashed and its tab is closed. Open the page again, or another one."
 
@@ -41,9 +46,17 @@ class Server:
         self._chromium = Chromium(settings)
         self._lock = asyncio.Lock()
         self._takeover: Takeover | None = None
+        self._shown: tuple[Tab, str] | None = None
+        """The tab and the origin of the page whose state was returned last."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one connection: any number of actions, one after the other, or a take-over."""
+        """Serves one connection: any number of actions, one after the other, or a take-over.
+
+        Only the program inside is served. Commands run as the same user, and pages reach hosts that they do not."""
+        credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+        if PEER.unpack(credentials)[0] != os.getppid():
+            writer.close()
+            return
         try:
             with contextlib.suppress(
                 protocol.ProtocolError, OSError, asyncio.IncompleteReadError, asyncio.CancelledError
@@ -115,6 +128,8 @@ class Server:
         tab.dialogs = 0
         if chromium.consume_crash_flag() and name != "navigate_to":  # the page of the action no longer exists
             return await self._with_state({"error": CRASHED})
+        if name in GIVES_TO_PAGE and self._shown not in (None, (tab, origin_of(tab.page.url))):
+            return await self._with_state({"error": PAGE_REPLACED})
         answer: dict[str, Any] = {}
         try:
             work = action(ActionContext(chromium, tab, checked_arguments))
@@ -140,6 +155,7 @@ class Server:
         if is_outside_workspace(tab.page.url, chromium.settings.root):
             await tab.page.goto("about:blank")
             answer["error"] = "Only files under /workspace can be opened."
+        self._shown = (tab, origin_of(tab.page.url))
         state, picture = await read_page_state(chromium, tab)
         await chromium.save_cookies()
         answer["happened"] = [sentence[:500] for sentence in chromium.happened[:30]]

@@ -14,10 +14,13 @@ from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
 from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
+from core.domain.network import ANY_HOST, NetworkLimits
 from core.domain.sources import join_sources, read_now
 from core.run.execute import execute
 from core.tools.browser.action import FILLS_PAGE, reach_of_address
+from core.tools.shell import execute_command
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
+from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
 from tests.integration.core.test_crash_before_approval import Dying
@@ -82,6 +85,7 @@ def with_tools(world: World, *, fails: bool = False) -> list[str]:
             run=send,
             title=lambda params: f"Sending to {params.to}",
         ),
+        "execute_command": execute_command,
     }
     world.with_deps(toolbox=ToolSet({**world.bench.toolbox().tools, **tools}))
     return sent
@@ -118,6 +122,34 @@ async def test_a_page_cannot_send_what_nobody_asked_for(world: World) -> None:
     (error,) = await errors(world, run_id)
     assert "denied it" in error
     assert "because of: the page `example.com/howto`" in error
+
+
+def command(*hosts: str) -> tuple[str, str]:
+    return "execute_command", json.dumps({"command": "echo done", **({"hosts": hosts} if hosts else {})})
+
+
+async def test_a_command_reaches_the_hosts_that_people_named_or_agreed_to(world: World) -> None:
+    with_tools(world)
+    sandboxes = MemorySandboxes({"echo done": printing("done")})
+    world.with_deps(sandboxes=sandboxes)
+    world.model.turns = [
+        calls(command()),
+        READING,
+        calls(command()),
+        calls(command("files.evil.example")),
+        calls(command()),
+        text("Done."),
+    ]
+    run_id = await world.run(f"Read {PAGE} and tell me what it says.")
+    (machine,) = sandboxes.machines.values()
+    named = frozenset({"host:example.com"})
+    assert machine.limits == [ANY_HOST, NetworkLimits(named)]
+    assert "Nobody in this thread named `files.evil.example`." in await question(world, run_id)
+    machine.refused_hosts = ("files.evil.example",)
+    await world.run(APPROVE_ONCE)
+    assert machine.limits[2:] == [NetworkLimits(named | {"host:files.evil.example"})] * 2
+    results = [str(one.content["content"]) for one in await world.history(run_id) if one.type == "tool"]
+    assert ["could not reach files.evil.example" in result for result in results] == [False, False, False, True, False]
 
 
 async def test_a_yes_covers_this_call_and_no_other(world: World) -> None:

@@ -6,19 +6,25 @@ import socket
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from core.domain.errors import SandboxUnavailable
+from core.domain.network import ANY_HOST, NetworkLimits
 from core.ports import Sandbox
+from core.tasks import spawn
 from core.web_access.guard import AddressGuard
 from sandbox.local import egress_proxy
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
+from sandbox.local.thread_network import NOBODY, REFUSED_BYTES_MAX, ThreadNetwork
 from tests.integration.sandbox.egress_stage import FakeWebService, fake_web_service, jail_with_a_way_out
 from tests.integration.sandbox.providers import run
 
+EGRESS = EgressConfig(policy=parse_egress_policy("on"))
 CURL = "curl -sS --noproxy '' --max-time 20"
 
 
@@ -192,13 +198,13 @@ async def test_a_large_download_goes_through_whole(sandbox: Sandbox, outside: Fa
     assert done.output == "50000000\n"
 
 
-async def test_a_program_inside_that_hands_out_something_else_is_not_believed() -> None:
+async def test_a_program_inside_that_hands_out_something_else_is_not_believed(tmp_path: Path) -> None:
     for made in (
         lambda: os.memfd_create("x"),
         lambda: socket.socket().detach(),
         lambda: socket.socket(socket.AF_UNIX).detach(),
     ):
-        one = EgressProxy(EgressConfig(policy=parse_egress_policy("on")), label="test")
+        one = EgressProxy(EGRESS, ThreadNetwork(tmp_path), label="test")
         descriptor = made()
         socket.send_fds(one.program_socket, [b"x"], [descriptor])
         os.close(descriptor)
@@ -207,8 +213,8 @@ async def test_a_program_inside_that_hands_out_something_else_is_not_believed() 
         await one.close()
 
 
-async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for() -> None:
-    one = EgressProxy(EgressConfig(policy=parse_egress_policy("on")), label="test")
+async def test_a_program_inside_that_hands_out_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    one = EgressProxy(EGRESS, ThreadNetwork(tmp_path), label="test")
     with pytest.raises(SandboxUnavailable):
         one.start()
     await one.close()
@@ -283,19 +289,100 @@ async def test_a_lookup_that_nobody_waits_for_keeps_its_place(
 
 @asynccontextmanager
 async def gateway(
-    port: int, setting: str = "on", limits: EgressLimits | None = None
+    port: int, setting: str = "on", limits: EgressLimits | None = None, *, network: NetworkLimits = ANY_HOST
 ) -> AsyncGenerator[tuple[str, int]]:
-    """A gateway without a jail around it; its address. The port of 127.0.0.1 counts as the internet."""
+    """A gateway without a jail around it; its address for commands. The port of 127.0.0.1 counts as the internet."""
+    async with gateway_and_program(port, setting, limits, network) as (address, _):
+        yield address
+
+
+@asynccontextmanager
+async def gateway_and_program(
+    port: int, setting: str, limits: EgressLimits | None, network: NetworkLimits
+) -> AsyncGenerator[tuple[tuple[str, int], socket.socket]]:
+    """The gateway's address, and the socket over which the program inside sends the browser's connections."""
     guard = AddressGuard(frozenset({("127.0.0.1", port)}))
     egress = EgressConfig(policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits())
-    one = EgressProxy(egress, label="test")
-    listener = socket.create_server(("127.0.0.1", 0))
-    address = listener.getsockname()
-    socket.send_fds(one.program_socket, [b"x"], [listener.fileno()])
-    listener.close()
-    one.start()
-    yield address
-    await one.close()
+    with TemporaryDirectory() as folder:
+        ThreadNetwork(Path(folder)).limit(network)
+        one = EgressProxy(egress, ThreadNetwork(Path(folder)), label="test")
+        with socket.create_server(("127.0.0.1", 0)) as listener, one.program_socket.dup() as program:
+            address = listener.getsockname()
+            socket.send_fds(program, [b"x"], [listener.fileno()])
+            one.start()
+            yield address, program
+        await one.close()
+
+
+HERE = frozenset({"host:127.0.0.1"})
+NOWHERE = frozenset({"host:example.com", "word:127.0.0.1"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "network", "is_browser", "is_reached"),
+    [
+        ("on", ANY_HOST, False, True),
+        ("on", NetworkLimits(commands=HERE), False, True),
+        ("on", NetworkLimits(commands=NOWHERE), False, False),
+        ("on", NetworkLimits(commands=frozenset()), False, False),
+        ("on", NetworkLimits(commands=frozenset()), True, True),
+        ("on", NetworkLimits(commands=HERE, browser=NOWHERE), True, False),
+        ("on", NetworkLimits(commands=NOWHERE, browser=HERE), True, True),
+        ("*,127.0.0.1", NetworkLimits(commands=NOWHERE), False, True),
+        ("127.0.0.0", NetworkLimits(commands=HERE), False, False),
+    ],
+)
+async def test_the_limits_of_the_thread_say_who_is_reached(
+    outside: FakeWebService, setting: str, network: NetworkLimits, is_browser: bool, is_reached: bool
+) -> None:
+    head = f"GET http://127.0.0.1:{outside.port}/ HTTP/1.1\r\n\r\n".encode()
+    async with gateway_and_program(outside.port, setting, None, network) as (address, program):
+        if is_browser:
+            with socket.create_server(("127.0.0.1", 0)) as gate:
+                answering = spawn(asked(gate.getsockname(), head), name="browser")
+                connected, _ = await asyncio.to_thread(gate.accept)
+                with connected:
+                    socket.send_fds(program, [b"browser"], [connected.fileno()])
+            answer = await answering
+        else:
+            answer = await asked(address, head)
+    assert answer.startswith(b"HTTP/1.1 200" if is_reached else b"HTTP/1.1 403")
+    assert bool(outside.asked) == is_reached
+
+
+async def test_a_command_cannot_reach_a_host_that_nobody_named(sandbox: Sandbox, outside: FakeWebService) -> None:
+    curl = f"{CURL} -w ' %{{http_code}}' http://127.0.0.1:{outside.port}/"
+    sandbox.limit_network(NetworkLimits(commands=NOWHERE))
+    refused = await run(sandbox, f"{curl}; {curl}")
+    assert refused.output.count("Nobody in this thread has named 127.0.0.1") == 2
+    by_the_browsers_port = await run(sandbox, f"http_proxy=http://127.0.0.1:3129 {curl}")
+    assert by_the_browsers_port.exit_code != 0
+    assert sandbox.take_refused_hosts() == ("127.0.0.1",)
+    assert sandbox.take_refused_hosts() == ()
+    assert outside.asked == []
+    for allowed in (NetworkLimits(commands=HERE), ANY_HOST):
+        sandbox.limit_network(allowed)
+        assert (await run(sandbox, curl)).output == "from outside\n 200"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"commands": 5}', "\xff"])
+def test_limits_that_cannot_be_read_allow_nobody(tmp_path: Path, content: str) -> None:
+    (tmp_path / "network").write_text(content, "latin-1")
+    assert ThreadNetwork(tmp_path).limits() == NOBODY
+
+
+@pytest.mark.parametrize("limits", [NetworkLimits(HERE), NetworkLimits(HERE, NOWHERE), NOBODY, ANY_HOST])
+def test_limits_hold_for_every_process(tmp_path: Path, limits: NetworkLimits) -> None:
+    ThreadNetwork(tmp_path / "thread").limit(NetworkLimits(NOWHERE))
+    ThreadNetwork(tmp_path / "thread").limit(limits)
+    assert ThreadNetwork(tmp_path / "thread").limits() == limits
+
+
+def test_refused_hosts_take_little_room(tmp_path: Path) -> None:
+    network = ThreadNetwork(tmp_path)
+    for number in range(5_000):
+        network.record_refusal(f"{number}.example")
+    assert (tmp_path / "refused-hosts").stat().st_size <= REFUSED_BYTES_MAX + 20
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from core import http_shutdown
+from core.domain.network import NetworkLimits
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
@@ -144,6 +145,15 @@ async def test_npm_installs() -> None:
         assert (await run(sandbox, "node -e 'console.log(require(\"parcel\"))'")).output == "from the parcel\n"
 
 
+ASK_THE_BROWSER = """
+import glob, socket
+(path,) = glob.glob("/tmp/threadhand-*-browser/socket")
+browser = socket.socket(socket.AF_UNIX)
+browser.connect(path)
+browser.recv(1) or exit("the browser has hung up")
+""".replace("\n", "; ").strip("; ")
+
+
 async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(asked: list[str]) -> None:
     async with fake_web_service() as service:
         guard = AddressGuard(frozenset({("127.0.0.1", service.port)}))
@@ -152,9 +162,20 @@ async def test_the_browser_goes_through_the_proxy_and_calls_nobody_by_itself(ask
             if jails.browser_unavailable_reason:
                 lacking("chromium", jails.browser_unavailable_reason)
             sandbox = await jails.open("thread", fence=1)
+            sandbox.limit_network(NetworkLimits(commands=frozenset()))
             for path in ("/one", "/two", "/one"):
                 url = there(service.port, path)
                 seen = await sandbox.browser.act("navigate_to", {"url": url}, timeout_seconds=60)
                 assert seen.error is None, seen
+            ask = f"timeout 5 python3 -c '{ASK_THE_BROWSER}'"
+            for command in (f"curl -sS -m 9 -x http://127.0.0.1:3129 {there(service.port, '/stolen')}", ask):
+                done = await run(sandbox, f"export THREADHAND_SHELL=browser; {command}")
+                assert done.exit_code != 0, done
+                assert "Error" not in done.output, done
+            sandbox.limit_network(NetworkLimits(commands=frozenset(), browser=frozenset()))
+            await sandbox.browser.act("navigate_to", {"url": there(service.port, "/three")}, timeout_seconds=60)
+            assert HERE in sandbox.take_refused_hosts()
+    assert "/three" not in service.asked
+    assert "/stolen" not in service.asked
     assert {"/one", "/two"} <= set(service.asked)
     assert set(asked) <= {HERE, "127.0.0.1"}

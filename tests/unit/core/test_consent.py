@@ -26,6 +26,7 @@ from core.domain.consent import (
     judge_call,
 )
 from core.domain.messages import JsonObject, Message, MessageType
+from core.domain.network import ANY_HOST, NetworkLimits, limit_network
 from core.domain.outside_text import mentioned_name
 from core.domain.sources import (
     NO_SOURCES,
@@ -37,12 +38,15 @@ from core.domain.sources import (
     dump_sources,
     join_sources,
     parse_sources,
+    read_now,
 )
 from core.domain.targets import addresses_of, find_addresses, normalize_address, parse_names, targets_of, value_of
 from core.tools.browser.action import reach_of_address
 from core.tools.browser.interaction import browser_click_element, browser_input_text
 from core.tools.browser.navigation import browser_switch_tab
 
+COMMAND = STAYS
+"""The reach of a command that names no hosts."""
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HOWTO: Origin = ("page", "https://example.com/howto?id=1")
 PERSON: Origin = ("person", "alice")
@@ -399,3 +403,36 @@ def test_a_summary_carries_the_sources_of_what_it_replaces() -> None:
 def test_a_message_that_does_not_state_its_sources_has_an_unknown_one() -> None:
     assert sources_of_message(message("tool")) == sources_of_message(message("user")) == UNKNOWN_SOURCES
     assert sources_of_message(message("assistant")) == sources_of_message(message("status")) == NO_SOURCES
+
+
+NAMED = frozenset({"host:docs.example.com", "mail:bob@example.com", "word:report"})
+OPENED = frozenset({"host:opened.example"})
+OWN_PAGE: Origin = ("browser", "http://localhost:8000/")
+ALLOWED = {"host:docs.example.com", "host:opened.example"}
+
+
+@pytest.mark.parametrize(
+    ("call", "read", "commands", "browser"),
+    [
+        (COMMAND, (PERSON,), None, None),
+        (COMMAND, (PERSON, OWN_PAGE), None, None),
+        (COMMAND, (PERSON, HOWTO), ALLOWED, None),
+        (Reach("writes_outside", ("new.example",)), (HOWTO,), {*ALLOWED, "host:new.example"}, None),
+        (Reach("reads_outside", ("https://new.example/a",)), (HOWTO,), ALLOWED, None),
+        (COMMAND, (HOWTO, OWN_PAGE), ALLOWED, ALLOWED),
+        (reach_of_address("file:///workspace/a.html"), (HOWTO,), ALLOWED, ALLOWED),
+        (
+            reach_of_address("https://new.example/a"),
+            (HOWTO, OWN_PAGE),
+            ALLOWED,
+            {*ALLOWED, "host:new.example"},
+        ),
+    ],
+)  # fmt: skip
+def test_programs_reach_what_a_call_could(
+    call: Reach, read: tuple[Origin, ...], commands: set[str] | None, browser: set[str] | None
+) -> None:
+    sources = replace(read_now(*read), named=NAMED)
+    expected = NetworkLimits(commands and frozenset(commands), browser and frozenset(browser))
+    assert limit_network(call, sources, OPENED) == expected
+    assert (expected == ANY_HOST) == (HOWTO not in read)

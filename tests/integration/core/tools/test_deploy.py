@@ -80,6 +80,9 @@ class Growing:
     inner: Sandbox
     has_fetched: bool = False
 
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        return ()
+
     @property
     def files(self) -> "Growing":
         return self

@@ -24,7 +24,7 @@ PARAMETERS = {
     "web_browser_takeover": "text* attachments",
     "no_reply": "",
     "expand_message": "message_id* page=1",
-    "execute_command": "command* folder session_name blocking timeout",
+    "execute_command": "command* folder session_name blocking timeout hosts",
     "check_command_output": "session_name* wait_seconds=0 until input kill_session",
     "terminate_command": "session_name*",
     "list_commands": "",

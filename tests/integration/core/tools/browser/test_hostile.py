@@ -1,5 +1,6 @@
 """Pages that lie, never end, are too large or do not answer: the next call works all the same."""
 
+import asyncio
 import json
 import time
 
@@ -105,3 +106,28 @@ async def test_a_page_cannot_open_windows_without_end(stage: BrowserStage) -> No
     assert len(require_type(stage.state["tabs"], list)) <= 20
     await stage.open("index.html")
     assert stage.title == "Start"
+
+
+AWAY = """<title>Bait</title><input><script>
+setInterval(async () => { if ((await fetch('gate')).ok) location = 'http://127.0.0.1:8001/trap.html' }, 50)</script>"""
+TRAP = "<title>Trap</title><input onfocus='fetch(`taken`)'><script>fetch('arrived')</script>"
+
+
+async def test_an_action_meets_no_page_that_came_by_itself(stage: BrowserStage) -> None:
+    """The page that was shown leads to another site as soon as the file `gate` exists."""
+    for name, page in {"bait.html": AWAY, "trap.html": TRAP}.items():
+        await stage.put(f"site/{name}", f"<!doctype html>{page}".encode())
+    shell = stage.sandbox.shell
+    serve = "python3 -u -m http.server 8001 --bind 127.0.0.1 --directory /workspace/site"
+    await shell.execute(serve, session="trap", folder=None, timeout_seconds=0)
+    await stage.open("bait.html")
+    number = stage.index("<input>")
+    await stage.put("site/gate", b"open")
+    async with asyncio.timeout(60):
+        while "GET /arrived" not in (await shell.check("trap", timeout_seconds=0.1)).output:
+            await asyncio.sleep(0)
+    assert "has opened since you looked" in await stage.error("browser_input_text", index=number, text="secret")
+    assert stage.title == "Trap"
+    assert "GET /taken" not in (await shell.check("trap")).output
+    await stage.do("browser_input_text", index=stage.index("<input>"), text="fine")
+    await shell.terminate("trap")

@@ -1,0 +1,65 @@
+"""Which hosts the jail of a thread may reach, in files beside its workspace: another process may run the jail."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+from core.domain.network import ANY_HOST, NetworkLimits
+
+REFUSED_BYTES_MAX = 10_000
+NOBODY = NetworkLimits(frozenset(), frozenset())
+
+
+class ThreadNetwork:
+    """Satisfies `sandbox.client.sandbox_client.Network`. `home` is the thread's folder, which the jail cannot see."""
+
+    def __init__(self, home: Path) -> None:
+        self._limits_file = home / "network"
+        self._refused_file = home / "refused-hosts"
+
+    def limit(self, limits: NetworkLimits) -> None:
+        """Raises OSError."""
+        if limits == self.limits():
+            return
+        if limits == ANY_HOST:
+            self._limits_file.unlink(missing_ok=True)
+            return
+        self._limits_file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._limits_file.with_name("network-draft")
+        draft.write_text(json.dumps({"commands": _stored(limits.commands), "browser": _stored(limits.browser)}))
+        draft.rename(self._limits_file)
+
+    def limits(self) -> NetworkLimits:
+        """Returns the limits that were set last. If they cannot be read, no host may be reached."""
+        try:
+            stored: object = json.loads(self._limits_file.read_bytes())
+        except FileNotFoundError:
+            return ANY_HOST
+        except (OSError, ValueError):
+            return NOBODY
+        fields = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
+        return NetworkLimits(_hosts(fields.get("commands", ())), _hosts(fields.get("browser", ())))
+
+    def record_refusal(self, host: str) -> None:
+        with self._refused_file.open("a") as file:
+            if file.tell() < REFUSED_BYTES_MAX:
+                file.write(f"{host}\n")
+
+    def take_refused_hosts(self) -> tuple[str, ...]:
+        """Returns the hosts that were refused since the last call, each once. Raises OSError."""
+        try:
+            hosts = self._refused_file.read_text().split()
+        except FileNotFoundError:
+            return ()
+        self._refused_file.unlink(missing_ok=True)
+        return tuple(dict.fromkeys(hosts))
+
+
+def _stored(hosts: frozenset[str] | None) -> list[str] | None:
+    return None if hosts is None else sorted(hosts)
+
+
+def _hosts(stored: object) -> frozenset[str] | None:
+    if stored is None:
+        return None
+    return frozenset(map(str, cast("list[object]", stored))) if isinstance(stored, list) else frozenset()
