@@ -19,9 +19,10 @@ _BRACKETS = str.maketrans("[]`", "()'")
 
 
 def single_line(text: str, characters_max: int = NAME_CHARACTERS_MAX) -> str:
-    """Returns the beginning of the text as one line, without characters that steer how it is shown."""
-    visible = _STEERING.sub("", " ".join(text[: characters_max * 4].split()))
-    return " ".join(visible[:characters_max].split())
+    """Returns the beginning of the text as one line, without characters that steer how it is shown. A cut text ends
+    with an ellipsis."""
+    visible = " ".join(_STEERING.sub("", " ".join(text[: characters_max * 4].split())).split())
+    return visible if len(visible) <= characters_max else f"{visible[: characters_max - 1].rstrip()}…"
 
 
 def without_control_characters(text: str) -> str:

@@ -88,7 +88,7 @@ def test_quotations_are_made_in_one_place() -> None:
         ("Eve\u202e\u2066\u200f\u061cevil", "Eveevil"),
         ("Eve\u2028Bob\x1b[2K", "Eve Bob[2K"),
         ("👩\u200d🚀 Zoë نیم\u200cفاصله", "👩\u200d🚀 Zoë نیم\u200cفاصله"),
-        ("x" * 500, "x" * 80),
+        ("x" * 500, "x" * 79 + "…"),
     ],
 )
 def test_the_name_of_a_person_is_one_visible_line(name: str, shown: str) -> None:
