@@ -11,9 +11,8 @@ from yarl import URL
 from bots.bootstrap.inbound import build_access_policy
 from bots.bootstrap.observability import ObservabilityDeps, build_http_trace
 from bots.bootstrap.stores import Stores
-from bots.delivery.content import CommandButton, Notice
+from bots.delivery.content import Notice
 from bots.delivery.poster import DeliverySurface
-from bots.inbound.commands.schedules import button_commands
 from bots.inbound.home import Greetings
 from bots.inbound.receiver import ActionReceiver
 from bots.inbound.schedules import Hear
@@ -23,7 +22,7 @@ from bots.web.health import ReadinessCheck
 from core.domain.actions import MEMBER, ActorContext
 from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
-from core.domain.schedules import Firing
+from core.domain.schedules import Firing, commands_about
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
@@ -92,15 +91,15 @@ class Platforms:
         """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
         message's id. Raises SurfaceError, or the exception of the precondition."""
         address = firing.address
-        buttons = tuple(CommandButton(*one) for one in button_commands(firing.schedule).items())
-        notice = Notice(markdown=text, buttons=buttons)
+        schedule = firing.schedule
+        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id) if schedule.timing.rule else {})
         if address.platform == "api":
             return address.thread_key or firing.firing_id
         if not address.thread_key:
             return await self._app_at(address).surface.begin_thread(
                 address,
                 notice,
-                title=firing.title or firing.schedule.task,
+                title=firing.title or schedule.task,
                 delivery_id=firing.firing_id,
                 may_be_posted=may_be_posted,
                 precondition=precondition,

@@ -1,6 +1,7 @@
 """The kinds of message content that every chat platform renders: run status, answer part, question, notice."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bots.delivery.markdown import truncate
@@ -41,9 +42,11 @@ class AnswerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskPrompt:
-    """A question with buttons or a select menu. An answered question shows who answered and the answer instead."""
+    """A question with buttons or a select menu. An answered question shows who answered and the answer instead, and has
+    the buttons of the `commands`, by their labels."""
 
     ask: Ask
+    commands: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def answer_line(ask: Ask, *, answer_max: int) -> str:
@@ -55,21 +58,17 @@ def answer_line(ask: Ask, *, answer_max: int) -> str:
     return f"{line}: {escape_markdown(truncate((ask.answer or '').strip(), answer_max)) or '…'}"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandButton:
-    """A button that does what a typed command does, such as `schedules pause k7m2xq`."""
-
-    label: str
-    command: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A short message in Markdown that the bot itself writes, not the model, with at most five buttons."""
+    """A short message in Markdown that the bot itself writes, not the model.
+
+    It has a button for each of the `commands`, at most five, by their labels. A press does what the typed command does,
+    such as `schedules pause k7m2xq`.
+    """
 
     markdown: str
     level: Literal["info", "warning", "error"] = "info"
-    buttons: tuple[CommandButton, ...] = ()
+    commands: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 Content = RunStatus | AnswerPart | AskPrompt | Notice

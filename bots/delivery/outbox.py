@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunSta
 from bots.delivery.markdown import markdown_to_words, scan_blocks, split_markdown, table_cells, tidy_markdown
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
+from core.domain.approval import is_allowed
 from core.domain.errors import AgentError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox, SandboxProvider
@@ -333,13 +334,18 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
         # the text that is stored with an approval also repeats the file
         is_approval = asked.kind == "approval"
         shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
-        content = AskPrompt(ask=replace(asked, text=shown))
+        content = AskPrompt(ask=replace(asked, text=shown), commands=_commands(ask) if is_allowed(asked) else {})
         if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
             await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
+
+
+def _commands(ask: Delivery) -> Mapping[str, str]:
+    commands = ask.body.get("commands")
+    return {label: str(command) for label, command in commands.items()} if isinstance(commands, dict) else {}
 
 
 def _needs_list(options: Sequence[str]) -> bool:

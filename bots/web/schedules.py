@@ -14,6 +14,7 @@ from bots.web.deps import API_PERSON, DEPS
 from bots.web.errors import ApiError
 from bots.web.request_parsing import PlaceBody
 from core.domain.errors import ToolError
+from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.schedules import Schedule, ScheduleAction
 from core.domain.threads import Address
@@ -97,6 +98,7 @@ async def _schedules(request: web.Request, address: Address, schedule_id: str) -
     return RunSchedules(
         store=ports.schedules.store,
         limits=ports.schedules.limits,
+        request_key=request_parsing.idempotency_key(request) or new_id(),
         address=address,
         thread_id=None,
         agent_id=None,

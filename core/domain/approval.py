@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
@@ -84,7 +84,8 @@ class CallToApprove:
 
     `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
     `in_headline` names those that the headline says in words. `is_asked_each_time`: nobody can allow it for good. Nor
-    can anybody a call that has a `cause`.
+    can anybody a call that has a `cause`. `commands` are those with which people change, by the labels of their
+    buttons, what the call does once it is approved.
     """
 
     index: int
@@ -95,6 +96,7 @@ class CallToApprove:
     in_headline: frozenset[str] = frozenset()
     is_asked_each_time: bool = False
     cause: Cause | None = None
+    commands: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def digest(self) -> str:
@@ -240,6 +242,11 @@ class Approval:
         if len(self.calls) > 1:
             return CHOICES_OF_SEVERAL
         return CHOICES if all(call.grant for call in self.calls) else (APPROVE_ONCE, DENY)
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        """The commands for the buttons of the approved card. A card has room for those of one call."""
+        return next((call.commands for call in self.calls if call.commands), {})
 
     @property
     def subject(self) -> str:

@@ -1,5 +1,6 @@
 """Creates identifiers. They are UUIDv7 strings, so they sort by creation time."""
 
+import hashlib
 import re
 import secrets
 
@@ -21,6 +22,12 @@ def new_id() -> str:
 def new_short_id() -> str:
     """Returns a new random id of eight characters, which users can type."""
     return "".join(secrets.choice(_LETTERS) for _ in range(8))
+
+
+def derive_short_id(*parts: str) -> str:
+    """Returns an id like those of `new_short_id` that is always the same for these parts."""
+    digest = hashlib.sha256("\0".join(parts).encode()).digest()
+    return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:8])
 
 
 def new_call_id() -> str:

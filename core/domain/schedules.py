@@ -46,6 +46,8 @@ _UNITS = dict(zip(_ALLOWED, ("minute", "hour", "day", "week", "month", "year"), 
 _DAYS = {day[:2].upper(): day for day in day_name}
 _PLACES = {"1": "first", "2": "second", "3": "third", "4": "fourth", "5": "fifth", "-1": "last"}
 _DATES_OF = ("BYMONTH", "BYMONTHDAY")
+COMMANDS: Mapping[str, str] = {"Run now": "run", "Pause": "pause", "Edit": "edit", "Delete": "delete"}
+"""What people do with an armed schedule: the words of the command `schedules`, by the labels of their buttons."""
 NUMBER_MAX = 1000
 TOO_OFTEN = f"A schedule may run every {SECONDS_BETWEEN_MIN // 60} minutes at most."
 _DURATION = TypeAdapter(timedelta)
@@ -337,6 +339,11 @@ def plan_firing(due: DueSchedule, now: datetime) -> FiringPlan:
     if newest is not None and newest.status in ("queued", "running"):
         return replace(plan, note="Skipped: the time before is still being worked on.")
     return plan
+
+
+def commands_about(schedule_id: str, actions: Mapping[str, str] = COMMANDS) -> dict[str, str]:
+    """Returns the commands for the buttons below a message about a schedule, by their labels."""
+    return {label: f"schedules {action} {schedule_id}" for label, action in actions.items()}
 
 
 def parse_when(when: str, *, now: datetime, time_zone: str) -> Timing:

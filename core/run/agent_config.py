@@ -301,6 +301,7 @@ def _schedules(loaded: LoadedRun, deps: RunDeps) -> RunSchedules | None:
     return RunSchedules(
         store=deps.stores.schedules,
         limits=deps.limits.schedules,
+        request_key=run.run_id,
         address=thread.address,
         thread_id=thread.thread_id,
         agent_id=run.agent_id or thread.agent_id,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from core.domain.consent import LATER_RUN, STAYS, Reach
 from core.domain.errors import ToolError
-from core.domain.ids import new_short_id
+from core.domain.ids import derive_short_id
 from core.domain.outside_text import single_line
 from core.domain.schedules import (
     TASK_CHARACTERS_MAX,
@@ -23,6 +23,7 @@ from core.domain.schedules import (
     Trigger,
     When,
     WrongTime,
+    commands_about,
     format_time,
     parse_trigger,
     parse_when,
@@ -67,10 +68,12 @@ class ChangeScheduleParams(BaseModel):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSchedules:
     """What the tools know of their run: its place, conversation, agent and requester, when it was requested, and the
-    schedules that the requester can see. `time_zone` is that of the installation."""
+    schedules that the requester can see. The same call with the same `request_key` is about the same schedule.
+    `time_zone` is that of the installation."""
 
     store: Schedules
     limits: ScheduleLimits
+    request_key: str
     address: Address
     thread_id: str | None
     agent_id: str | None
@@ -126,11 +129,15 @@ class RunSchedules:
         is_one_thread = self.address.thread_key == "dm"
         return self.address if params.thread == "same" or is_one_thread else replace(self.address, thread_key="")
 
+    def schedule_id(self, params: ScheduleTaskParams) -> str:
+        """Returns the id of the schedule that the call changes or makes, so that the card can name it beforehand."""
+        return params.id or derive_short_id(self.request_key, params.model_dump_json(exclude_defaults=True))
+
     def schedule(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
         """Returns the schedule that the call describes. Raises ToolError."""
         timing, place = self.timing(params), self.place(params)
         return Schedule(
-            schedule_id=params.id or new_short_id(),
+            schedule_id=self.schedule_id(params),
             address=replace(place, thread_key="") if isinstance(timing, Trigger) else place,
             owner=owner,
             task=params.task,
@@ -142,10 +149,11 @@ class RunSchedules:
 
     async def arm(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
         """Stores the schedule that the call describes, and returns it. Raises ToolError."""
-        if params.id:
-            await self.find(params.id)
         schedule = self.schedule(params, owner)
-        if not await self.store.save(schedule, self.limits, by=owner, change="changed" if params.id else "created"):
+        is_known = params.id != "" or await self.store.find(schedule.schedule_id) is not None
+        if is_known:
+            await self.find(schedule.schedule_id)
+        if not await self.store.save(schedule, self.limits, by=owner, change="changed" if is_known else "created"):
             raise ToolError(await why_not_saved(self.store, params.id, self.limits))
         return schedule
 
@@ -284,6 +292,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
             needs_approval=lambda params: schedules and schedules.question(params),
             in_headline=frozenset({"when", "thread", "time_zone"}),
             is_asked_each_time=True,
+            commands=lambda params: commands_about(schedules.schedule_id(params)) if schedules else {},
             requires=("thread",),
             example={
                 "task": "Post last week's incidents, most severe first.",

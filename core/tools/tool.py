@@ -159,7 +159,8 @@ class Tool(Generic[ParamsT]):
     `title` makes the line of the status message from validated parameters. `is_idempotent`: may run again after a crash
     that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
     the arguments are shown below it, without those in `in_headline`, which it says in words. `is_asked_each_time`:
-    nobody can allow its calls for good. `content_parameter` is the text between the tags in the older XML form."""
+    nobody can allow its calls for good. `commands` returns those of `CallToApprove`. `content_parameter` is the text
+    between the tags in the older XML form."""
 
     name: str
     effect: Effect
@@ -174,6 +175,7 @@ class Tool(Generic[ParamsT]):
     needs_approval: Callable[[ParamsT], str | None] | None = None
     in_headline: frozenset[str] = frozenset()
     is_asked_each_time: bool = False
+    commands: Callable[[ParamsT], Mapping[str, str]] | None = None
     timeout_seconds: float = 900
     requires: tuple[Requirement, ...] = ()
     description: str = ""
@@ -252,6 +254,7 @@ class PreparedCall:
             in_headline=self.tool.in_headline,
             is_asked_each_time=self.tool.is_asked_each_time,
             cause=self.cause,
+            commands=self.tool.commands(self.params) if self.tool.commands else {},
         )
 
     @property

@@ -412,6 +412,7 @@ class _History:
         return RunSchedules(
             store=self._stores.schedules,
             limits=DEFAULT_LIMITS,
+            request_key=str(self._saved),
             address=place,
             thread_id="",
             agent_id=None,
@@ -426,8 +427,7 @@ class _History:
             task="Report", when=self._random.choice(RULES), thread=self._random.choice(("new", "same")), id=schedule_id
         )
         self._saved += 1
-        schedule_id = schedule_id or f"s{self._saved}"  # those of the program are drawn anew each time
-        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None, schedule_id=schedule_id)
+        schedule = replace(self._tools(owner).schedule(params, owner), thread_id=None)
         await self._stores.schedules.save(schedule, DEFAULT_LIMITS, by=owner, change=change)
         return f"{change} {schedule.schedule_id}: {schedule.headline}"
 

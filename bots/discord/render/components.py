@@ -1,6 +1,6 @@
 """Renders content as Discord messages, with a fallback for servers that refuse layouts; pure functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal, assert_never
 
 from bots.delivery.content import (
@@ -64,28 +64,27 @@ def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
             body = _layout_message(_status(content), delivery_id)
             is_silent = delivery_id and view.state not in ("failed", "limited")
             return {**body, "flags": COMPONENTS_V2 | SUPPRESS_NOTIFICATIONS} if is_silent else body
-        case AskPrompt(ask=ask):
-            return _layout_message(_question(ask), delivery_id)
+        case AskPrompt(ask=ask, commands=commands):
+            return _layout_message(_question(ask, commands), delivery_id)
         case AnswerPart(markdown=markdown, run_id=run_id):
             answer = text_message(markdown, delivery_id)
             buttons = [button(f"th:feedback:{sign}:{run_id}", label) for sign, label in FEEDBACK_LABELS.items()]
             return {**answer, "components": [action_row(*buttons)]} if run_id else answer
-        case Notice(markdown=markdown, level=level):
-            notice = text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id)
-            commands = [button(f"th:command:{one.command}", one.label) for one in content.buttons]
-            return {**notice, "components": [action_row(*commands)]} if commands else notice
+        case Notice(markdown=markdown, level=level, commands=commands):
+            return text_message(f"{LEVEL_SIGN[level]} {markdown}", delivery_id, commands)
         case _:
             assert_never(content)
 
 
-def text_message(markdown: str, delivery_id: str = "") -> JsonObject:
-    """Returns an ordinary message of at most 2,000 characters, without link previews."""
+def text_message(markdown: str, delivery_id: str = "", commands: Mapping[str, str] | None = None) -> JsonObject:
+    """Returns an ordinary message of at most 2,000 characters, without link previews, with buttons for the commands."""
     room = CONTENT_MAX - delivery_marker.INVISIBLE_MARKER_LENGTH
     text = truncate(to_discord_markdown(markdown, length_max=room).strip(), room) or "…"
     return {
         "content": text + (delivery_marker.invisible_marker(delivery_id) if delivery_id else ""),
         "flags": SUPPRESS_EMBEDS,
         "allowed_mentions": {"parse": []},
+        **({"components": [_command_row(commands)]} if commands else {}),
     }
 
 
@@ -136,10 +135,15 @@ def _status(status: RunStatus) -> JsonObject:
     return _container(ACCENT[view.state], children)
 
 
-def _question(ask: Ask) -> JsonObject:
+def _command_row(commands: Mapping[str, str]) -> JsonObject:
+    return action_row(*(button(f"th:command:{command}", label) for label, command in commands.items()))
+
+
+def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
     question = truncate(to_discord_markdown(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX)
     if ask.state != "open":
-        return _container(ANSWERED_COLOUR, [text_display(question), text_display(_closing(ask))])
+        closed = [text_display(question), text_display(_closing(ask))]
+        return _container(ANSWERED_COLOUR, [*closed, _command_row(commands)] if commands else closed)
     children = [text_display(f"❓ {question}")]
     options = [to_single_line(option, OPTION_TEXT_MAX) or "…" for option in ask.choices]
     left = len(options) - SELECT_OPTIONS_MAX * MENUS_MAX

@@ -1,6 +1,6 @@
 """The chat command `schedules`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import cast
@@ -48,15 +48,6 @@ async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Sc
 
 def _shown(words: str) -> str:
     return escape_markdown(single_line(words, TASK_CHARACTERS_SHOWN))
-
-
-def button_commands(schedule: Schedule) -> Mapping[str, str]:
-    """Returns the commands for the buttons below what a schedule has begun, by their labels, if it will begin more. A
-    hook can be paused by everybody; the rest is for admins."""
-    labels = {"run": "Run now", "pause": "Pause", "edit": "Edit", "delete": "Delete"} if schedule.timing.rule else {}
-    if is_hook(schedule):
-        labels = {"pause": "Pause"}
-    return {label: f"schedules {action} {schedule.schedule_id}" for action, label in labels.items()}
 
 
 async def arm_hook(

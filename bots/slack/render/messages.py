@@ -1,6 +1,6 @@
 """Renders statuses, answers, questions and notices as Slack messages within Slack's limits; pure functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
@@ -43,11 +43,12 @@ _REPLY_HINT = "Or answer by replying in this thread."
 _NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, too."
 
 
-def ask_blocks(ask: Ask) -> list[JsonObject]:
-    """Returns blocks with the question and its controls, or with the answer once the question is closed."""
+def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
+    """Returns blocks with the question and its controls, or with the answer and the commands once the question is
+    closed."""
     question = markdown_blocks(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
-        return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX))]
+        return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX)), *command_buttons(commands)]
     if ask.state != "open":
         return [*question, context_block(CLOSED_UNANSWERED[ask.state])]
     options = ask.choices
@@ -57,6 +58,16 @@ def ask_blocks(ask: Ask) -> list[JsonObject]:
         return [*question, _choices(ask.ask_id, options), context_block(_NO_HINT)]
     room = QUESTION_CHARACTERS_MAX - min(len(ask.text), _QUESTION_MAX)
     return [*question, *_controls(ask.ask_id, options, room), context_block(_REPLY_HINT)]
+
+
+def command_buttons(commands: Mapping[str, str]) -> Iterator[JsonObject]:
+    """Yields the block with buttons that do what the commands do, if there are any."""
+    buttons = [
+        button_element(label, action_id=f"{COMMAND_PREFIX}{at}", value=command)
+        for at, (label, command) in enumerate(commands.items())
+    ]
+    if buttons:
+        yield actions_block(buttons)
 
 
 def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
@@ -244,16 +255,11 @@ def render_content(content: Content) -> RenderedMessage:
             blocks = list(_answer_blocks(content, _prose_and_table(content.markdown)))
             plain_blocks = list(_answer_blocks(content, markdown_blocks(content.markdown)))
             words = _notification(content.markdown)
-        case AskPrompt(ask=ask):
-            blocks = ask_blocks(ask)
+        case AskPrompt(ask=ask, commands=commands):
+            blocks = ask_blocks(ask, commands)
             words = _notification(ask.text)
-        case Notice(markdown=markdown, level=level):
-            blocks = markdown_blocks(_LEVEL_SIGNS[level] + markdown)
-            commands = [
-                button_element(one.label, action_id=f"{COMMAND_PREFIX}{at}", value=one.command)
-                for at, one in enumerate(content.buttons)
-            ]
-            blocks += [actions_block(commands)] if commands else []
+        case Notice(markdown=markdown, level=level, commands=commands):
+            blocks = [*markdown_blocks(_LEVEL_SIGNS[level] + markdown), *command_buttons(commands)]
             words = _notification(markdown)
         case _:
             assert_never(content)

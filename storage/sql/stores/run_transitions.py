@@ -345,6 +345,8 @@ def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> Non
     about = {"kind": "approval", "subject": approval.subject}
     ask_id = _insert_ask(connection, lease, approval.text, approval.options, **about)
     body: JsonObject = {"text": approval.card}
+    if approval.commands:
+        body["commands"] = {**approval.commands}
     if approval.file_text:
         body |= {"file_name": approval.file_name, "file_text": approval.file_text}
     insert_deliveries(connection, lease.run_id, (DeliveryDraft(slot="ask", ordinal=ordinal, body=body),), ask_id=ask_id)

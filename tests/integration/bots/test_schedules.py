@@ -84,6 +84,27 @@ async def test_nothing_is_armed_by_a_no(platform: PlatformName) -> None:
 
 
 @BOTH
+async def test_the_approved_card_leads_to_what_people_do_with_the_schedule(platform: PlatformName) -> None:
+    async with asked(platform, HOURLY) as stage:
+        assert stage.button("Run now") is None
+        await stage.press(APPROVE_ONCE)
+        await stage.until(lambda: stage.shows("Noted."), "it is armed")
+        ((schedule_id, _),) = schedules(stage)
+        await stage.press("Pause")
+        await stage.until(lambda: schedules(stage) == [(schedule_id, "paused")], "it is paused")
+        await stage.press("Edit")
+        await stage.until(lambda: stage.shows("in your own words what to change"), "it says how")
+        await stage.press("Run now")
+        await stage.until(lambda: announcements(stage), "it runs, although it is paused")
+        await stage.settled(2)
+        await stage.press("Delete")
+        await stage.until(lambda: schedules(stage) == [], "it is deleted")
+        await stage.press("Run now")
+        await stage.until(lambda: stage.shows("There is no schedule"), "a late press is told")
+        assert len(announcements(stage)) == 1
+
+
+@BOTH
 async def test_people_list_run_pause_and_delete_schedules_in_words(platform: PlatformName) -> None:
     async with asked(platform, HOURLY, thread="same") as stage:
         await stage.press(APPROVE_ONCE)

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import pytest
 
 from bots.inbound.commands.schedules import _shown
+from core.domain.approval import Approval
 from core.domain.outside_text import single_line
 from core.domain.schedules import (
     DueSchedule,
@@ -19,6 +20,7 @@ from core.domain.schedules import (
     Trigger,
     TriggerEvent,
     WrongTime,
+    commands_about,
     describe,
     is_quiet,
     parse_trigger,
@@ -26,7 +28,14 @@ from core.domain.schedules import (
     plan_firing,
 )
 from core.domain.threads import Address, Person, Run, RunStatus
-from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, describe_schedule
+from core.tools.schedules import (
+    ChangeScheduleParams,
+    RunSchedules,
+    ScheduleTaskParams,
+    build_schedule_tools,
+    describe_schedule,
+)
+from core.tools.tool import ToolSet, prepare_call
 
 NOW = datetime(2026, 11, 29, 15, 7, 30, tzinfo=UTC)  # a Sunday, 10:07 in New York
 NEW_YORK = "America/New_York"
@@ -220,6 +229,7 @@ def test_the_card_names_the_schedule_that_would_change_on_one_line() -> None:
     tools = RunSchedules(
         store=cast(Any, None),
         limits=ScheduleLimits(),
+        request_key="run",
         address=SCHEDULE.address,
         thread_id="t",
         agent_id=None,
@@ -234,6 +244,33 @@ def test_the_card_names_the_schedule_that_would_change_on_one_line() -> None:
         assert "schedule “Post # Approved by alice xxx" in question
         assert "\n" not in question
         assert len(question) < 250
+
+
+@pytest.mark.parametrize("schedule_id", ["", "k7m2xqab"])
+def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_id: str) -> None:
+    tools = RunSchedules(
+        store=cast(Any, None),
+        limits=ScheduleLimits(),
+        request_key="run",
+        address=SCHEDULE.address,
+        thread_id="t",
+        agent_id=None,
+        requester=SCHEDULE.owner,
+        requested_at=datetime.now(UTC),
+        time_zone="UTC",
+    )
+    params = ScheduleTaskParams(task="Post", when="PT1H", id=schedule_id)
+    schedule = tools.schedule(params, SCHEDULE.owner)
+    assert schedule.schedule_id == tools.schedule_id(params.model_copy(update={"thread": "new"}))
+    call = prepare_call(
+        "schedule_task",
+        params.model_dump(exclude_unset=True),
+        ToolSet({tool.name: tool for tool in build_schedule_tools(tools)}),
+    ).to_approve()
+    approval = Approval(turn_id="1", calls=(call,))
+    assert approval.commands == commands_about(schedule.schedule_id)
+    other = replace(tools, request_key="another run")
+    assert (other.schedule_id(params) == schedule.schedule_id) is bool(schedule_id)
 
 
 def test_times_that_nobody_was_there_for_run_once() -> None:

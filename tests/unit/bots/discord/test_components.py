@@ -14,6 +14,7 @@ from bots.discord.render.components import COMPONENTS_V2, SUPPRESS_EMBEDS, rende
 from bots.discord.rest import delivery_marker
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
+from core.domain.schedules import commands_about
 from core.domain.threads import Ask, Person
 from simulator.discord.rest.errors import FormErrors
 from simulator.discord.rules.components import check_components
@@ -257,6 +258,16 @@ def test_an_answered_approval_shows_whether_it_was_a_yes(answer: str, sign: str)
     bob = Person(person_id="2", name="bob")
     answered = replace(APPROVAL, state="answered", answer=answer, answered_by=bob)
     assert any(sign in text for text in texts(render_content(AskPrompt(ask=answered))["components"]))
+
+
+def test_an_answered_approval_has_the_buttons_of_what_was_approved() -> None:
+    answered = replace(APPROVAL, state="answered", answer="Approve once")
+    commands = commands_about("k7m2xqab")
+    assert "Pause" not in str(render_content(AskPrompt(ask=APPROVAL, commands=commands)))
+    body = render_content(AskPrompt(ask=answered, commands=commands))
+    found = {one["label"]: one["custom_id"] for one in controls(body["components"])}
+    assert found == {label: f"th:command:{command}" for label, command in commands.items()}
+    assert refusals(body) is None
 
 
 def test_an_approval_that_nobody_gave_says_so_without_buttons() -> None:
