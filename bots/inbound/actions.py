@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal, assert_never
 
@@ -85,9 +85,11 @@ UserAction = StoredAction | RunButtonPressed | CommandCalled | FeedbackGiven
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The immediate response to a user action. `notice` is Markdown to show to the user, or empty."""
+    """The immediate response to a user action. `notice` is Markdown to show to the user, or empty, with buttons for the
+    `commands`, by their labels."""
 
     notice: str = ""
+    commands: Mapping[str, str] = field(default_factory=dict[str, str])
     is_private: bool = True
     run_id: str | None = None
     is_ignored: bool = False

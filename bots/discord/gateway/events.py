@@ -309,11 +309,11 @@ class EventHandler:
             return
         own_id = str(message.channel.id)
         place = own_id if channel_id is None else channel_id
-        body = text_message(outcome.notice)
+        body = text_message(outcome.notice, commands=outcome.commands)
         if place == own_id:
             body["message_reference"] = {"message_id": str(message.id), "fail_if_not_exists": False}
         else:
-            body = text_message(f"{message.author.mention} <#{own_id}>: {outcome.notice}")
+            body = text_message(f"{message.author.mention} <#{own_id}>: {outcome.notice}", commands=outcome.commands)
         body["nonce"] = delivery_marker.delivery_nonce(f"notice:{message.id}")
         body["enforce_nonce"] = True
         try:

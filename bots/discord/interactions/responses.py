@@ -370,11 +370,16 @@ def _is_command(interaction: AnyInteraction) -> bool:
 
 
 async def _send_notice(send: Callable[..., Awaitable[object]], outcome: Outcome) -> None:
+    buttons = discord.ui.View(timeout=None)
+    for label, command in outcome.commands.items():
+        buttons.add_item(discord.ui.Button(label=label, custom_id=f"th:command:{command}"))
+    buttons.stop()  # their custom ids identify them, so discord.py need not track them
     await send(
         _notice_text(outcome) or "Done.",
         ephemeral=outcome.is_private,
         allowed_mentions=discord.AllowedMentions.none(),
         suppress_embeds=True,
+        **({"view": buttons} if outcome.commands else {}),
     )
 
 

@@ -10,7 +10,7 @@ from bots.inbound.commands.admin import is_answer_public
 from core.domain.errors import ToolError
 from core.domain.ids import new_short_id
 from core.domain.outside_text import escape_markdown, single_line
-from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger
+from core.domain.schedules import TASK_CHARACTERS_MAX, Schedule, ScheduleAction, ScheduleLimits, Trigger, commands_about
 from core.domain.threads import Address, Person, Selection
 from core.stores import Schedules
 from core.tools.schedules import change_schedule_by, describe_schedule, is_hook, is_visible, too_many
@@ -20,6 +20,7 @@ NONE = "Nothing is scheduled here. Ask me, for example: “every Monday at 9, po
 TASK_CHARACTERS_SHOWN = 200
 HOOK_KEY_CHARACTERS_MAX = 200
 HOW_TO_EDIT = "Tell me here in your own words what to change about `{}`, for example “make it Tuesday at 10”."
+HOW_TO_EDIT_HOOK = "To change what the hook does, an admin deletes it and makes it again: `schedules hook {} TEXT`."
 NO_SUCH = "There is no schedule `{}` here. `schedules` lists them."
 
 
@@ -84,7 +85,9 @@ async def _answer_hook(called: CommandCalled, name: str, task: str, deps: Schedu
         found = await deps.store.find(name)
         is_here = found is not None and is_hook(found) and is_visible(found, called.address, called.person)
         hook = found if found and is_here else NO_TASK
-    return Outcome(notice=hook if isinstance(hook, str) else deps.describe_hook(hook))
+    if isinstance(hook, str):
+        return Outcome(notice=hook)
+    return Outcome(notice=deps.describe_hook(hook), commands=commands_about(hook.schedule_id))
 
 
 async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admin: bool) -> Outcome:
@@ -100,13 +103,13 @@ async def answer_schedules(called: CommandCalled, deps: ScheduleDeps, *, is_admi
     if found is None or not is_visible(found, called.address, called.person):
         return Outcome(notice=NO_SUCH.format(schedule_id))
     if action == "edit":
-        return Outcome(notice=HOW_TO_EDIT.format(schedule_id))
+        return Outcome(notice=(HOW_TO_EDIT_HOOK if is_hook(found) else HOW_TO_EDIT).format(found.schedule_id))
     if is_hook(found) and action != "pause" and not is_admin:
         return Outcome(notice=HOOK_IS_FOR_ADMINS)
     wanted = cast(ScheduleAction, "run_now" if action == "run" else action)
     try:
-        return Outcome(
-            notice=await change_schedule_by(called.person, found, wanted, deps.store, deps.limits), is_private=False
-        )
+        notice = await change_schedule_by(called.person, found, wanted, deps.store, deps.limits)
     except ToolError as error:
         return Outcome(notice=str(error))
+    is_armed = wanted == "resume"
+    return Outcome(notice=notice, commands=commands_about(found.schedule_id) if is_armed else {}, is_private=False)

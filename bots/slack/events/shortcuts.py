@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
@@ -19,7 +19,7 @@ from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.render.block_kit import form_view, markdown_blocks, plain_text_object, simplify_blocks
-from bots.slack.render.messages import render_content
+from bots.slack.render.messages import command_buttons, render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
 from bots.slack.web_api.posting import notice_body
@@ -189,7 +189,7 @@ class Shortcuts:
         except (SurfaceError, TimeoutError) as error:
             return _ephemeral(self._reason(error))
         if outcome.notice:
-            return _ephemeral(outcome.notice)
+            return _ephemeral(outcome.notice, outcome.commands)
         return _ephemeral(NOT_ALLOWED) if outcome.is_ignored else {}
 
     async def _begin(self, channel: str, words: str, user: str, key: str, context: ParseContext) -> Outcome:
@@ -258,9 +258,10 @@ def _field_error(sentence: str) -> JsonObject:
     return {"response_action": "errors", "errors": {REQUEST_FIELD: sentence}}
 
 
-def _ephemeral(markdown: str) -> JsonObject:
+def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> JsonObject:
     text = render_content(Notice(markdown=markdown)).text
-    return {"response_type": "ephemeral", "text": text, "blocks": _plain_blocks(markdown)}
+    blocks = [*_plain_blocks(markdown), *command_buttons(commands or {})]
+    return {"response_type": "ephemeral", "text": text, "blocks": blocks}
 
 
 def _plain_blocks(markdown: str) -> list[JsonValue]:

@@ -97,7 +97,7 @@ class NoticeSender:
             log.warning("slack: not told %r: %s", sentence, error)
 
     async def _send(self, inbound: UserAction, outcome: Outcome, is_thread_open: bool) -> None:
-        drawing = render_content(Notice(markdown=outcome.notice))
+        drawing = render_content(Notice(markdown=outcome.notice, commands=outcome.commands))
         address = inbound.address
         body: JsonObject = {"channel": address.channel_id}
         # A direct message is private anyway, and an ephemeral message disappears after a reload.
