@@ -22,6 +22,7 @@ from core.domain.schedules import (
     FiringPlan,
     FiringState,
     Schedule,
+    ScheduleChange,
     ScheduleLimits,
     TriggerEvent,
 )
@@ -577,16 +578,19 @@ class TakeoverClaims(Protocol):
 class Schedules(Protocol):
     """Schedules and their firings. The database decides that each time fires once, whichever process sees it first."""
 
-    async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: str) -> bool:
+    async def save(self, schedule: Schedule, limits: ScheduleLimits, *, by: Person, change: ScheduleChange) -> bool:
         """Stores the schedule in place of the one with its id; if that is in another place, its pending firing is
         dropped. `change` names what was done, for the audit log. Returns False, and stores nothing, if it would be one
-        too many for its owner or workspace."""
+        too many for its owner or workspace, if a new one has the id of another, or if one to be changed is gone, or one
+        to be resumed is active already.
+
+        Proposals count until they are `PROPOSAL_DAYS` old."""
         ...
 
     async def delete(self, schedule_id: str, *, by: Person) -> bool: ...
 
     async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
-        """Pauses a schedule, and drops its pending firing. Returns False if it is paused or gone."""
+        """Pauses a schedule that is armed, and drops its pending firing. Returns False if it is not armed, or gone."""
         ...
 
     async def find(self, schedule_id: str) -> Schedule | None: ...

@@ -22,7 +22,7 @@ from bots.web.health import ReadinessCheck
 from core.domain.actions import MEMBER, ActorContext
 from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
-from core.domain.schedules import Firing, commands_about
+from core.domain.schedules import PROPOSAL_COMMANDS, Firing, Schedule, commands_about
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
@@ -90,23 +90,48 @@ class Platforms:
     async def announce(self, firing: Firing, text: str, *, may_be_posted: bool, precondition: Precondition) -> str:
         """Posts the text about a firing into its thread, or into its channel, which opens a thread. Returns the
         message's id. Raises SurfaceError, or the exception of the precondition."""
-        address = firing.address
-        schedule = firing.schedule
-        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id) if schedule.timing.rule else {})
+        address, schedule = firing.address, firing.schedule
         if address.platform == "api":
             return address.thread_key or firing.firing_id
+        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id) if schedule.timing.rule else {})
+        return await self._post(
+            address,
+            notice,
+            title=firing.title or schedule.task,
+            delivery_id=firing.firing_id,
+            may_be_posted=may_be_posted,
+            precondition=precondition,
+        )
+
+    async def propose(self, schedule: Schedule, place: Address, text: str) -> object:
+        """Posts the card of a schedule that nobody has armed yet. Raises SurfaceError."""
+        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id, PROPOSAL_COMMANDS))
+        return await self._post(place, notice, title=schedule.task)
+
+    async def _post(
+        self,
+        address: Address,
+        notice: Notice,
+        *,
+        title: str,
+        delivery_id: str = "",
+        may_be_posted: bool = False,
+        precondition: Precondition | None = None,
+    ) -> str:
+        """Posts into a thread, or into a channel, which opens a thread with that title. Returns the message's id."""
+        delivery_id, precondition = delivery_id or new_id(), precondition or _no_precondition
         if not address.thread_key:
             return await self._app_at(address).surface.begin_thread(
                 address,
                 notice,
-                title=firing.title or schedule.task,
-                delivery_id=firing.firing_id,
+                title=title,
+                delivery_id=delivery_id,
                 may_be_posted=may_be_posted,
                 precondition=precondition,
             )
         surface = self._surface_at(address)
-        posted = await surface.find(address, firing.firing_id) if may_be_posted else None
-        return posted or await surface.post(address, notice, delivery_id=firing.firing_id, precondition=precondition)
+        posted = await surface.find(address, delivery_id) if may_be_posted else None
+        return posted or await surface.post(address, notice, delivery_id=delivery_id, precondition=precondition)
 
     async def find_standing(self, address: Address, person_id: str) -> ActorContext:
         """Returns what the platform reports about a user now. Raises SurfaceError or StorageUnavailable."""

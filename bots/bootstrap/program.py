@@ -430,6 +430,7 @@ def _build_web_deps(
         receive=reception.receive_trusted,
         is_claimed=stores.inbox.is_claimed,
         post=platforms.tell,
+        propose=platforms.propose,
         stop=stop,
         sandboxes=parts.sandboxes.provider,
         spool_folder=spool,

@@ -13,13 +13,14 @@ from bots.web import request_parsing
 from bots.web.deps import API_PERSON, DEPS
 from bots.web.errors import ApiError
 from bots.web.request_parsing import PlaceBody
-from core.domain.errors import ToolError
+from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.schedules import Schedule, ScheduleAction
-from core.domain.threads import Address
+from core.domain.threads import Address, Person
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
 
+BY_API = "This came over the HTTP API."
 _TIMES_SHOWN = 3
 
 
@@ -51,26 +52,42 @@ async def list_schedules(request: web.Request) -> web.Response:
 
 
 async def add_schedule(request: web.Request) -> web.Response:
-    """`POST /api/schedules`: arms a schedule for threads of the API, or changes the one with the `id` in the body."""
+    """`POST /api/schedules`: arms a schedule for threads of the API, or changes the one with the `id` in the body. In a
+    chat, posts a card on which somebody there can arm it."""
     body = await request_parsing.parse_body(request, ScheduleBody)
-    here = await _schedules(request, body.address.address, body.id)
-    try:
-        question = here.question(body)
-    except ToolError as error:
-        raise ApiError(400, "bad_schedule", str(error)) from error
-    _refuse_question(question)
+    params = ScheduleTaskParams.model_validate(body.model_dump(exclude={"address"}, exclude_unset=True))
+    deps, here = request.app[DEPS], await _schedules(request, body.address.address, body.id)
     if here.address.thread_key:
-        snapshot = await request.app[DEPS].conversations.find(here.address)
-        if snapshot is None:
+        snapshot = await deps.conversations.find(here.address)
+        if snapshot is not None:
+            here = replace(here, thread_id=snapshot.thread.thread_id, agent_id=snapshot.thread.agent_id)
+        elif not here.is_in_chat:
             raise ApiError(404, "thread_not_found", "There is no such thread.")
-        here = replace(here, thread_id=snapshot.thread.thread_id, agent_id=snapshot.thread.agent_id)
     elif body.thread == "same":
         raise ApiError(400, "bad_request", "To continue the same thread, name it in the address.")
     try:
-        schedule = await here.arm(body, API_PERSON)
+        card = here.card(params)
+    except ToolError as error:
+        raise ApiError(400, "bad_schedule", str(error)) from error
+    if body.id:
+        _refuse_question(here.question(params))
+    repeated = None if body.id else await deps.schedules.store.find(here.schedule_id(params))
+    schedule = repeated or await _arm(here, params, None if card else API_PERSON)
+    if schedule.state != "proposed":
+        return web.json_response(_schedule_object(schedule), status=201)
+    try:
+        await deps.propose(schedule, here.address, f"{BY_API} {card}")
+    except SurfaceError:
+        await deps.schedules.store.delete(schedule.schedule_id, by=API_PERSON)
+        raise
+    return web.json_response(_schedule_object(schedule), status=202)
+
+
+async def _arm(here: RunSchedules, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
+    try:
+        return await here.arm(params, approved_by)
     except ToolError as error:
         raise ApiError(409, "not_scheduled", str(error)) from error
-    return web.json_response(_schedule_object(schedule), status=201)
 
 
 async def change_schedule(request: web.Request) -> web.Response:
@@ -82,7 +99,8 @@ async def change_schedule(request: web.Request) -> web.Response:
         raise ApiError(404, "schedule_not_found", "There is no such schedule.")
     here = await _schedules(request, found.address, schedule_id)
     action = cast(ScheduleAction, request.match_info["action"])
-    _refuse_question(here.change_question(ChangeScheduleParams(id=found.schedule_id, action=action)))
+    if (found.state, action) != ("proposed", "delete"):
+        _refuse_question(here.change_question(ChangeScheduleParams(id=found.schedule_id, action=action)))
     try:
         message = await change_schedule_by(API_PERSON, found, action, deps.store, deps.limits)
     except ToolError as error:
@@ -98,7 +116,7 @@ async def _schedules(request: web.Request, address: Address, schedule_id: str) -
     return RunSchedules(
         store=ports.schedules.store,
         limits=ports.schedules.limits,
-        request_key=request_parsing.idempotency_key(request) or new_id(),
+        request_key=f"{address} {request_parsing.idempotency_key(request) or new_id()}",
         address=address,
         thread_id=None,
         agent_id=None,

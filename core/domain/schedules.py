@@ -48,13 +48,18 @@ _PLACES = {"1": "first", "2": "second", "3": "third", "4": "fourth", "5": "fifth
 _DATES_OF = ("BYMONTH", "BYMONTHDAY")
 COMMANDS: Mapping[str, str] = {"Run now": "run", "Pause": "pause", "Edit": "edit", "Delete": "delete"}
 """What people do with an armed schedule: the words of the command `schedules`, by the labels of their buttons."""
+PROPOSAL_COMMANDS: Mapping[str, str] = {"Schedule it": "resume", "Delete": "delete"}
+"""The same for one that nobody has armed yet."""
+PROPOSAL_DAYS = 7
+"""How long one that nobody arms counts as a schedule of its workspace."""
 NUMBER_MAX = 1000
 TOO_OFTEN = f"A schedule may run every {SECONDS_BETWEEN_MIN // 60} minutes at most."
 _DURATION = TypeAdapter(timedelta)
 
-ScheduleState = Literal["active", "paused", "ended"]
+ScheduleState = Literal["proposed", "active", "paused", "ended"]
 FiringState = Literal["pending", "fired", "skipped"]
 ScheduleAction = Literal["pause", "resume", "delete", "run_now"]
+ScheduleChange = Literal["created", "proposed", "changed", "resumed"]
 TriggerKind = Literal["post", "app", "emoji", "hook"]
 EventRefusal = Literal["gone", "duplicate", "too_often", "failing"]
 """Why an event begins nothing: its trigger is not armed any more, the event was taken before, the trigger has begun too
@@ -208,7 +213,7 @@ When = Timing | Trigger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A task that begins by itself.
+    """A task that begins by itself, once a person has armed it: until then it is only proposed.
 
     `address` is the chat thread that it continues, or, with an empty `thread_key`, the channel in which each firing
     opens a thread. `owner` armed it: its runs have the owner's rights at that time. `thread_id` is the conversation in

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
+from core.domain.approval import Approval
 from core.domain.consent import LATER_RUN, STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.ids import derive_short_id
@@ -18,6 +19,7 @@ from core.domain.schedules import (
     FiringPlan,
     Schedule,
     ScheduleAction,
+    ScheduleChange,
     ScheduleLimits,
     Timing,
     Trigger,
@@ -31,9 +33,11 @@ from core.domain.schedules import (
 from core.domain.threads import Address, Person, Selection
 from core.prompt.system_prompt import find_time_zone
 from core.stores import Schedules
-from core.tools.tool import Tool, ToolContext
+from core.tools.tool import Tool, ToolContext, ToolSet, prepare_call
 
 NOT_HERE = "Nothing can be scheduled here."
+NOT_ARMED = "Nobody has armed `{}` yet: press “Schedule it” on its card, or write `schedules resume {}`."
+CARD_TOO_LONG = "The task is too long for a card in the chat, which has to show all of it. Nothing is scheduled."
 ONLY_CHANNELS = "Messages can begin a task in channels only. Give a time, or ask for it in a channel."
 UNKNOWN_ZONE = (
     "The user's time zone is not known. Ask for their city, then call this again with time_zone, such as Europe/Berlin."
@@ -147,13 +151,22 @@ class RunSchedules:
             armed_at=datetime.now(UTC),
         )
 
-    async def arm(self, params: ScheduleTaskParams, owner: Person) -> Schedule:
-        """Stores the schedule that the call describes, and returns it. Raises ToolError."""
-        schedule = self.schedule(params, owner)
+    @property
+    def is_in_chat(self) -> bool:
+        """Whether people have to agree. In a thread of the HTTP API, nobody clicks."""
+        return self.address.platform != "api"
+
+    async def arm(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
+        """Stores the schedule that the call describes, and returns it. In a chat, it is armed by who has approved the
+        call, and only proposed as long as nobody has. Raises ToolError."""
+        owner = approved_by or self.requester
+        is_armed = approved_by is not None or not self.is_in_chat
+        schedule = replace(self.schedule(params, owner), state="active" if is_armed else "proposed")
         is_known = params.id != "" or await self.store.find(schedule.schedule_id) is not None
         if is_known:
             await self.find(schedule.schedule_id)
-        if not await self.store.save(schedule, self.limits, by=owner, change="changed" if is_known else "created"):
+        change: ScheduleChange = "changed" if is_known else "created" if is_armed else "proposed"
+        if not await self.store.save(schedule, self.limits, by=owner, change=change):
             raise ToolError(await why_not_saved(self.store, params.id, self.limits))
         return schedule
 
@@ -177,10 +190,22 @@ class RunSchedules:
         """Returns the headline of the card, or None in a thread of the HTTP API, where nobody clicks."""
         shown = self.schedule(params, self.requester)
         verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
-        return None if self.address.platform == "api" else f"{verb}: {shown.headline}"
+        return f"{verb}: {shown.headline}" if self.is_in_chat else None
+
+    def card(self, params: ScheduleTaskParams) -> str | None:
+        """Returns what people in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP
+        API. Raises ToolError."""
+        tools = ToolSet({tool.name: tool for tool in build_schedule_tools(self)})
+        call = prepare_call(schedule_task.name, params.model_dump(exclude_unset=True), tools)
+        approval = Approval(turn_id="", calls=(call.to_approve(),))
+        if call.approval is None:
+            return None
+        if approval.file_text:
+            raise ToolError(CARD_TOO_LONG)
+        return approval.card
 
     def change_question(self, params: ChangeScheduleParams) -> str | None:
-        if params.action == "pause" or self.address.platform == "api":
+        if params.action == "pause" or not self.is_in_chat:
             return None
         return f"{params.action.replace('_', ' ').capitalize()} the schedule {self._named(params.id)}"
 
@@ -200,7 +225,8 @@ def is_hook(schedule: Schedule) -> bool:
 def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> str:
     """Returns one line about a schedule. `shown` makes people's words fit to be shown; a model needs the whole task."""
     problem = f": {shown(schedule.problem)}" if schedule.problem else ""
-    state = f" · paused{problem}" if schedule.state == "paused" else ""
+    states = {"paused": f" · paused{problem}", "proposed": " · nobody has armed it yet"}
+    state = states.get(schedule.state, "")
     when, timing = schedule.rule_in_words, schedule.timing
     if isinstance(timing, Timing):
         when = f"{when}, next {format_time(timing.next_local)} {timing.time_zone}"
@@ -220,6 +246,8 @@ async def change_schedule_by(
 ) -> str:
     """Carries out what somebody wants, and returns what was done. Raises ToolError."""
     schedule_id, now = schedule.schedule_id, datetime.now(UTC)
+    if schedule.state == "proposed" and action in ("pause", "run_now"):
+        raise ToolError(NOT_ARMED.format(schedule_id, schedule_id))
     match action:
         case "pause":
             is_done = await store.pause(schedule_id, by=person)
@@ -230,7 +258,8 @@ async def change_schedule_by(
                 raise ToolError(await why_not_saved(store, schedule_id, limits))
             following = armed.timing
             when = f"next {format_time(following.next_local)}" if isinstance(following, Timing) else following.in_words
-            return f"Resumed: `{schedule_id}`, {when}."
+            verb = "Scheduled" if schedule.state == "proposed" else "Resumed"
+            return f"{verb}: `{schedule_id}`, {when}."
         case "delete":
             await store.delete(schedule_id, by=person)
             return f"Deleted: `{schedule_id}`."
@@ -243,8 +272,10 @@ async def change_schedule_by(
 
 async def why_not_saved(store: Schedules, changed_id: str, limits: ScheduleLimits) -> str:
     """Returns why a new schedule, or a change of one, was not stored."""
-    is_gone = changed_id and await store.find(changed_id) is None
-    return f"`{changed_id}` was deleted just now." if is_gone else too_many(limits)
+    found = await store.find(changed_id) if changed_id else None
+    if changed_id and found is None:
+        return f"`{changed_id}` was deleted just now."
+    return f"`{changed_id}` is armed already." if found and found.state == "active" else too_many(limits)
 
 
 def too_many(limits: ScheduleLimits) -> str:
@@ -264,7 +295,9 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
 
     async def run_schedule_task(params: ScheduleTaskParams, context: ToolContext) -> str:
         here = known()
-        schedule = await here.arm(params, context.approved_by or here.requester)
+        schedule = await here.arm(params, context.approved_by)
+        if schedule.state == "proposed":
+            raise ToolError(NOT_ARMED.format(schedule.schedule_id, schedule.schedule_id))
         following = f" Next: {schedule.next_times}." if schedule.next_times else ""
         return f"Scheduled as `{schedule.schedule_id}`: {schedule.rule_in_words}.{following}"
 

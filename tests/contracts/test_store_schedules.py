@@ -13,9 +13,11 @@ from bots.inbound.schedules import ScheduleRunner
 from core.domain.schedules import (
     DEFAULT_LIMITS,
     EVENTS_PER_HOUR_MAX,
+    PROPOSAL_DAYS,
     DueSchedule,
     EventRefusal,
     Firing,
+    FiringPlan,
     Schedule,
     ScheduleLimits,
     Timing,
@@ -83,6 +85,33 @@ async def test_each_time_fires_once_however_many_processes_look(stores: Stores) 
     moved = await stores.schedules.find("daily")
     assert moved is not None
     assert moved.timing.due_at == START + timedelta(days=1)
+
+
+async def test_what_is_only_proposed_begins_nothing_until_a_person_arms_it(stores: Stores) -> None:
+    store, proposed = stores.schedules, replace(DAILY, state="proposed")
+    assert await store.save(proposed, DEFAULT_LIMITS, by=ALICE, change="proposed")
+    assert await begin(stores) == []
+    assert not await store.pause("daily", by=BOB)
+    plan = FiringPlan(next=DAILY.timing)
+    run_now = store.begin(DueSchedule(schedule=proposed), plan, due_at=START + timedelta(hours=1), claimed_until=START)
+    assert await run_now is None
+    armed = [replace(DAILY, owner=owner) for owner in (ALICE, BOB)]
+    saved = await asyncio.gather(*(store.save(one, DEFAULT_LIMITS, by=one.owner, change="resumed") for one in armed))
+    assert sorted(saved) == [False, True], "it belongs to who was first"
+    found = await store.find("daily")
+    assert found is not None
+    assert found.owner.person_id == armed[saved.index(True)].owner.person_id
+    assert len(await begin(stores)) == 1
+
+
+async def test_an_old_proposal_no_longer_counts(stores: Stores) -> None:
+    limits = ScheduleLimits(per_person=1, per_workspace=1)
+    proposed = replace(DAILY, schedule_id="old", state="proposed")
+    assert await stores.schedules.save(proposed, limits, by=ALICE, change="proposed")
+    assert await save(stores, DAILY, limits=limits) == [False]
+    later = replace(DAILY, armed_at=DAILY.armed_at + timedelta(days=PROPOSAL_DAYS, seconds=1))
+    assert await save(stores, later, limits=limits) == [True]
+    assert await stores.schedules.find("old") is None
 
 
 async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores) -> None:

@@ -14,6 +14,7 @@ from core.domain.schedules import (
     EVENTS_PER_HOUR_MAX,
     FAILURES_MAX,
     NEVER,
+    PROPOSAL_DAYS,
     DueSchedule,
     EventRefusal,
     Firing,
@@ -70,19 +71,23 @@ class SqlSchedules(Store):
             schedules.c.state != "ended",
             schedules.c.schedule_id != schedule.schedule_id,
         )
+        too_old = schedules.c.armed_at < schedule.armed_at - timedelta(days=PROPOSAL_DAYS)
+        connection.execute(delete(schedules).where(in_workspace, schedules.c.state == "proposed", too_old))
         of_owner = and_(in_workspace, schedules.c.owner_id == schedule.owner.person_id)
         if _count(connection, of_owner) >= limits.per_person:
             return False
         # all direct messages on Discord are one workspace, where strangers would use up each other's
         if not place.is_direct and _count(connection, in_workspace) >= limits.per_workspace:
             return False
-        before = _find(connection, schedule.schedule_id)
-        if before is None:  # a deleted one is not changed, and a name belongs to who had it first
-            if change != "created" or insert_or_skip(connection, schedules, [schedule_to_row(schedule)]) != 1:
-                return False
-        elif change == "created":
+        before, is_new = _find(connection, schedule.schedule_id), change in ("created", "proposed")
+        if is_new is not (before is None):  # a deleted one is not changed, and a name belongs to who had it first
             return False
+        if before is None:
+            if insert_or_skip(connection, schedules, [schedule_to_row(schedule)]) != 1:
+                return False
         else:
+            if change == "resumed" and before.state == "active":  # it belongs to who was first
+                return False
             if before.address != place:  # what was announced there is not found here
                 _drop_pending(connection, schedule.schedule_id)
             insert_or_replace(connection, schedules, schedule_to_row(schedule))
@@ -99,8 +104,8 @@ class SqlSchedules(Store):
 
     @writes(_SAVE)
     def pause(self, connection: Connection, schedule_id: str, *, problem: str = "", by: Person) -> bool:
-        is_other = and_(schedules.c.schedule_id == schedule_id, schedules.c.state != "paused")
-        paused = update(schedules).where(is_other).values(state="paused", problem=problem).returning(*schedules.c)
+        is_armed = and_(schedules.c.schedule_id == schedule_id, schedules.c.state.not_in(("paused", "proposed")))
+        paused = update(schedules).where(is_armed).values(state="paused", problem=problem).returning(*schedules.c)
         row = connection.execute(paused).mappings().first()
         _drop_pending(connection, schedule_id)
         if row is not None:
@@ -280,7 +285,11 @@ def _begin(
         _expire_question(connection, due.runs[0])
     # the local time as it was stored: its instant changes with the time zone's rules
     next_local = timing_to_row(schedule.timing)["next_local"]
-    this = [schedules.c.schedule_id == schedule.schedule_id, schedules.c.next_local == next_local]
+    this = [
+        schedules.c.schedule_id == schedule.schedule_id,
+        schedules.c.next_local == next_local,
+        schedules.c.state != "proposed",
+    ]
     if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
         this.append(schedules.c.state == "active")
     pending = and_(firings.c.schedule_id == schedule.schedule_id, _THIS_PENDING)

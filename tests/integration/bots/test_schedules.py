@@ -7,25 +7,28 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 
-from bots.demo.thread_reader import text_of
+from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
 
-SCENARIO = """
-conversations:
-  - name: armed
-    when: {user: {contains: "Remind"}}
-    steps:
-      - calls:
-          - {name: schedule_task, arguments: {task: "Say it is time.", when: WHEN, thread: THREAD, time_zone: UTC}}
-      - text: "Noted."
+DUE = """
   - name: due
     when: {user: {contains: "scheduled task that is due"}}
     steps:
       - text: "It is time."
 """
+SCENARIO = f"""
+conversations:
+  - name: armed
+    when: {{user: {{contains: "Remind"}}}}
+    steps:
+      - calls:
+          - name: schedule_task
+            arguments: {{task: "Say it is time.", when: WHEN, thread: THREAD, time_zone: UTC}}
+      - text: "Noted."
+{DUE}"""
 HOURLY = "RRULE:FREQ=HOURLY;BYMINUTE=0"
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
@@ -232,6 +235,44 @@ async def test_the_calls_of_a_hook_about_one_incident_go_to_one_thread(platform:
             await stage.until(lambda: stage.shows("It is over."), "it goes on in the same thread")
             assert len(announcements(stage, "from the hook")) == 2
         await stage.settled(3)
+
+
+@BOTH
+@pytest.mark.parametrize("thread", ["new", "same"])
+async def test_a_program_proposes_a_schedule_that_a_person_arms(platform: PlatformName, thread: str) -> None:
+    async with staged(platform, HOOKED + DUE) as stage:
+        stage.program.start()
+        await stage.connected()
+        await stage.say("Hello!")
+        await stage.until(lambda: stage.shows("Hello, alice."), "it answers")
+        ((workspace, channel, key),) = stage.rows("SELECT workspace_id, channel_id, thread_key FROM thread")
+        place = {"platform": platform, "workspace_id": workspace, "channel_id": channel}
+        address = {**place, "thread_key": key} if thread == "same" else place
+        body = {"task": "Say it is time.", "when": "PT1H", "thread": thread, "address": address}
+        api = f"http://127.0.0.1:{stage.http_port}/api/schedules"
+        async with aiohttp.ClientSession() as client, client.post(api, json=body) as response:
+            made = await response.json()
+            assert (response.status, made["state"]) == (202, "proposed"), made
+        ((schedule_id, _),) = schedules(stage)
+        await stage.until(lambda: announcements(stage, "May I do this?"), "the card is in the chat")
+        (card,) = announcements(stage, "May I do this?")
+        assert "This came over the HTTP API." in text_of(card)
+        if thread == "new":
+            stage.thread_id = card.message_id
+        assert stage.button("Run now") is None
+        await stage.press("Schedule it", "bob")
+        await stage.until(lambda: schedules(stage) == [(schedule_id, "active")], "a person has armed it")
+        ((owner,),) = stage.rows("SELECT owner_name FROM schedule")
+        assert str(owner).lower() == "bob"
+        await stage.press("Schedule it")
+        await stage.until(lambda: stage.shows("is armed already"), "the first press counts")
+        (confirmation,) = announcements(stage, "Scheduled: ")  # in Discord, it is where the button is
+        (run_now,) = [one.control_id for one in buttons_of(confirmation) if one.label == "Run now"]
+        await stage.platform.press("bob", stage.channel_id, confirmation.message_id, run_now)
+        await stage.until(lambda: announcements(stage), "the schedule begins its task")
+        (line,) = announcements(stage)
+        assert "scheduled by bob" in text_of(line).replace("*", "").lower()
+        await stage.settled(2)
 
 
 @BOTH

@@ -19,7 +19,7 @@ from bots.web.links import SignedLinks
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
-from core.domain.schedules import DEFAULT_LIMITS
+from core.domain.schedules import DEFAULT_LIMITS, Schedule
 from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunResult
@@ -177,6 +177,10 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         posted.append((address, text))
         return f"9.{len(posted)}"
 
+    async def propose(schedule: Schedule, place: Address, text: str) -> str:
+        posted.append((place, f"{schedule.schedule_id} {text}"))
+        return f"9.{len(posted)}"
+
     ports = WebDeps(
         conversations=SqlConversations(database),
         takeover_claims=SqlTakeoverClaims(database),
@@ -184,6 +188,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         receive=receive,
         is_claimed=SqlInbox(database).is_claimed,
         post=post,
+        propose=propose,
         stop=SqlStopRequests(database).request_stop,
         sandboxes=sandboxes,
         spool_folder=folder / "uploads",

@@ -43,6 +43,7 @@ def port_proxies_over(sleepy: Sleepy, folder: Path) -> PortProxies:
         receive=unwanted,
         is_claimed=unwanted,
         post=unwanted,
+        propose=unwanted,
         stop=unwanted,
         sandboxes=cast(SandboxProvider, sleepy),
         spool_folder=folder,

@@ -2,21 +2,24 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bots.bootstrap.platforms import Platforms
 from bots.inbound.schedules import ScheduleRunner
+from core.domain.errors import SurfaceRefused
 from core.domain.schedules import DEFAULT_LIMITS, Schedule, Trigger, parse_when
 from core.domain.threads import Address, Person
 from storage.sql.stores.schedules import SqlSchedules
-from tests.integration.bots.web.stage import Stage
+from tests.integration.bots.web.stage import Stage, staged
 from tests.integration.bots.web.test_threads import only_message
 
 DAILY = {"task": "Post the news", "when": "RRULE:FREQ=DAILY;BYHOUR=9;BYMINUTE=0", "time_zone": "Europe/Berlin"}
 ALICE = Person(person_id="U1", name="alice")
 CHANNEL = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
+IN_CHAT = {"platform": "slack", "workspace_id": "T1", "channel_id": "C1"}
 
 
 async def armed(stage: Stage, **changes: Any) -> dict[str, Any]:
@@ -104,7 +107,10 @@ async def test_a_schedule_can_continue_a_thread_and_be_changed(stage: Stage) -> 
         ({"address": {"thread_key": "x" * 201}}, 400, "bad_request"),
         ({"address": {"thread_key": "unknown"}, "thread": "same"}, 404, "thread_not_found"),
         ({"id": "unknown"}, 409, "not_scheduled"),
-        ({"address": {"platform": "slack", "workspace_id": "T1", "channel_id": "C1"}}, 409, "needs_approval"),
+        ({"address": IN_CHAT, "thread": "same"}, 400, "bad_request"),
+        ({"address": IN_CHAT, "task": "x" * 1500}, 400, "bad_schedule"),
+        ({"address": IN_CHAT, "when": "ON:APP A1"}, 400, "bad_schedule"),
+        ({"address": IN_CHAT, "id": "unknown"}, 409, "needs_approval"),
     ],
 )
 async def test_what_cannot_be_scheduled_is_refused_in_words(
@@ -114,6 +120,33 @@ async def test_what_cannot_be_scheduled_is_refused_in_words(
     assert answer["error"] == code, answer
     assert answer["message"].endswith(".")
     assert (await stage.json("GET", "/api/schedules"))["schedules"] == []
+
+
+async def test_a_schedule_in_a_chat_is_proposed_on_a_card(stage: Stage) -> None:
+    body = {**DAILY, "address": {**IN_CHAT, "thread_key": "1.1"}, "thread": "same"}
+    for at in (1, 2):  # a client that got no answer asks again
+        made = await stage.json("POST", "/api/schedules", json=body, headers={"Idempotency-Key": "k"}, status=202)
+        assert (made["state"], made["thread_key"], len(stage.posted)) == ("proposed", "1.1", at)
+    place, card = stage.posted[0]
+    assert place == replace(CHANNEL, thread_key="1.1")
+    assert card.startswith(f"{made['schedule_id']} This came over the HTTP API. May I do this?")
+    assert "Schedule this: every day at 09:00, next " in card
+    assert "(Europe/Berlin), in this thread, with task `Post the news`" in card
+    assert len((await stage.json("GET", "/api/schedules"))["schedules"]) == 1
+    path = f"/api/schedules/{made['schedule_id']}"
+    for action, error in (("resume", "needs_approval"), ("run_now", "needs_approval"), ("pause", "not_changed")):
+        assert (await stage.json("POST", f"{path}/{action}", status=409))["error"] == error
+    assert (await stage.json("POST", f"{path}/delete"))["schedule"] is None
+
+
+async def test_a_schedule_whose_card_the_chat_does_not_take_is_not_proposed(tmp_path: Path) -> None:
+    async def propose(*_: object) -> str:
+        raise SurfaceRefused("the channel is gone", code="channel_not_found")
+
+    async with staged(tmp_path, propose=propose) as stage:
+        answer = await stage.json("POST", "/api/schedules", json={**DAILY, "address": IN_CHAT}, status=409)
+        assert answer["error"] == "chat_refused"
+        assert (await stage.json("GET", "/api/schedules"))["schedules"] == []
 
 
 async def test_a_person_may_not_have_more_schedules_over_http_than_in_chat(stage: Stage) -> None:
