@@ -108,7 +108,8 @@ class RunSchedules:
         return trigger
 
     def _timing(self, params: ScheduleTaskParams) -> Timing:
-        zones = (one.timing.time_zone for one in self.known if one.owner == self.requester)
+        owner_id = self.requester.person_id
+        zones = (one.timing.time_zone for one in self.known if one.owner.person_id == owner_id)
         own = next(filter(None, zones), "")
         name = params.time_zone or self.requester.time_zone or own or self.time_zone
         if not name:

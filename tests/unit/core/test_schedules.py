@@ -273,6 +273,23 @@ def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_
     assert (other.schedule_id(params) == schedule.schedule_id) is bool(schedule_id)
 
 
+def test_the_time_zone_of_the_newest_schedule_is_remembered_for_people_who_are_renamed() -> None:
+    known = replace(SCHEDULE, timing=replace(SCHEDULE.timing, time_zone=NEW_YORK))
+    tools = RunSchedules(
+        store=cast(Any, None),
+        limits=ScheduleLimits(),
+        request_key="run",
+        address=PLACE,
+        thread_id="t",
+        agent_id=None,
+        requester=replace(SCHEDULE.owner, name="Alice B."),
+        requested_at=datetime.now(UTC),
+        known=(known,),
+    )
+    timing = tools.timing(ScheduleTaskParams(task="Post", when="PT1H"))
+    assert timing.time_zone == NEW_YORK
+
+
 def test_times_that_nobody_was_there_for_run_once() -> None:
     plan = plan_firing(DueSchedule(schedule=SCHEDULE), DUE_AT + timedelta(days=3, hours=1))
     assert plan == FiringPlan(
