@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
@@ -10,10 +11,13 @@ import pytest
 from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY
 from core.domain.messages import JsonObject
-from core.domain.schedules import EVENTS_PER_HOUR_MAX
+from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Schedule, Timing
+from core.domain.threads import Address, Person
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
+from storage.sql.stores.schedules import SqlSchedules
 from tests.chaos.harness import PlatformName, Stage, staged
+from tests.databases import open_sqlite
 
 DUE = """
   - name: due
@@ -372,6 +376,28 @@ async def test_a_trigger_that_sets_itself_off_ends(platform: PlatformName) -> No
         await stage.until(lambda: [state for _, state in schedules(stage)] == ["paused"], "it is paused")
         direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
         assert any("as something does that sets itself off" in text_of(one) for one in direct), "its owner is told"
+
+
+@BOTH
+async def test_many_schedules_of_the_same_minute_begin_once_each(platform: PlatformName) -> None:
+    async with staged(platform, GREETED + DUE) as stage:
+        address = await greeted(stage)
+        ((owner_id,),) = stage.rows("SELECT requester_id FROM run")
+        owner, now = Person(person_id=str(owner_id), name="alice"), datetime.now(UTC)
+        place = Address(**{**address, "thread_key": ""})  # pyright: ignore[reportArgumentType] - of the rows
+        at = Timing(rule="", next_local=now.replace(tzinfo=None, microsecond=0), time_zone="UTC")
+        database = await open_sqlite(stage.program.folder / "data" / "threadhand.db")
+        try:
+            for number in range(DEFAULT_LIMITS.per_person):
+                one = Schedule(
+                    schedule_id=f"s{number}", address=place, owner=owner, task=f"Task {number}", timing=at, armed_at=now
+                )
+                assert await SqlSchedules(database).save(one, DEFAULT_LIMITS, by=owner, change="created")
+        finally:
+            await database.close()
+        await stage.until(lambda: not schedules(stage), "all have begun", seconds=180)
+        await stage.until(lambda: len(stage.runs()) == 21, "each has its run")
+        assert len(announcements(stage)) == DEFAULT_LIMITS.per_person
 
 
 async def alert(stage: Stage, text: str, *, thread_id: str | None = None) -> str:
