@@ -202,11 +202,15 @@ class Connection:
         self._idle.clear()
         try:
             output = await self._call(client, tool, arguments, context)
+        except CallFailed as error:
+            if not running.questions:
+                raise
+            output = ToolOutput(output=f"the error {error}", is_success=False)
         finally:
             self._running.remove(running)
             if not self._running:
                 self._idle.set()
-        return question_output(running) if running.questions else output
+        return question_output(running, output) if running.questions else output
 
     async def _call(self, client: Client, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         seconds = self.config.call_timeout_seconds

@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
@@ -69,20 +69,20 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
     return ElicitResult(action="cancel")
 
 
-def question_output(call: RunningCall) -> ToolOutput:
-    """Returns the output of a call whose server asked something: the question for people, and what comes next."""
+def question_output(call: RunningCall, output: ToolOutput) -> ToolOutput:
+    """Returns the output of a call whose server asked something: the question for people, what the server returned
+    without an answer to it, and what comes next."""
     said = "\n\n".join(call.questions.values())
     marks = " ".join(f"[question {digest}]" for digest in call.questions)
-    return ToolOutput(
-        output=f"The server asked people a question and the call was cancelled. {marks}\n{said}\n\nThe question was "
-        "posted in the thread. When people have answered, call the tool again with the same arguments and "
-        f'"{ANSWERS}": an object with the fields that they named; the defaults fill the others. If they refuse, do not '
-        "call it again.",
-        is_success=False,
-        reply=Reply(
-            kind="ask", text=f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quote_lines(said)}"
-        ),
+    text = (
+        f"The server asked people a question and was told that they did not answer. {marks}\n{said}\n\n"
+        f"Without an answer it returned:\n{output.output}\n\nThe question was posted in the thread. When people have "
+        "answered, and unless the server has done the work without an answer, call the tool again with the same "
+        f'arguments and "{ANSWERS}": an object with the fields that they named; the defaults fill the others. If they '
+        "refuse, do not call it again."
     )
+    asks = f"The tool {call.tool} of the MCP server {call.server} asks:\n\n{quote_lines(said)}"
+    return replace(output, output=text, is_success=False, reply=Reply(kind="ask", text=asks))
 
 
 def _question(params: ElicitRequestParams) -> str:

@@ -25,6 +25,15 @@ async def order(dish: str, context: Context) -> str:
 
 
 @server.tool()
+async def book(dish: str, context: Context) -> str:
+    """Books a dish, and fails unless people say which size."""
+    said = await context.elicit(f"Which size of {dish}?", Order)
+    if said.action != "accept":
+        raise MCPError(-32_000, "People have not answered.")
+    return said.model_dump_json()
+
+
+@server.tool()
 async def think(context: Context) -> str:
     """Lets the client's model think."""
     try:

@@ -124,19 +124,25 @@ def tool_message(outcome: CallOutcome, run_id: str) -> Message:
     )
 
 
-async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(guest_of: MakeGuest) -> None:
+@pytest.mark.parametrize(
+    ("tool", "returned"), [("order", '{"action":"cancel"}'), ("book", "the error People have not answered.")]
+)
+async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(
+    guest_of: MakeGuest, tool: str, returned: str
+) -> None:
     guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
     await guest.look()
-    first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
+    first = await call(guest, tool, in_thread("run 1", ()), dish="soup")
     assert first.outcome == "failed"
     assert first.reply is not None
     assert first.reply.kind == "ask"
-    assert "The tool order of the MCP server fake asks:\n\n> Which size of soup?" in first.reply.text
+    assert f"The tool {tool} of the MCP server fake asks:\n\n> Which size of soup?" in first.reply.text
     assert '> - size: type "string"' in first.reply.text
+    assert f"Without an answer it returned:\n{returned}" in str(first.result["output"])
 
     told = (tool_message(first, "run 1"),)
     answers: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": "L"}}
-    second = await call(guest, "order", in_thread("run 2", told), **answers)
+    second = await call(guest, tool, in_thread("run 2", told), **answers)
     assert '"data":{"size":"L","number":1}' in str(second.result["output"])
 
 
