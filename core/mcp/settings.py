@@ -299,7 +299,7 @@ def secret_values(config: McpServerConfig) -> tuple[str, ...]:
     named = [text for name, text in config.env.items() if _SECRET_NAME.search(name)]
     if config.oauth is not None:
         named += [config.oauth.client_secret, config.oauth.private_key]
-    headers = [text for name, text in config.headers.items() if not name.lower().startswith("acc")]
+    headers = [text for name, text in config.headers.items() if not name.lower().startswith("accept")]
     words = [text.split(" ", 1)[1] for text in headers if " " in text]
     found = {
         text

@@ -147,6 +147,12 @@ def test_secrets_in_an_address_are_redacted() -> None:
     assert secret_values(server) == (key, "abc/defghi", "pass-word")
 
 
+def test_headers_are_redacted_except_what_every_request_accepts() -> None:
+    headers = "{Access-Token: tok-123456, Authorization: Bearer abcdefgh, Accept-Language: 'en-GB,en'}"
+    [server] = parse_servers(f"servers: {{a: {{url: 'https://h.example/mcp', headers: {headers}}}}}", {})
+    assert secret_values(server) == ("Bearer abcdefgh", "tok-123456", "abcdefgh")
+
+
 def test_paths_and_addresses_are_not_redacted(tmp_path: Path) -> None:
     place = tmp_path / "key.pem"
     [server] = parse_servers(
