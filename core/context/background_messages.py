@@ -14,8 +14,8 @@ from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import AgentError, SurfaceError
 from core.domain.messages import JsonObject, Message
-from core.domain.sources import SOURCES_KEY, Sources, dump_sources, join_sources, read_now
-from core.domain.targets import find_addresses, normalize_address
+from core.domain.sources import SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
+from core.domain.targets import find_addresses
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
 from core.ports import ChatHistory
 
@@ -119,10 +119,8 @@ def _sources(background: Background) -> Sources:
     """Returns the sources of background messages. What people in the chat wrote may be read, as what a search found."""
     root = (background.page.root,) if background.page.root else ()
     written = [one for one in (*root, *background.page.messages) if not one.is_app]
-    offered = frozenset(
-        normalize_address(address) for one in written for address in find_addresses(one.text[:TEXT_CHARACTERS_MAX])
-    )
-    return join_sources([read_now(("chat", "")), Sources(offered=offered)])
+    offered = (address for one in written for address in find_addresses(one.text[:TEXT_CHARACTERS_MAX]))
+    return join_sources([read_now(("chat", "")), offer_addresses(offered)])
 
 
 def _newest_lines(messages: Sequence[ChatMessage]) -> tuple[list[str], list[ChatMessage]]:

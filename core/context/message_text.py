@@ -3,6 +3,7 @@ a stored message comes from."""
 
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pydantic import JsonValue
@@ -11,6 +12,7 @@ from core.context.alternation import ADDED_MARK
 from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
+from core.domain.answer_links import LinkRule
 from core.domain.messages import JsonObject, Message
 from core.domain.outside_text import QUOTE_MARKS, is_quotation
 from core.domain.sources import (
@@ -174,6 +176,24 @@ def sources_of_message(message: Message) -> Sources:
     if message.type != "user" or not any(source.kind == "person" for source in sources.read):
         return sources
     return join_sources([sources, Sources(named=parse_names(_own_words(message)))])
+
+
+def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
+    """Returns which addresses an answer may link to. The model was sent the messages, as `for_model` returns them, and
+    has read the sources."""
+
+    def texts() -> Iterator[str]:
+        return (content_text(one.content.get("content")) for one in messages if _brings_addresses(one))
+
+    return LinkRule(sources, texts)
+
+
+def _brings_addresses(message: Message) -> bool:
+    """Returns whether the text of a message is from people or from outside. A command in the sandbox can print whatever
+    address the model has made up, and so can a summary."""
+    read = parse_sources(message.metadata.get(SOURCES_KEY)).read if message.type in ("user", "tool") else ()
+    is_made_here = any(source.kind in ("internet", "unknown") for source in read)
+    return not is_made_here and any(source.kind == "person" or source.is_outside for source in read)
 
 
 def _own_words(message: Message) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 
 from core.context.alternation import conversation, with_passing_message
 from core.context.limits import ASSUMED, ContextLimit, ObservedWindows, find_context_limit, with_overrides
-from core.context.message_text import TIME_ZONE_KEY, for_model, sources_of_message
+from core.context.message_text import TIME_ZONE_KEY, for_model, link_rule, sources_of_message
 from core.context.program_message import program_message
 from core.context.request_tail import BROWSER_RESPONSES, PICTURE_RESPONSES, PICTURES_MAX, RequestTail, picture_name
 from core.context.summary import (
@@ -22,6 +22,7 @@ from core.context.summary import (
 from core.context.todo_file import todo_call, todo_text_in_history
 from core.context.tokens import count_message, count_text, message_tokens, with_token_count
 from core.context.truncation import Cut, FittedMessages, TruncatedMessage, fit_messages, truncate_message
+from core.domain.answer_links import LinkRule
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
 from core.domain.messages import JsonObject, Message
@@ -203,6 +204,11 @@ class ContextWindow:
     def newest(self) -> Message | None:
         """The newest message of the conversation, or None if it is empty."""
         return self._messages[-1] if self._messages else None
+
+    @property
+    def links(self) -> LinkRule:
+        """Which addresses the answer may link to. It has the sources of the conversation."""
+        return link_rule(self._messages, self.sources)
 
     @property
     def shows_pictures(self) -> bool:

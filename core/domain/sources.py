@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from core.domain.messages import JsonObject
 from core.domain.outside_text import is_quotation, single_line
-from core.domain.targets import is_local
+from core.domain.targets import is_local, normalize_address
 from core.domain.threads import ThreadInput
 
 SourceKind = Literal[
@@ -68,7 +68,7 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Sources:
     """The sources of a text, `named`, the values that people named in it (`core.domain.targets`), and `offered`, the
-    addresses that the search or people in the chat gave word for word."""
+    addresses that the search, people in the chat or the program itself gave word for word."""
 
     read: frozenset[Source] = frozenset()
     named: frozenset[str] = frozenset()
@@ -89,6 +89,11 @@ def read_now(*origins: Origin) -> Sources:
     """Returns the sources of a text that is read at this moment."""
     now = datetime.now(UTC)
     return Sources(frozenset(Source(kind, name, now) for kind, name in origins))
+
+
+def offer_addresses(addresses: Iterable[str]) -> Sources:
+    """Returns the sources of a text that gives these addresses to be opened as they are, and brings nothing else."""
+    return Sources(offered=frozenset(map(normalize_address, addresses)))
 
 
 def sources_of_input(thread_input: ThreadInput) -> Sources:

@@ -36,6 +36,7 @@ _WORD_EDGES = f"{_EDGES}#@"
 _AUTHORITY_END = re.compile(r"[/?#\\]")
 _MAIL_START = re.compile(r"[:/]")
 _IDEOGRAPHIC_DOT = "\u3002"
+_SIGN_IN_WORD = re.compile("(?<!\\s)[.:/@\uff0e\u3002\uff1a\uff0f\uff20]\\S")
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 _PORT = re.compile(r":[0-9]*$")
 _FILE_WORDS = (
@@ -98,6 +99,11 @@ def find_addresses(text: str) -> list[str]:
             if value := _address_value(address):
                 values.setdefault(value, address)
     return list(values.values())
+
+
+def may_hold_address(text: str) -> bool:
+    """Returns whether a sign that addresses have stands inside of a word. Most short answers have none."""
+    return _SIGN_IN_WORD.search(text) is not None
 
 
 def normalize_address(address: str) -> str:

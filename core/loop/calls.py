@@ -19,7 +19,7 @@ from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolSta
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
 from core.domain.network import limit_network, opened_hosts
-from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, read_now
+from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
 from core.ports import Sandbox
@@ -284,6 +284,7 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
     context.opened_hosts.update(opened_hosts(prepared.reach))
+    made: list[str] = []  # links that the program has made for people
 
     async def open_sandbox() -> Sandbox:
         opened.append(sandbox := await context.sandbox())
@@ -292,10 +293,11 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         return sandbox
 
     with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
-        outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox))
+        links = context.links.recorded(made.append)
+        outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links))
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
         brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
-        sources = join_sources([brought, fetched, outcome.sources])
+        sources = join_sources([brought, fetched, offer_addresses(made), outcome.sources])
         outcome = replace(outcome, result={**outcome.result, **_refusals(opened)}, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome

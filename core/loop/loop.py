@@ -56,9 +56,7 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
-        turn = Turn(
-            number=number, context=context, ask_model=ask_model, notes=window.notes, read_sources=lambda: window.sources
-        )
+        turn = Turn(number=number, context=context, ask_model=ask_model, notes=window.notes, links=lambda: window.links)
         try:
             end = await _ended_turn(turn, blank, window, watch, commands)
         except NothingSaid:

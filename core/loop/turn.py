@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from core.context.alternation import with_passing_message
 from core.context.tokens import with_token_count
 from core.dialects.dialect import CallComplete, CallParser, CallProgress, DisplayText, ParsedPart
+from core.domain.answer_links import LinkGate, LinkRule, hide_links
 from core.domain.approval import Approval
 from core.domain.errors import AnswerRejected, ModelRejected, ModelUnavailable
 from core.domain.events import (
@@ -28,7 +29,7 @@ from core.domain.events import (
 )
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
-from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources
+from core.domain.sources import SOURCES_KEY, dump_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
@@ -123,6 +124,7 @@ class _Response:
     status says that people wait for the model."""
 
     parser: CallParser
+    gate: LinkGate | None
     delta_at: float = field(default_factory=time.monotonic)
     sign_at: float = 0
     is_thinking: bool = True
@@ -150,8 +152,8 @@ class _Response:
     def note_sign_of_life(self) -> None:
         self.sign_at = time.monotonic()
 
-    def start_over(self, parser: CallParser) -> None:
-        self.parser = parser
+    def start_over(self, parser: CallParser, gate: LinkGate | None) -> None:
+        self.parser, self.gate = parser, gate
         self.visible.clear()
         self.thinking.clear()
         self.sequence = self.size_bytes = 0
@@ -178,16 +180,17 @@ class _Response:
 class Turn:
     """The state of one turn while it runs: the response read so far and the running calls.
 
-    `notes` returns extra metadata for the assistant message about how the model call was made. `read_sources` returns
-    the sources of what the model has read."""
+    `notes` returns extra metadata for the assistant message about how the model call was made. `links` returns which
+    addresses the response may link to, by the sources of what the model has read."""
 
     number: int
     context: RunContext
     ask_model: AskModel
     notes: Callable[[], JsonObject] = dict[str, JsonValue]
-    read_sources: Callable[[], Sources] = lambda: NO_SOURCES
+    links: Callable[[], LinkRule] = LinkRule
     turn_id: str = field(default_factory=new_id)
     assistant_message_id: str = field(default_factory=new_id)
+    _rule: LinkRule = field(default_factory=LinkRule)
     _response: _Response | None = None
     _runner: CallRunner | None = None
     _waiting: list[CallComplete] = field(default_factory=list[CallComplete])
@@ -197,16 +200,18 @@ class Turn:
         """Runs the turn. Errors that end the run, for example a ModelError, are raised inside an ExceptionGroup."""
         self.context.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.context.run_log.emit(ResponseStarted())
+        self._rule = self.links()
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
                 turn_id=self.turn_id,
                 assistant_message_id=self.assistant_message_id,
                 context=self.context,
                 group=group,
-                sources=self.read_sources(),
+                sources=self._rule.sources,
             )
             with call_every(WAIT_TOLD_SECONDS, self._tell_wait, after_seconds=WAIT_TOLD_SECONDS):
                 reason = await self._read_whole(request, self._runner)
+            self._show_rest()
             if reason == "xml_tool_limit_reached":
                 self.context.run_log.emit(FinishReached(reason=reason))
             self._add_assistant(is_cut_off=reason == "length")
@@ -240,7 +245,7 @@ class Turn:
         for restart in range(RESTARTS_MAX + 1):
             if restart:
                 self.context.run_log.emit(ResponseStarted())
-            self._response = response = _Response(self._new_parser())
+            self._response = response = _Response(self._new_parser(), self._new_gate())
             runner.reasoning = None
             try:
                 sent = replace(request, on_received=response.note_sign_of_life)
@@ -297,9 +302,14 @@ class Turn:
     def _new_parser(self) -> CallParser:
         return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)
 
+    def _new_gate(self) -> LinkGate | None:
+        """Returns what holds the text of a response back until its links are judged, or None if it has no need to."""
+        return LinkGate(self._rule) if self._rule.sources.outside else None
+
     def _withdraw_text(self, response: _Response, runner: CallRunner) -> None:
         """Starts the answer over because the text so far was thinking. Calls in it that run already stay."""
         response.visible.clear()
+        response.gate = self._new_gate()
         if not self._count_calls(runner):
             response.parser, response.sequence = self._new_parser(), 0
             self.context.run_log.emit(ResponseStarted())
@@ -327,7 +337,7 @@ class Turn:
         """Withdraws an answer that broke off. Raises ModelUnavailable if it contains calls, because they stand."""
         if self._count_calls(runner):
             raise ModelUnavailable(ANSWER_BROKE_OFF)
-        response.start_over(self._new_parser())
+        response.start_over(self._new_parser(), self._new_gate())
         runner.reasoning = None
         self.context.run_log.emit(ResponseStarted())
 
@@ -406,11 +416,13 @@ class Turn:
         runner, response = self._runner, self._response
         assert response is not None  # noqa: S101 - set before anything is parsed
         for item in parsed:
+            if is_live and response.gate and not isinstance(item, DisplayText):
+                self._stream(response.gate.flush(), response)
             match item:
                 case DisplayText(text=text):
                     response.visible.append(text)
                     if is_live:
-                        self.context.run_log.emit(TextStreamed(text=text, sequence=response.next_sequence()))
+                        self._stream(response.gate.feed(text) if response.gate else text, response)
                         response.endless.check(text)
                 case CallProgress():
                     progress = ToolCallStreamed(
@@ -431,10 +443,27 @@ class Turn:
                 case _:
                     assert_never(item)
 
+    def _stream(self, text: str, response: _Response) -> None:
+        if text:
+            self.context.run_log.emit(TextStreamed(text=text, sequence=response.next_sequence()))
+
+    def _show_rest(self) -> None:
+        """Shows what of the response had to wait until it is whole, with the addresses in it that are no links."""
+        if self._response is None or self._response.gate is None:
+            return
+        whole, rest = self._response.gate.close(self._response.text)
+        self._response.visible = [whole]
+        if rest is None:
+            self.context.run_log.emit(ResponseStarted())
+        self._stream(whole if rest is None else rest, self._response)
+
     def _add_assistant(self, *, is_cut_off: bool = False) -> None:
         assert self._response is not None and self._runner is not None  # noqa: S101, PT018 - set by play()
         calls = [*self._runner.calls, *(waiting.call for waiting in self._waiting)]
-        content: JsonObject = self.context.dialect.assistant_content(self._response.parser.raw_text, calls)
+        text = self._response.parser.raw_text
+        is_judged = self._response.gate is not None and self.context.dialect.name == "native"
+        shown = hide_links(text, self._rule) if is_judged else text
+        content: JsonObject = self.context.dialect.assistant_content(shown, calls)
         if self._runner.reasoning is not None:
             content = {**content, REASONING_KEY: self._runner.reasoning}
         metadata: JsonObject = {"stream_status": "complete", **({CUT_OFF: True} if is_cut_off and not calls else {})}

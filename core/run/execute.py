@@ -8,12 +8,16 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from core.context.message_text import for_model, link_rule, sources_of_message
 from core.context.summary import count_turns
+from core.domain.answer_links import hide_links_of_reply
 from core.domain.approval import Approval
 from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import PlansOfRun
+from core.domain.sources import join_sources
+from core.domain.targets import may_hold_address
 from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
@@ -221,6 +225,7 @@ class _Execution:
                 await self._recorder.commit()
                 calls = await self._deps.stores.journal.calls(self._lease.run_id)
                 ended = attach_drawn_pictures(ended, calls)
+            ended = await self._hide_links(ended, context)
             result = build_run_result(ended, earlier_replies=self._replies_left)
             if (end := await self._recorder.finish(ended, result)) is not None:
                 self.state, self.end = ended.status, end
@@ -229,6 +234,21 @@ class _Execution:
             await self._recorder.commit()
             repair_history = None
             history = await self._deps.stores.conversations.recent(self._lease.thread_id)
+
+    async def _hide_links(self, ended: RunFinished, context: RunContext) -> RunFinished:
+        """Returns the finished run without the links in its reply that nobody may follow with a click."""
+        reply = ended.reply
+        if reply is None or not may_hold_address(
+            "\n".join((reply.text, reply.preface, *reply.options, *reply.attachments))
+        ):
+            return ended
+        await self._recorder.commit()
+        recent = await self._deps.stores.conversations.recent(self._lease.thread_id)
+        sources = join_sources(map(sources_of_message, recent))
+        if not sources.outside:
+            return ended
+        sent = [for_model(one, is_native=context.dialect.name == "native") for one in recent]
+        return replace(ended, reply=hide_links_of_reply(reply, link_rule(sent, sources)))
 
     def _leave_reply(self, ended: RunFinished) -> None:
         """Delivers what the model has written although the run goes on, because the model takes it for read."""

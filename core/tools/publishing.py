@@ -6,8 +6,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.domain.consent import Reach
 from core.domain.errors import ToolError
+from core.domain.sources import offer_addresses
 from core.ports import FileEntry, Files
-from core.tools.tool import Tool, ToolContext
+from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import validated_workspace_path, with_path_in_error
 from core.web_access.cloudflare import FILE_BYTES_MAX, RULES, SiteFile, project_name
 
@@ -34,7 +35,7 @@ class DeployParams(BaseModel):
     _relative = field_validator("directory_path")(validated_workspace_path)
 
 
-async def run_deploy(params: DeployParams, context: ToolContext) -> str:
+async def run_deploy(params: DeployParams, context: ToolContext) -> ToolOutput:
     pages = context.outside.sites
     if pages is None:
         raise ToolError("Nothing can be deployed here. Hand the files over instead.")
@@ -47,10 +48,11 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> str:
             f"There is no index.html in {params.directory_path}, so nothing was deployed. Name the folder that has it."
         )
     done = await pages.deploy(params.name, site, rules)
-    return (
+    report = (
         f"Deployed {len(site)} files as {params.name}. The site is at {done.url} (this version at {done.version_url});"
         " it may take a minute until it is there."
     )
+    return ToolOutput(output=report, sources=offer_addresses([done.url, done.version_url]))
 
 
 async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
@@ -148,7 +150,7 @@ class ExposeParams(BaseModel):
     port: int = Field(ge=1, le=65_535)
 
 
-async def run_expose(params: ExposeParams, context: ToolContext) -> str:
+async def run_expose(params: ExposeParams, context: ToolContext) -> ToolOutput:
     sandbox = await context.sandbox()
     try:
         stream = await sandbox.connect(params.port)
@@ -161,7 +163,8 @@ async def run_expose(params: ExposeParams, context: ToolContext) -> str:
     url = await sandbox.link(params.port) or context.links.port_url(params.port)
     if url is None:
         raise ToolError("Ports cannot be exposed here. Hand over files or screenshots instead.")
-    return f"Port {params.port} is reachable at {url} as long as the program runs."
+    report = f"Port {params.port} is reachable at {url} as long as the program runs."
+    return ToolOutput(output=report, sources=offer_addresses([url]))
 
 
 expose_port = Tool(

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -24,6 +24,7 @@ from core.observability import NO_METRICS, RunMetrics
 from core.ports import Sandbox
 from core.web_access.services import WebServices
 
+P = ParamSpec("P")
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 Effect = Literal["reads", "writes", "acts"]
 """`reads`: changes nothing. `writes`: changes files or plans. `acts`: changes a session or something outside, or talks
@@ -61,6 +62,23 @@ class ThreadLinks:
     preview_url: Callable[[str], str | None] = lambda _path: None
     port_url: Callable[[int], str | None] = lambda _port: None
     takeover_url: Callable[[], str | None] = lambda: None
+
+    def recorded(self, record: Callable[[str], None]) -> "ThreadLinks":
+        """Returns functions that create the same links and record each of them."""
+
+        def recording(create: Callable[P, str | None]) -> Callable[P, str | None]:
+            def create_and_record(*arguments: P.args, **keywords: P.kwargs) -> str | None:
+                if url := create(*arguments, **keywords):
+                    record(url)
+                return url
+
+            return create_and_record
+
+        return ThreadLinks(
+            preview_url=recording(self.preview_url),
+            port_url=recording(self.port_url),
+            takeover_url=recording(self.takeover_url),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

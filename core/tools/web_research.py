@@ -17,8 +17,7 @@ from core.domain.consent import STAYS, Reach
 from core.domain.errors import AgentError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.sources import Sources
-from core.domain.targets import normalize_address
+from core.domain.sources import offer_addresses
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
 from core.web_access.providers import Provider, provider_file
@@ -87,8 +86,8 @@ async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolO
         }
 
     found, note = await _read_once(params.model_dump_json(), ask, context)
-    offered = frozenset(map(normalize_address, _offered_addresses(found)))
-    return ToolOutput(output={"note": note, **found} if note else found, sources=Sources(offered=offered))
+    sources = offer_addresses(_offered_addresses(found))
+    return ToolOutput(output={"note": note, **found} if note else found, sources=sources)
 
 
 def _offered_addresses(found: JsonObject) -> list[str]:

@@ -30,10 +30,12 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
+from core.domain.answer_links import LinkGate, LinkRule, hide_links
 from core.domain.approval import Approval, CallToApprove
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistItem, ResponseStarted, TextStreamed
 from core.domain.messages import JsonObject
+from core.domain.sources import UNKNOWN_SOURCES
 from core.domain.threads import Ask
 from core.knowledge.chunk import split_into_chunks
 from core.knowledge.document import Document, Page
@@ -171,6 +173,11 @@ def _edit(text: str) -> object:
     return None
 
 
+def _stream_links(text: str) -> object:
+    gate = LinkGate(LinkRule(UNKNOWN_SOURCES))
+    return [gate.feed(text[at : at + 40]) for at in range(0, len(text), 40)], gate.flush()
+
+
 def _arguments(text: str) -> object:
     with suppress(ValueError):
         return parse_arguments(text)
@@ -201,6 +208,8 @@ ENTRY_POINTS: dict[str, Callable[[str], object]] = {
     "an approval": _approval,
     "chunks of a document": _chunks,
     "an edit that does not fit": _edit,
+    "the links of an answer": lambda text: hide_links(text, LinkRule(UNKNOWN_SOURCES)),
+    "the links of a streamed answer": _stream_links,
 }
 
 

@@ -26,6 +26,11 @@ def neutralize_mentions(text: str) -> str:
     return map_outside_code(text, _unping)
 
 
+def neutralize_links(text: str) -> str:
+    """Breaks the addresses in a text that is not meant to be clicked, and may begin or end inside of code."""
+    return text.replace("://", ":\u200d//")
+
+
 def to_discord_markdown(markdown: str, *, length_max: int) -> str:
     """Converts Markdown for Discord. Leaves tables unchanged if the converted ones would be too long."""
     source = remove_unsendable(markdown)

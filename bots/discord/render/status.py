@@ -3,7 +3,7 @@
 from bots.delivery.markdown import truncate, utf16_length
 from bots.delivery.run_view import RunView, Task, TaskState, ViewState, newest_tasks
 from bots.discord.limits import remove_unsendable, to_single_line
-from bots.discord.render.markdown import neutralize_mentions
+from bots.discord.render.markdown import neutralize_links, neutralize_mentions
 from core.domain.outside_text import quote_lines
 
 ACCENT: dict[ViewState, int] = {
@@ -53,8 +53,8 @@ def status_sections(view: RunView) -> list[str]:
         header += f" · {view.figures}"
     if view.turn > 1 and view.state == "working":
         header += f"\n-# step {view.turn}"
-    texts = [truncate(header, HEADER_MAX), _checklist(view), _tasks(view), _preview(view), message]
-    return [neutralize_mentions(text) for text in texts if text]
+    texts = [truncate(header, HEADER_MAX), _checklist(view), _tasks(view), _preview(view)]
+    return [neutralize_mentions(text) for text in (*map(neutralize_links, texts), message) if text]
 
 
 def _checklist(view: RunView) -> str:

