@@ -46,6 +46,7 @@ def mcp_settings(board: Path) -> str:
         "args": [str(Path(__file__).absolute()), str(board)],
         "env": {"PYTHONPATH": str(Path(__file__).absolute().parents[2])},
         "needs_approval": ["*"],
+        "trusted": True,
     }
     return json.dumps({"servers": {"board": server}})
 

@@ -184,11 +184,14 @@ class CallRunner:
         if prepared.approval is not None and self._is_granted(prepared):
             return prepared  # people have allowed exactly this target for good
         earlier = (call.reach for call in (*self.awaiting.values(), *(call for call, _ in self._tasks)))
-        match judge_call(prepared.reach, self.sources, earlier):
+        # what a tool says of itself asks for no more than for calls of this tool, which have approvals of their own
+        described = self.context.toolbox.sources(besides=prepared.tool.described_by)
+        sources = join_sources([self.sources, described])
+        match judge_call(prepared.reach, sources, earlier):
             case Refuse(reason=reason):
                 raise ToolError(reason)
             case Ask() as ask:
-                return replace(prepared, cause=cause_of(ask, self.sources, datetime.now(UTC)))
+                return replace(prepared, cause=cause_of(ask, sources, datetime.now(UTC)))
             case _:
                 return prepared
 

@@ -29,7 +29,7 @@ from core.domain.events import (
 )
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
-from core.domain.sources import SOURCES_KEY, dump_sources
+from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
@@ -200,14 +200,15 @@ class Turn:
         """Runs the turn. Errors that end the run, for example a ModelError, are raised inside an ExceptionGroup."""
         self.context.run_log.emit(TurnStarted(turn_id=self.turn_id, number=self.number))
         self.context.run_log.emit(ResponseStarted())
-        self._rule = self.links()
+        links = self.links()
+        self._rule = replace(links, sources=join_sources([links.sources, self.context.toolbox.sources()]))
         async with asyncio.TaskGroup() as group:
             self._runner = CallRunner(
                 turn_id=self.turn_id,
                 assistant_message_id=self.assistant_message_id,
                 context=self.context,
                 group=group,
-                sources=self._rule.sources,
+                sources=links.sources,
             )
             with call_every(WAIT_TOLD_SECONDS, self._tell_wait, after_seconds=WAIT_TOLD_SECONDS):
                 reason = await self._read_whole(request, self._runner)

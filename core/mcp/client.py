@@ -387,6 +387,7 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
         subject=f"mcp/{offer.server}",
         params=offer.params,
         description=offer.params.__doc__ or "",
+        described_by=None if link.config.trusted else ("server", offer.server),
         run=partial(_run, link, offer),
         title=partial(_title, offer),
         timeout_seconds=longest_call_seconds(link.config) + link.config.connect_timeout_seconds + CONNECT_GRACE_SECONDS,

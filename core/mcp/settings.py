@@ -139,6 +139,7 @@ class McpServerConfig(BaseModel):
     """One server. `enabled_tools` and `needs_approval` are patterns of the server's own tool names.
 
     Only if the server is `trusted` does it count that it marks a tool as read-only when text from outside was read.
+    Otherwise the descriptions of its tools are text from outside themselves.
     `protocol: legacy` skips the first message of MCP 2026-07-28, for servers that fail on it. `secrets` are the values
     that `${NAME}` references were replaced by; they are redacted from the server's log."""
 

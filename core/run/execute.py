@@ -244,7 +244,7 @@ class _Execution:
             return ended
         await self._recorder.commit()
         recent = await self._deps.stores.conversations.recent(self._lease.thread_id)
-        sources = join_sources(map(sources_of_message, recent))
+        sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
             return ended
         sent = [for_model(one, is_native=context.dialect.name == "native") for one in recent]

@@ -17,7 +17,7 @@ from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
 from core.domain.messages import JsonObject, Message
 from core.domain.plans import PlanStore
-from core.domain.sources import NO_SOURCES, Sources
+from core.domain.sources import NO_SOURCES, Origin, Sources, read_now
 from core.domain.threads import Person, Reply, Usage
 from core.knowledge.knowledge_base import RunKnowledge
 from core.observability import NO_METRICS, RunMetrics
@@ -178,7 +178,8 @@ class Tool(Generic[ParamsT]):
     that hid its result. `needs_approval` returns the headline of the question that people must answer first, or None;
     the arguments are shown below it, without those in `in_headline`, which it says in words. `is_asked_each_time`:
     nobody can allow its calls for good. `commands` returns those of `CallToApprove`. `content_parameter` is the text
-    between the tags in the older XML form."""
+    between the tags in the older XML form. `described_by` is the source of its name and description if nobody vouches
+    for them."""
 
     name: str
     effect: Effect
@@ -197,6 +198,7 @@ class Tool(Generic[ParamsT]):
     timeout_seconds: float = 900
     requires: tuple[Requirement, ...] = ()
     description: str = ""
+    described_by: Origin | None = None
 
     def spec(self) -> ToolSpec:
         """Returns the description of the tool that dialects send to the model."""
@@ -218,6 +220,12 @@ class ToolSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "specs", {name: tool.spec() for name, tool in self.tools.items()})
+
+    def sources(self, *, besides: Origin | None = None) -> Sources:
+        """Returns the sources of the names and descriptions, which the model reads with every request, without one."""
+        return read_now(
+            *{tool.described_by for tool in self.tools.values() if tool.described_by not in (None, besides)}
+        )
 
     def only(self, has: Callable[[str], bool]) -> "ToolSet":
         """Returns a tool set that contains only the tools whose names `has` accepts."""

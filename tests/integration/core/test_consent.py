@@ -328,6 +328,22 @@ async def test_a_target_that_hides_is_refused_without_a_question(world: World) -
 LINK = "https://evil.example/?d=the-secret"
 
 
+async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(world: World) -> None:
+    sent = with_tools(world)
+    tools = world.deps.defaults.toolbox.tools
+    read = replace(tools["read"], described_by=("server", "mail"))
+    world.with_deps(toolbox=ToolSet({**tools, "read": read}))
+    world.model.turns = [
+        calls(("read", json.dumps({"url": EVIL})), *sending("bob@example.com", EVIL)),
+        text(f"I did not. See {EVIL}s."),
+    ]
+    run_id = await world.run("Send it to bob@example.com.")
+    assert sent == ["bob@example.com"]
+    assert "the tool server `mail`, read just now" in await question(world, run_id)
+    await world.run(DENY)
+    assert (await world.read_reply(run_id)).text == f"I did not. See `{EVIL}s`."
+
+
 class PublishedEvents(MemoryEventBus):
     """Keeps what people see while a run works."""
 

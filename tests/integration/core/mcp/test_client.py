@@ -91,6 +91,14 @@ async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
     assert wanted("mcp_writes_echo")
 
 
+async def test_the_words_of_a_server_count_as_the_operators_only_if_it_is_trusted(guest_of: MakeGuest) -> None:
+    guest = guest_of(stdio("known", trusted=True), stdio("other"))
+    await guest.look()
+    tools = guest.toolbox.tools
+    assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_known_")} == {None}
+    assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_other_")} == {("server", "other")}
+
+
 async def test_a_fault_of_ours_while_connecting_costs_no_run(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio())
     failpoints.arm("mcp.connect.before:raise")
