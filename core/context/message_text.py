@@ -14,7 +14,7 @@ from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.answer_links import LinkRule
 from core.domain.messages import JsonObject, Message
-from core.domain.outside_text import QUOTE_MARKS, is_quotation
+from core.domain.outside_text import HIDDEN_TARGET, QUOTE_MARKS, is_quotation
 from core.domain.sources import (
     NO_SOURCES,
     SOURCES_KEY,
@@ -24,7 +24,7 @@ from core.domain.sources import (
     parse_sources,
     sources_of_input,
 )
-from core.domain.targets import parse_names
+from core.domain.targets import find_addresses, parse_names
 from core.domain.threads import ThreadInput
 
 TEXT_CHARACTERS_MAX = 200_000
@@ -38,7 +38,7 @@ _NOTE_STARTS = (_FILE_START, "Forwarded from ")
 _REST_QUOTED = tuple(mark * 3 for mark in QUOTE_MARKS)
 """Begins a quotation that goes on to the end of the message."""
 _MENTION = re.compile(r"(?<![\w`.+-])@\S+")
-"""May be the name that somebody else has chosen for themselves. An e-mail address and code are none."""
+"""Somebody who is mentioned. An e-mail address and code are none."""
 
 
 def full_message_text(message: Message) -> str:
@@ -197,8 +197,9 @@ def _brings_addresses(message: Message) -> bool:
 
 
 def _own_words(message: Message) -> str:
-    """Returns what the author of a message wrote in it, without what the program added, without quotations and without
-    the names of those whom they mention. A line that may be one of these counts as one."""
+    """Returns what the author of a message wrote in it, without what the program added, without quotations, and without
+    hidden targets of links. A line that may be one of these counts as one. Others choose the name under which they are
+    mentioned, so it names a person but no address."""
     text = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         start = text.find(_MESSAGE_START)
@@ -211,4 +212,5 @@ def _own_words(message: Message) -> str:
         is_note = begin.startswith(_NOTE_STARTS) or (begin.startswith("[") and begin.endswith("]"))
         if not is_note and not is_quotation(line):
             words.append(line)
-    return _MENTION.sub(" ", "\n".join(words))
+    visible = HIDDEN_TARGET.sub(" ", "\n".join(words))
+    return _MENTION.sub(lambda mention: " " if find_addresses(mention[0]) else mention[0], visible)

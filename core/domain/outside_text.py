@@ -14,6 +14,8 @@ _STEERING = re.compile(
 _UNNAMEABLE = ("Cc", "Cf", "Cs", "Co", "Cn")
 QUOTE_MARKS = (">", "&gt;", "＞")
 """Each line of a quotation begins with one, in chats as well."""
+HIDDEN_TARGET = re.compile(r"\[leads to [^\[\]\n]*\]")
+"""What `hidden_target` writes."""
 _ADDRESS_MARKS = frozenset(".:/@%\\\u3002")
 _BRACKETS = str.maketrans("[]`", "()'")
 
@@ -55,6 +57,11 @@ def mentioned_name(name: str) -> str:
     """Returns a name that others chose so that it is no address where somebody mentions it in their own words."""
     spaced = (f"{character} " if _may_join_address(character) else character for character in name)
     return " ".join("".join(spaced).split())
+
+
+def hidden_target(address: str) -> str:
+    """Returns where a link leads that shows other words. It names nothing, because its author may not have seen it."""
+    return f"[leads to {single_line(address, 2_000).replace('[', '%5B').replace(']', '%5D')}]"
 
 
 def _may_join_address(character: str) -> bool:

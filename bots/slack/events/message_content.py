@@ -34,7 +34,7 @@ def build_message_text(message: JsonObject, names: Mapping[str, str], *, bot: st
     else:
         lines += [f"Shown below a link:\n{quote_lines(one)}" for one in _attachment_texts(message, names) if one]
     lines += _tables(table_rows(message), names)
-    lines += [f"Link: {url}" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
+    lines += [f"[Link: {url}]" for url in dict.fromkeys(_urls(message)) if url not in lines[0]]
     lines += [
         f"[Linked file: {safe_file_name(get_text(file, 'name') or get_text(file, 'title'))} ({_address(file)})]"
         for file in get_objects(message, "files")

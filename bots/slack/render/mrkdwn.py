@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from core.domain.messages import JsonObject
-from core.domain.outside_text import mentioned_name
+from core.domain.outside_text import hidden_target, mentioned_name
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
@@ -32,7 +32,8 @@ def begins_with_other_mention(mrkdwn: str, own_id: str) -> bool:
 
 
 def mrkdwn_to_text(mrkdwn: str, names: Mapping[str, str], *, without: str = "") -> str:
-    """Returns the text as its author saw it: mentions as @name, links as `label (url)`, entities unescaped.
+    """Returns the text as its author saw it: mentions as @name, entities unescaped, and where a link leads that shows
+    other words.
 
     Removes mentions of the user whose id is `without`."""
     if without:
@@ -63,7 +64,7 @@ def _link(target: str, label: str) -> str:
     bare = shown.removeprefix("https://").removeprefix("http://").rstrip("/")
     if not label or label.rstrip("/") in {shown, bare, target}:
         return shown
-    return f"{label} ({shown})"
+    return f"{label} {hidden_target(shown)}"
 
 
 def unescape_entities(mrkdwn: str) -> str:

@@ -45,7 +45,7 @@ def test_a_message_with_files_says_everything_that_its_writer_saw():
         dedupe_key=f"slack:T1:C1:{ROOT}",
         message_ref=ROOT,
         person=ALICE,
-        text="sum & plot the columns (https://example.com/docs) for @bob\n[Linked file: plan (https://example.com/plan)]\n"
+        text="sum & plot the columns [leads to https://example.com/docs] for @bob\n[Linked file: plan (https://example.com/plan)]\n"
         "[A file was removed.]",
         sent_at=datetime.fromtimestamp(1700000000.0001, UTC),
         is_addressed=True,
@@ -147,7 +147,7 @@ def test_a_link_that_only_the_rich_text_shows_is_kept():
     section = {"type": "rich_text_section", "elements": [link]}
     blocks = [{"type": "rich_text", "elements": [section]}]
     parsed = require_type(parse_event(message("<@U0> look here", blocks=blocks), KNOWN), IncomingMessage)
-    assert parsed.text == "look here\nLink: https://example.com/hidden"
+    assert parsed.text == "look here\n[Link: https://example.com/hidden]"
 
 
 def test_a_forwarded_message_is_quoted():

@@ -36,7 +36,9 @@ def test_blocks_without_a_text_say_what_they_show():
     parsed = parse_event(written, KNOWN)
     assert isinstance(parsed, IncomingMessage)
     assert parsed.is_addressed
-    assert parsed.text == ("a < b & the page (https://example.com/?a=1&b=2):tada:@bob\nin *sections* & all\n<small>")
+    assert parsed.text == (
+        "a < b & the page [leads to https://example.com/?a=1&b=2]:tada:@bob\nin *sections* & all\n<small>"
+    )
 
 
 def test_the_text_goes_before_the_blocks():
