@@ -107,8 +107,9 @@ def may_hold_address(text: str) -> bool:
 
 
 def normalize_address(address: str) -> str:
-    """Returns an address without what makes no difference to where it leads."""
-    return address.strip().partition("#")[0].rstrip("/")
+    """Returns an address without what makes no difference to where it leads, nor to what the page there learns: its
+    scripts read what is behind the `#`."""
+    return address.strip().rstrip("/")
 
 
 def is_local(target: str) -> bool:

@@ -139,7 +139,9 @@ CASES = [
     Case(W, "800"),
     # an address that the search gave word for word may be read, and nothing more
     Case(R, "https://found.example/page", offered=("https://found.example/page",), verdict=Allow),
-    Case(R, "https://found.example/page/#part", offered=("https://found.example/page",), verdict=Allow),
+    Case(R, "https://found.example/page/", offered=("https://found.example/page",), verdict=Allow),
+    Case(R, "https://found.example/page#part", offered=("https://found.example/page#part",), verdict=Allow),
+    Case(R, "https://found.example/page#secret", offered=("https://found.example/page",)),
     Case(R, "https://found.example/page?data=secret", offered=("https://found.example/page",)),
     Case(R, "https://found.example/", offered=("https://found.example/page",)),
     Case(W, "https://found.example/page", offered=("https://found.example/page",)),
