@@ -167,8 +167,10 @@ class CallRunner:
             raise ToolError(f"Not run: {self.ended_by} came before it and ends the run.")
         if call.problem is not None:
             raise ToolError(call.problem)
-        written = replace(prepare_call(call.name, call.arguments, self.context.toolbox), sources=self.sources)
-        prepared = self._judge(written)
+        written = prepare_call(call.name, call.arguments, self.context.toolbox)
+        # what a tool says of itself asks for no more than for calls of this tool, which have approvals of their own
+        described = self.context.toolbox.sources(besides=written.tool.described_by)
+        prepared = self._judge(written, join_sources([self.sources, described]))
         must_wait = any(
             call.name in ENDING_TOOLS or self._must_follow(earlier, prepared) for earlier in self.awaiting.values()
         )
@@ -178,15 +180,13 @@ class CallRunner:
             raise ToolError(TOO_LONG)
         return prepared
 
-    def _judge(self, prepared: PreparedCall) -> PreparedCall:
+    def _judge(self, written: PreparedCall, sources: Sources) -> PreparedCall:
         """Returns the call with why people must be asked, if they must be for what the model has read. Raises ToolError
         if it must not run."""
+        prepared = replace(written, sources=sources)
         if prepared.approval is not None and self._is_granted(prepared):
             return prepared  # people have allowed exactly this target for good
         earlier = (call.reach for call in (*self.awaiting.values(), *(call for call, _ in self._tasks)))
-        # what a tool says of itself asks for no more than for calls of this tool, which have approvals of their own
-        described = self.context.toolbox.sources(besides=prepared.tool.described_by)
-        sources = join_sources([self.sources, described])
         match judge_call(prepared.reach, sources, earlier):
             case Refuse(reason=reason):
                 raise ToolError(reason)

@@ -76,7 +76,8 @@ async def repair_history(
     added: list[Message] = []
     reply: Reply | None = None
     if unanswered := _unanswered(history, records):
-        repair = replace(repair, sources=join_sources(map(sources_of_message, history)))
+        sources = join_sources([repair.toolbox.sources(), *map(sources_of_message, history)])
+        repair = replace(repair, sources=sources)
     for assistant_id, group in unanswered.items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])

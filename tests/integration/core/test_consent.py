@@ -14,15 +14,15 @@ from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
 from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
-from core.domain.network import ANY_HOST, NetworkLimits
 from core.domain.events import AgentEvent, RunEvent, TextStreamed, ToolStarted
+from core.domain.network import ANY_HOST, NetworkLimits
 from core.domain.sources import join_sources, read_now
 from core.run.execute import execute
 from core.tools.browser.action import FILLS_PAGE, reach_of_address
 from core.tools.shell import execute_command
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
-from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from storage.memory.event_bus import MemoryEventBus
+from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
 from tests.integration.core.test_crash_before_approval import Dying
