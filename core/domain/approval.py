@@ -246,7 +246,7 @@ class Approval:
     @property
     def commands(self) -> Mapping[str, str]:
         """The commands for the buttons of the approved card. A card has room for those of one call."""
-        return next((call.commands for call in self.calls if call.commands), {})
+        return next((call.commands for call in self.calls if call.commands), dict[str, str]())
 
     @property
     def subject(self) -> str:
