@@ -8,7 +8,7 @@ from bots.inbound.commands.table import HOOK_NAME
 from bots.settings import Settings
 from bots.web.hooks import describe_hook
 from bots.web.links import load_link_secret
-from core.domain.errors import ConfigurationError
+from core.domain.errors import ConfigurationError, ToolError
 from core.domain.outside_text import single_line
 from core.domain.schedules import Schedule
 from core.domain.threads import Address, Person
@@ -65,7 +65,10 @@ async def try_hook(settings: Settings, name: str) -> str:
     """Begins the hook's task without a call, as soon as the program looks."""
     async with _open_store(settings) as store:
         hook = await _find(store, name)
-        await change_schedule_by(OPERATOR, hook, "run_now", store, settings.schedule_limits)
+        try:
+            await change_schedule_by(OPERATOR, hook, "run_now", store, settings.schedule_limits)
+        except ToolError as error:
+            raise ConfigurationError(str(error)) from error
     return f"Within a few seconds, {name} begins its task in a new thread."
 
 

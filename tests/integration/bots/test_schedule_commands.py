@@ -1,0 +1,156 @@
+"""Schedules and hooks as people change them in words and with buttons, and operators on the command line."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bots.inbound.access import AccessPolicy
+from bots.inbound.actions import Outcome
+from bots.inbound.commands import schedules as told
+from bots.settings import Settings
+from bots.setup import hooks
+from core.domain.actions import ActorContext
+from core.domain.errors import ConfigurationError
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, ScheduleState, commands_about, parse_when
+from core.domain.threads import Person
+from storage.sql.stores.schedules import SqlSchedules
+from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command
+from tests.integration.bots.receiver_stage import stage as stage
+from tests.integration.core.conftest import world as world
+from tests.support.narrow import require
+
+ADMINS = AccessPolicy(workspaces=("*",), admins=("U1",))
+Words = Callable[..., Awaitable[Outcome]]
+
+
+@pytest.fixture
+def say(stage: ReceiverStage) -> Words:
+    """A person gives the command `schedules` with these words. Alice is an admin."""
+    commands = stage.receiver.commands
+    served = replace(commands.schedules, describe_hook=lambda hook: f"address of {hook.schedule_id}")
+    admin = replace(commands.admin, policy=ADMINS)
+    stage.with_policy(ADMINS)
+    stage.receiver = replace(stage.receiver, commands=replace(commands, schedules=served, admin=admin))
+    keys = iter(range(1000))
+
+    async def say(words: str, person: Person = ALICE, *, platform: str = "slack") -> Outcome:
+        called = command("schedules", f"k{next(keys)}", argument=words)
+        address = replace(called.address, platform=platform)
+        return await stage.receiver.receive(replace(called, address=address, person=person))
+
+    return say
+
+
+def store(stage: ReceiverStage) -> SqlSchedules:
+    return SqlSchedules(stage.world.database)
+
+
+async def state_of(stage: ReceiverStage, schedule_id: str) -> ScheduleState | None:
+    found = await store(stage).find(schedule_id)
+    return found and found.state
+
+
+async def armed(stage: ReceiverStage, state: ScheduleState = "active") -> str:
+    now = datetime.now(UTC)
+    schedule = Schedule(
+        schedule_id="k7m2xqab",
+        address=HERE,
+        owner=ALICE,
+        task="Say it",
+        timing=parse_when("PT2H", now=now, time_zone="UTC"),
+        state=state,
+        armed_at=now,
+    )
+    change = "proposed" if state == "proposed" else "created"
+    assert await store(stage).save(schedule, DEFAULT_LIMITS, by=ALICE, change=change)
+    return schedule.schedule_id
+
+
+async def test_an_admin_makes_a_hook_that_everybody_can_pause(stage: ReceiverStage, say: Words) -> None:
+    assert (await say("hook incidents Find out why.", BOB)).notice != "address of incidents"
+    made = await say("hook Incidents key=alert.id Find out why.")
+    assert (made.notice, made.is_private) == ("address of incidents", True)
+    assert made.commands == commands_about("incidents")
+    hook = require(await store(stage).find("incidents"))
+    assert (hook.task, hook.owner, hook.address.thread_key) == ("Find out why.", ALICE, "")
+    assert (await say("hook incidents Something else.")).notice == told.NAME_TAKEN
+    assert (await say("hook incidents")).notice == "address of incidents"
+    for words in ("run", "delete", "resume"):
+        assert (await say(f"{words} incidents", BOB)).notice == told.HOOK_IS_FOR_ADMINS
+    assert "incidents" in (await say("list", BOB)).notice
+    assert "admin deletes it" in (await say("edit incidents", BOB)).notice
+    await say("pause incidents", BOB)
+    assert await state_of(stage, "incidents") == "paused"
+    assert (await say("resume incidents")).commands == commands_about("incidents")
+    assert "runs now" in (await say("run incidents")).notice
+    assert "beginning already" in (await say("run incidents")).notice
+    await say("delete incidents")
+    assert await state_of(stage, "incidents") is None
+    assert (await say("pause incidents")).notice == told.NO_SUCH.format("incidents")
+
+
+async def test_the_secret_of_a_hook_is_not_shown_in_public(stage: ReceiverStage, say: Words) -> None:
+    in_public = await say("hook incidents Find out why.", platform="discord")
+    assert in_public.notice == told.NOT_IN_PUBLIC
+    assert await state_of(stage, "incidents") is None
+
+
+async def test_whoever_arms_first_owns_it_and_nothing_else_arms_a_proposal(stage: ReceiverStage, say: Words) -> None:
+    schedule_id = await armed(stage, "proposed")
+    for words in ("run", "pause"):
+        assert "Nobody has armed" in (await say(f"{words} {schedule_id}")).notice
+    assert "nobody has armed it yet" in (await say("list")).notice
+    done = await say(f"resume {schedule_id}", BOB)
+    assert (done.notice.startswith("Scheduled: "), done.is_private) == (True, False)
+    assert done.commands == commands_about(schedule_id)
+    assert (await say(f"resume {schedule_id}")).notice == f"`{schedule_id}` is armed already."
+    assert require(await store(stage).find(schedule_id)).owner == BOB
+
+
+async def test_late_and_repeated_presses_are_told_in_a_sentence(stage: ReceiverStage, say: Words) -> None:
+    schedule_id = await armed(stage)
+    for words, sentence in (
+        ("edit", told.HOW_TO_EDIT.format(schedule_id)),
+        ("run", "It runs now."),
+        ("run", f"`{schedule_id}` is beginning already, or was changed just now."),
+        ("pause", f"Paused: `{schedule_id}`."),
+        ("pause", f"`{schedule_id}` is paused already."),
+        ("delete", f"Deleted: `{schedule_id}`."),
+        *((words, told.NO_SUCH.format(schedule_id)) for words in ("run", "pause", "edit", "delete", "resume")),
+    ):
+        assert (await say(f"{words} {schedule_id}")).notice == sentence
+
+
+async def test_an_app_and_a_stranger_change_nothing(stage: ReceiverStage, say: Words) -> None:
+    schedule_id = await armed(stage)
+    deletion = command("schedules", "other", argument=f"delete {schedule_id}")
+    app = replace(
+        deletion, person=Person(person_id="app:A1", name="Bot"), actor=ActorContext(app_ids=frozenset({"A1"}))
+    )
+    await stage.receiver.receive(app)
+    elsewhere = replace(HERE, channel_id="C2")
+    there = await stage.receiver.receive(replace(deletion, address=elsewhere, person=BOB, dedupe_key="there"))
+    assert there.notice == told.NO_SUCH.format(schedule_id)
+    assert await state_of(stage, schedule_id) == "active"
+
+
+async def test_operators_make_list_try_and_remove_hooks(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path, public_url="https://bot.example.com")
+    assert await hooks.list_hooks(settings) == hooks.NONE
+    made = await hooks.add_hook(settings, "Incidents", "slack/T1/C1", "U1", "Find out why.")
+    assert "https://bot.example.com/hooks/incidents" in made
+    with pytest.raises(ConfigurationError, match="of that name already"):
+        await hooks.add_hook(settings, "incidents", "slack/T1/C1", "U1", "Find out why.")
+    assert "incidents Find out why." in (await hooks.list_hooks(settings)).replace("`", "")
+    assert "begins its task" in await hooks.try_hook(settings, "incidents")
+    with pytest.raises(ConfigurationError, match="beginning already"):
+        await hooks.try_hook(settings, "incidents")
+    assert await hooks.remove_hook(settings, "INCIDENTS") == "Removed: INCIDENTS."
+    with pytest.raises(ConfigurationError, match="There is no hook"):
+        await hooks.try_hook(settings, "incidents")
+    for name, channel in (("x", "slack/T1/C1"), ("incidents", "slack/C1"), ("incidents", "teams/T1/C1")):
+        with pytest.raises(ConfigurationError):
+            await hooks.add_hook(settings, name, channel, "U1", "Find out why.")
