@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from bots.web.health import ReadinessCheck
 from core.domain.actions import MEMBER, ActorContext
 from core.domain.errors import ConfigurationError, SurfaceRefused, TokenRefused
 from core.domain.ids import new_id
-from core.domain.schedules import PROPOSAL_COMMANDS, Firing, Schedule, commands_about
+from core.domain.schedules import Firing, commands_about
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
@@ -103,10 +104,10 @@ class Platforms:
             precondition=precondition,
         )
 
-    async def propose(self, schedule: Schedule, place: Address, text: str) -> object:
-        """Posts the card of a schedule that nobody has armed yet. Raises SurfaceError."""
-        notice = Notice(markdown=text, commands=commands_about(schedule.schedule_id, PROPOSAL_COMMANDS))
-        return await self._post(place, notice, title=schedule.task)
+    async def propose(self, address: Address, text: str, commands: Mapping[str, str], title: str) -> object:
+        """Posts a card whose buttons do what the commands do into a thread, or into a channel, which opens a thread
+        with that title. Raises SurfaceError."""
+        return await self._post(address, Notice(markdown=text, commands=commands), title=title)
 
     async def _post(
         self,

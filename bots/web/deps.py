@@ -1,6 +1,6 @@
 """The dependencies of the HTTP API, which are stored in the aiohttp application."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from bots.inbound.commands.schedules import ScheduleDeps
 from bots.web.links import SignedLinks
 from core.agents.roster import Roster
 from core.domain.audit import AuditLog
-from core.domain.schedules import Schedule
 from core.domain.threads import APP_PREFIX, Address, Person
 from core.ports import EventBus, SandboxProvider
 from core.stores import Conversations, TakeoverClaims
@@ -41,8 +40,8 @@ class WebDeps:
     """Dependencies of the HTTP API.
 
     `receive` stores a message without an access check, and `is_claimed` tells whether one with this key was stored.
-    `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `propose` posts the
-    card of a schedule that nobody has armed yet, with its place and its text, and raises SurfaceError, too. `stop`
+    `post` posts Markdown into a chat thread, and returns the message's id or raises SurfaceError. `propose` posts a
+    card, with its text, the commands of its buttons by their labels, and a title, and raises SurfaceError, too. `stop`
     requests that a run stop and returns whether the run was still active. `sandboxes` is None if the sandbox tools are
     disabled. `upload_bytes_max` limits the size of each file. If `api_token` is empty, only programs on this machine
     have access. `time_zone` is that of schedules whose client names none.
@@ -54,7 +53,7 @@ class WebDeps:
     receive: Receive
     is_claimed: Callable[[str], Awaitable[bool]]
     post: Callable[[Address, str], Awaitable[str]]
-    propose: Callable[[Schedule, Address, str], Awaitable[object]]
+    propose: Callable[[Address, str, Mapping[str, str], str], Awaitable[object]]
     stop: Stop
     sandboxes: SandboxProvider | None
     spool_folder: Path

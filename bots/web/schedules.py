@@ -16,11 +16,12 @@ from bots.web.request_parsing import PlaceBody
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
-from core.domain.schedules import Schedule, ScheduleAction
+from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, commands_about
 from core.domain.threads import Address, Person
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
 
 BY_API = "This came over the HTTP API."
+ASKED_THERE = "A card in the chat asks the people there."
 _TIMES_SHOWN = 3
 
 
@@ -69,14 +70,15 @@ async def add_schedule(request: web.Request) -> web.Response:
         card = here.card(params)
     except ToolError as error:
         raise ApiError(400, "bad_schedule", str(error)) from error
-    if body.id:
-        _refuse_question(here.question(params))
+    if card and body.id:
+        raise ApiError(409, "needs_approval", "In a chat, a person has to agree to a change. Ask for it there.")
     repeated = None if body.id else await deps.schedules.store.find(here.schedule_id(params))
     schedule = repeated or await _arm(here, params, None if card else API_PERSON)
     if schedule.state != "proposed":
         return web.json_response(_schedule_object(schedule), status=201)
     try:
-        await deps.propose(schedule, here.address, f"{BY_API} {card}")
+        commands = commands_about(schedule.schedule_id, PROPOSAL_COMMANDS)
+        await deps.propose(here.address, f"{BY_API} {card}", commands, schedule.task)
     except SurfaceError:
         await deps.schedules.store.delete(schedule.schedule_id, by=API_PERSON)
         raise
@@ -92,15 +94,19 @@ async def _arm(here: RunSchedules, params: ScheduleTaskParams, approved_by: Pers
 
 async def change_schedule(request: web.Request) -> web.Response:
     """`POST /api/schedules/{schedule_id}/{action}`: pauses, resumes, deletes or runs a schedule. Returns it as it is
-    then, or null once it is gone."""
-    deps, schedule_id = request.app[DEPS].schedules, request.match_info["schedule_id"]
+    then, or null once it is gone. What people in a chat have to agree to is put on a card there."""
+    ports, schedule_id = request.app[DEPS], request.match_info["schedule_id"]
+    deps = ports.schedules
     found = await deps.store.find(schedule_id)
     if found is None:
         raise ApiError(404, "schedule_not_found", "There is no such schedule.")
     here = await _schedules(request, found.address, schedule_id)
     action = cast(ScheduleAction, request.match_info["action"])
-    if (found.state, action) != ("proposed", "delete"):
-        _refuse_question(here.change_question(ChangeScheduleParams(id=found.schedule_id, action=action)))
+    card = here.card(ChangeScheduleParams(id=found.schedule_id, action=action))
+    if card and (found.state, action) != ("proposed", "delete"):
+        label, word = action.replace("_", " ").capitalize(), action.removesuffix("_now")
+        await ports.propose(found.address, f"{BY_API} {card}", commands_about(schedule_id, {label: word}), found.task)
+        return web.json_response({"message": ASKED_THERE, "schedule": _schedule_object(found)}, status=202)
     try:
         message = await change_schedule_by(API_PERSON, found, action, deps.store, deps.limits)
     except ToolError as error:
@@ -125,14 +131,6 @@ async def _schedules(request: web.Request, address: Address, schedule_id: str) -
         time_zone=ports.time_zone,
         known=(known,) if known else (),
     )
-
-
-def _refuse_question(question: str | None) -> None:
-    """Raises ApiError 409 if somebody in the chat has to agree first, to what the question says."""
-    if question is not None:
-        raise ApiError(
-            409, "needs_approval", f"In a chat, a person has to agree to this: {question}. Ask for it there."
-        )
 
 
 def _schedule_object(schedule: Schedule) -> JsonObject:

@@ -193,11 +193,12 @@ class RunSchedules:
         verb = f"Change the schedule {self._named(params.id)} to" if params.id else "Schedule this"
         return f"{verb}: {shown.headline}" if self.is_in_chat else None
 
-    def card(self, params: ScheduleTaskParams) -> str | None:
+    def card(self, params: ScheduleTaskParams | ChangeScheduleParams) -> str | None:
         """Returns what people in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP
         API. Raises ToolError."""
         tools = ToolSet({tool.name: tool for tool in build_schedule_tools(self)})
-        call = prepare_call(schedule_task.name, params.model_dump(exclude_unset=True), tools)
+        tool = schedule_task if isinstance(params, ScheduleTaskParams) else change_schedule
+        call = prepare_call(tool.name, params.model_dump(exclude_unset=True), tools)
         approval = Approval(turn_id="", calls=(call.to_approve(),))
         if call.approval is None:
             return None

@@ -1,6 +1,6 @@
 """A serve_app API over real stores, with a sandbox in memory."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +19,7 @@ from bots.web.links import SignedLinks
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent, Cursor, RunEvent, is_chunk
 from core.domain.ids import new_id
-from core.domain.schedules import DEFAULT_LIMITS, Schedule
+from core.domain.schedules import DEFAULT_LIMITS
 from core.domain.threads import Address, Ignore, Lease
 from core.ports import FileEntry
 from core.stores import JournalEntry, RunResult
@@ -177,8 +177,8 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
         posted.append((address, text))
         return f"9.{len(posted)}"
 
-    async def propose(schedule: Schedule, place: Address, text: str) -> str:
-        posted.append((place, f"{schedule.schedule_id} {text}"))
+    async def propose(address: Address, text: str, commands: Mapping[str, str], title: str) -> str:
+        posted.append((address, f"{text} {commands} {title}"))
         return f"9.{len(posted)}"
 
     ports = WebDeps(

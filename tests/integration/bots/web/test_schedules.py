@@ -129,13 +129,13 @@ async def test_a_schedule_in_a_chat_is_proposed_on_a_card(stage: Stage) -> None:
         assert (made["state"], made["thread_key"], len(stage.posted)) == ("proposed", "1.1", at)
     place, card = stage.posted[0]
     assert place == replace(CHANNEL, thread_key="1.1")
-    assert card.startswith(f"{made['schedule_id']} This came over the HTTP API. May I do this?")
+    assert card.startswith("This came over the HTTP API. May I do this?")
+    assert f"'Schedule it': 'schedules resume {made['schedule_id']}'" in card
     assert "Schedule this: every day at 09:00, next " in card
     assert "(Europe/Berlin), in this thread, with task `Post the news`" in card
     assert len((await stage.json("GET", "/api/schedules"))["schedules"]) == 1
     path = f"/api/schedules/{made['schedule_id']}"
-    for action, error in (("resume", "needs_approval"), ("run_now", "needs_approval"), ("pause", "not_changed")):
-        assert (await stage.json("POST", f"{path}/{action}", status=409))["error"] == error
+    assert (await stage.json("POST", f"{path}/pause", status=409))["error"] == "not_changed"
     assert (await stage.json("POST", f"{path}/delete"))["schedule"] is None
 
 
@@ -173,10 +173,19 @@ async def test_a_schedule_is_paused_resumed_run_and_deleted(stage: Stage) -> Non
 
 async def test_a_schedule_of_a_chat_can_only_be_paused_without_a_click(stage: Stage) -> None:
     path = f"/api/schedules/{await in_chat(stage)}"
-    for action in ("resume", "delete", "run_now"):
-        answer = await stage.json("POST", f"{path}/{action}", status=409)
-        assert answer["error"] == "needs_approval"
-        assert "“Say it” (once)" in answer["message"]
+    before = await stage.json("GET", "/api/schedules")
+    for action, command in (
+        ("resume", "{'Resume': 'schedules resume chat'}"),
+        ("delete", "{'Delete': 'schedules delete chat'}"),
+        ("run_now", "{'Run now': 'schedules run chat'}"),
+    ):
+        await stage.json("POST", f"{path}/{action}", status=202)
+        place, card = stage.posted[-1]
+        assert place == CHANNEL
+        assert "May I do this?" in card
+        assert "the schedule “Say it” (once)" in card
+        assert command in card
+    assert await stage.json("GET", "/api/schedules") == before
     shown = (await stage.json("POST", f"{path}/pause"))["schedule"]
     assert (shown["state"], shown["owner"]["name"]) == ("paused", "alice")
 
