@@ -183,7 +183,7 @@ def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
     has read the sources."""
 
     def texts() -> Iterator[str]:
-        return (content_text(one.content.get("content")) for one in messages if _brings_addresses(one))
+        return (content_text(message.content.get("content")) for message in messages if _brings_addresses(message))
 
     return LinkRule(sources, texts)
 

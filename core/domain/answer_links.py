@@ -111,13 +111,13 @@ def hide_links(markdown: str, rule: LinkRule) -> str:
 
 def hide_links_of_reply(reply: Reply, rule: LinkRule) -> Reply:
     """Returns the reply with each address that must not be a link as code, also those that it attaches."""
-    addresses = [one for one in reply.attachments if "://" in one and not rule.allows_link(one)]
+    addresses = [path for path in reply.attachments if "://" in path and not rule.allows_link(path)]
     return replace(
         reply,
         text="\n".join(filter(None, [hide_links(reply.text, rule), *map(inline_code, addresses)])),
         preface=hide_links(reply.preface, rule),
         options=tuple(hide_links(option, rule) for option in reply.options),
-        attachments=tuple(one for one in reply.attachments if one not in addresses),
+        attachments=tuple(path for path in reply.attachments if path not in addresses),
     )
 
 

@@ -287,7 +287,7 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
     StorageUnavailable and cancellation are raised."""
     opened: list[Sandbox] = []
     context.opened_hosts.update(opened_hosts(prepared.reach))
-    made: list[str] = []  # links that the program has made for people
+    created: list[str] = []  # links for people
 
     async def open_sandbox() -> Sandbox:
         opened.append(sandbox := await context.sandbox())
@@ -296,11 +296,11 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         return sandbox
 
     with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
-        links = context.links.recorded(made.append)
+        links = context.links.with_record(created.append)
         outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links))
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
         brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
-        sources = join_sources([brought, fetched, offer_addresses(made), outcome.sources])
+        sources = join_sources([brought, fetched, offer_addresses(created), outcome.sources])
         outcome = replace(outcome, result={**outcome.result, **_refusals(opened)}, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome

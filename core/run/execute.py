@@ -247,7 +247,7 @@ class _Execution:
         sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
             return ended
-        sent = [for_model(one, is_native=context.dialect.name == "native") for one in recent]
+        sent = [for_model(message, is_native=context.dialect.name == "native") for message in recent]
         return replace(ended, reply=hide_links_of_reply(reply, link_rule(sent, sources)))
 
     def _leave_reply(self, ended: RunFinished) -> None:

@@ -63,10 +63,10 @@ class ThreadLinks:
     port_url: Callable[[int], str | None] = lambda _port: None
     takeover_url: Callable[[], str | None] = lambda: None
 
-    def recorded(self, record: Callable[[str], None]) -> "ThreadLinks":
+    def with_record(self, record: Callable[[str], None]) -> "ThreadLinks":
         """Returns functions that create the same links and record each of them."""
 
-        def recording(create: Callable[P, str | None]) -> Callable[P, str | None]:
+        def record_each(create: Callable[P, str | None]) -> Callable[P, str | None]:
             def create_and_record(*arguments: P.args, **keywords: P.kwargs) -> str | None:
                 if url := create(*arguments, **keywords):
                     record(url)
@@ -75,9 +75,9 @@ class ThreadLinks:
             return create_and_record
 
         return ThreadLinks(
-            preview_url=recording(self.preview_url),
-            port_url=recording(self.port_url),
-            takeover_url=recording(self.takeover_url),
+            preview_url=record_each(self.preview_url),
+            port_url=record_each(self.port_url),
+            takeover_url=record_each(self.takeover_url),
         )
 
 

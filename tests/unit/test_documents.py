@@ -98,6 +98,7 @@ def test_every_route_is_named(tmp_path: Path) -> None:
             receive=nothing,
             is_claimed=nothing,
             post=nothing,
+            propose=nothing,
             stop=nothing,
             sandboxes=None,
             spool_folder=tmp_path,

@@ -260,7 +260,7 @@ def _field_error(sentence: str) -> JsonObject:
 
 def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> JsonObject:
     text = render_content(Notice(markdown=markdown)).text
-    blocks = [*_plain_blocks(markdown), *command_buttons(commands or {})]
+    blocks: list[JsonValue] = [*_plain_blocks(markdown), *command_buttons(commands or {})]
     return {"response_type": "ephemeral", "text": text, "blocks": blocks}
 
 

@@ -384,7 +384,7 @@ async def test_many_schedules_of_the_same_minute_begin_once_each(platform: Platf
         address = await greeted(stage)
         ((owner_id,),) = stage.rows("SELECT requester_id FROM run")
         owner, now = Person(person_id=str(owner_id), name="alice"), datetime.now(UTC)
-        place = Address(**{**address, "thread_key": ""})  # pyright: ignore[reportArgumentType] - of the rows
+        place = Address(**{**address, "thread_key": ""})
         at = Timing(rule="", next_local=now.replace(tzinfo=None, microsecond=0), time_zone="UTC")
         database = await open_sqlite(stage.program.folder / "data" / "threadhand.db")
         try:

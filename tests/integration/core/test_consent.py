@@ -352,7 +352,7 @@ class PublishedEvents(MemoryEventBus):
         self.events: list[AgentEvent] = []
 
     async def publish(self, events: Sequence[RunEvent]) -> None:
-        self.events += [one.event for one in events]
+        self.events += [event.event for event in events]
 
 
 async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> None:
@@ -362,8 +362,9 @@ async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> N
     run_id = await world.run("Read the page.")
     shown = f"It says this.\nSee more (`{LINK}`) or `{LINK}` or {PAGE}."
     assert (await world.read_reply(run_id)).text == shown
-    assert "".join(one.text for one in bus.events if isinstance(one, TextStreamed)) == shown
-    assert [one for one in await world.history(run_id) if one.type == "assistant"][-1].content["content"] == shown
+    assert "".join(event.text for event in bus.events if isinstance(event, TextStreamed)) == shown
+    answer = next(message for message in reversed(await world.history(run_id)) if message.type == "assistant")
+    assert answer.content["content"] == shown
 
 
 async def test_the_words_before_a_call_are_shown_when_it_begins(world: World) -> None:
@@ -372,8 +373,10 @@ async def test_the_words_before_a_call_are_shown_when_it_begins(world: World) ->
     world.model.turns = [READING, more, text("done")]
     world.with_deps(bus=(bus := PublishedEvents()))
     await world.run(f"Read {PAGE}.")
-    words = next(at for at, one in enumerate(bus.events) if isinstance(one, TextStreamed) and "once more" in one.text)
-    assert words < max(at for at, one in enumerate(bus.events) if isinstance(one, ToolStarted))
+    words = next(
+        at for at, event in enumerate(bus.events) if isinstance(event, TextStreamed) and "once more" in event.text
+    )
+    assert words < max(at for at, event in enumerate(bus.events) if isinstance(event, ToolStarted))
 
 
 async def test_a_question_has_no_such_link_either(world: World) -> None:
