@@ -32,7 +32,6 @@ def limit_this_process(limits: ParseLimits) -> None:
         (resource.RLIMIT_CPU, (soft, soft + 5)),
         (resource.RLIMIT_AS, (limits.memory_bytes_max, limits.memory_bytes_max)),
         (resource.RLIMIT_FSIZE, (0, 0)),
-        (resource.RLIMIT_NPROC, (0, 0)),
         (resource.RLIMIT_CORE, (0, 0)),
     ):
         # macOS refuses RLIMIT_AS; an existing lower hard limit is enough

@@ -23,6 +23,7 @@ from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.made_files import parsed
+from tests.paths import REPOSITORY
 
 BOMB_ENTITIES = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "lol" * 10}">' for n in range(12))
 BILLION_LAUGHS = f"<?xml version='1.0'?><!DOCTYPE x [{BOMB_ENTITIES}]><x>&e11;</x>".encode()
@@ -243,3 +244,13 @@ def test_a_long_document_is_shown_while_other_runs_go_on() -> None:
         assert "cut before line" in str(await run_read(ReadParams(file_path="a"), context))
 
     assert seconds_of(lambda: asyncio.run(read()), seconds_max=0.2) <= 0.2
+
+
+def test_readers_may_start_threads() -> None:
+    """Native readers need some. A limit on processes counts threads, too, and does not hold for root."""
+    code = (
+        "import resource; from core.knowledge.document import ParseLimits; from core.knowledge.parsing import child;"
+        " before = resource.getrlimit(resource.RLIMIT_NPROC); child.limit_this_process(ParseLimits());"
+        " assert resource.getrlimit(resource.RLIMIT_NPROC) == before"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
