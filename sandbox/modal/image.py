@@ -6,7 +6,7 @@ from pathlib import Path
 
 import modal
 
-from sandbox.installed import DEBIAN, NODE_INSTALLED, PIP
+from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PIP
 from sandbox.local.programs import CHROMIUMS, INSIDE_FOLDER
 
 BASE = "python:3.11-slim-trixie"
@@ -25,8 +25,8 @@ def sandbox_image() -> modal.Image:
     Playwright finds Debian's Chromium by its path."""
     return modal.Image.from_registry(BASE).dockerfile_commands(  # pyright: ignore[reportUnknownMemberType] - the SDK leaves a type out
         f"RUN apt-get update && apt-get install -y {' '.join(DEBIAN)}",
-        f"RUN {NODE_INSTALLED}",
-        f"RUN python -m pip install {' '.join(PIP)}",
+        f"RUN python -m pip install {' '.join((*PIP, NODE))}",
+        f"RUN {NODE_LINKED}",
         f"RUN {BROWSER_TRIED}",
         f"RUN mkdir -p {WORKSPACE}",
         f"WORKDIR {WORKSPACE}",

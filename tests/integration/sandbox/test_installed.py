@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.installed import DEBIAN, NODE_INSTALLED, PACKAGES, PIP, PROGRAMS
+from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PACKAGES, PIP, PROGRAMS
 from sandbox.local import programs
 from sandbox.modal import image
 from tests.paths import REPOSITORY
@@ -33,16 +33,17 @@ def test_the_lock_file_of_the_toolbox_has_the_packages() -> None:
 
 
 def test_the_image_of_the_program_installs_the_list(tmp_path: Path) -> None:
-    copied = re.findall(r"^COPY (\S+) (\S+) /opt/installed/\nWORKDIR /opt/installed$", DOCKERFILE, flags=re.MULTILINE)
-    for name in copied[0]:
+    copied = re.findall(r"^COPY (.+) /opt/installed/\nWORKDIR /opt/installed$", DOCKERFILE, flags=re.MULTILINE)
+    for name in copied[0].split():
         shutil.copy(REPOSITORY / name, tmp_path)
     commands = re.findall(r"\$\(python3 (-c) '([^']+)'\)", DOCKERFILE)
     printed = [
         subprocess.run([sys.executable, *one], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
         for one in commands
     ]
-    assert printed == [f"{' '.join(DEBIAN)}\n", f"{NODE_INSTALLED}\n"]
-    assert "pip install --no-cache-dir --require-hashes --only-binary :all: -r toolbox.txt\n" in DOCKERFILE
+    assert printed == [f"{' '.join(DEBIAN)}\n", f"{NODE_LINKED}\n"]
+    assert "pip install --no-cache-dir --require-hashes --only-binary :all: -r toolbox.txt -r node.txt\n" in DOCKERFILE
+    assert f"\n{NODE} \\\n" in (tmp_path / "node.txt").read_text("utf-8")
     assert (tmp_path / "toolbox.txt").exists()
 
 

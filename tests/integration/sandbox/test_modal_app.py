@@ -10,7 +10,7 @@ import pytest
 from modal_proto import api_pb2
 
 from bots.settings.sandbox import SandboxSettings
-from sandbox.installed import DEBIAN, NODE_INSTALLED, PIP
+from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PIP
 from sandbox.modal import image as modal_image
 from tests.integration.sandbox.modal_stage import Stage, environment_of, modal_stage
 from tests.paths import REPOSITORY
@@ -160,6 +160,6 @@ async def test_the_image_of_sandboxes_has_what_is_promised() -> None:
         await stage.worker().open("thread", fence=1)
         (made,) = stage.modal.world.living()
         layers = "\n".join(stage.modal.world.images[made.definition.image_id].layers)
-    for words in (modal_image.BASE, " ".join(DEBIAN), NODE_INSTALLED, " ".join(PIP), "--dump-dom"):
+    for words in (modal_image.BASE, " ".join(DEBIAN), " ".join((*PIP, NODE)), NODE_LINKED, "--dump-dom"):
         assert words in layers
     assert layers.rstrip().endswith("WORKDIR /workspace")
