@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from bots.bootstrap.program import RunningProgram, run_program
 from bots.demo.mcp_notice_board import mcp_settings
 from bots.demo.scripted_model import serve_scenario
+from bots.demo.trap_page_story import delivery_site
 from bots.settings import Settings, set_sdk_variables
 from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
@@ -24,6 +25,7 @@ from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
 from simulator.model.scenario import Scenario, load_scenario
 from simulator.model.server import ScriptedServer
+from simulator.serving import serve_on_loopback
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings, read_manifest
 
@@ -59,8 +61,8 @@ class DemoEnvironment:
     """The running demo.
 
     `script` is None if the demo uses a real model. `skipped` names the features that are missing on this machine.
-    `board` is the file of the notice board. `has_browser`: the agent's sandbox has a browser. `settings` are those of
-    the program."""
+    `board` is the file of the notice board, `site_url` the address of the website that a story reads. `has_browser`:
+    the agent's sandbox has a browser. `settings` are those of the program."""
 
     slack: SlackSimulator
     discord: DiscordSimulator
@@ -70,6 +72,7 @@ class DemoEnvironment:
     skipped: tuple[str, ...]
     notes: tuple[str, ...]
     board: Path
+    site_url: str
     has_browser: bool
 
 
@@ -106,6 +109,7 @@ async def start_demo(
             script = await stack.enter_async_context(serve_scenario(scenario or load_story()))
         ground = await _choose_sandbox(settings, folder, stack, is_scripted=script is not None)
         board = folder / "notices.txt"
+        site_url = await stack.enter_async_context(serve_on_loopback(delivery_site(), port=0))
         (folder / AGENTS).mkdir()
         changes: dict[str, object] = {
             "slack_bot_token": SecretStr(slack.settings.bot_token),
@@ -127,6 +131,7 @@ async def start_demo(
             "http_host": "127.0.0.1",
             "http_port": 0,
             "public_url": "",
+            "fetch_allow": (site_url.removeprefix("http://"),),
             "sandbox": ground.sandbox,
             "drain_seconds": 0.0,  # its runs end with it
         }
@@ -154,6 +159,7 @@ async def start_demo(
             skipped=ground.skipped if ground.has_browser else (*ground.skipped, "browser"),
             notes=(*ground.notes, *program.warnings),
             board=board,
+            site_url=site_url,
             has_browser=ground.has_browser,
         )
 

@@ -6,13 +6,13 @@ import logging
 import sys
 import webbrowser
 
-from bots.demo import file_stories, handbook_story, reminder_story
+from bots.demo import file_stories, handbook_story, reminder_story, trap_page_story
 from bots.demo.environment import DemoEnvironment, start_demo
 from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
 from bots.setup.dialog import has_browser
-from core.domain.approval import APPROVE_ONCE
+from core.domain.approval import APPROVE_ONCE, DENY
 from core.domain.errors import ConfigurationError
 from simulator.page.server import Sample, served_page
 from simulator.serving import PortInUse
@@ -89,6 +89,8 @@ async def _play_stories(
         await handbook_story.play_approval(platform, stage.board, patience_seconds=patience),
     ]
     played.append(await reminder_story.play_reminder(platform, patience_seconds=patience))
+    if stage.script is not None:  # a good model does not do what the page wants, so nothing is asked
+        played.append(await trap_page_story.play_trap_page(platform, stage.site_url, patience_seconds=patience))
     if stage.has_browser:
         played.append(await file_stories.play_page(platform, patience_seconds=patience))
     return tuple(played)
@@ -121,6 +123,12 @@ def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tu
         ),
         Sample(label="Try: ask a PDF", text=handbook_story.QUESTION, file=handbook, plays_on=slack),
         Sample(label="Try: a reminder", text=reminder_story.PROMPT, plays_on=slack, choice=APPROVE_ONCE),
+        Sample(
+            label="Try: a page with a trap",
+            text=trap_page_story.trap_page_prompt(stage.site_url),
+            plays_on=discord,
+            choice=DENY,
+        ),
         Sample(label="Try: show a web page", text=file_stories.PAGE_PROMPT, plays_on=discord),
     )
     return samples if stage.has_browser else samples[:-1]

@@ -10,6 +10,7 @@ from bots.demo.handbook_story import PROMPT, handbook_file
 from bots.demo.mcp_notice_board import read_notices
 from bots.demo.story_helpers import files_of_agent, first_channel, send_request
 from bots.demo.thread_reader import text_of
+from bots.demo.trap_page_story import trap_page_prompt
 from bots.settings import load_settings
 from simulator.view import SentFile
 from tests.support.waiting import until
@@ -41,12 +42,13 @@ async def test_own_words_at_the_question_get_the_report(demo: DemoEnvironment) -
     assert any("can't follow your own words" in text for text in watch.said(besides=""))
 
 
-async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment) -> None:
-    watch = await send_request(demo.discord, PROMPT, handbook_file(), PATIENCE_SECONDS)
+@pytest.mark.parametrize("answer", ["I did not pin it.", "so I asked you first."])
+async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment, answer: str) -> None:
+    prompt, file = (PROMPT, handbook_file()) if "pin" in answer else (trap_page_prompt(demo.site_url), None)
+    watch = await send_request(demo.discord, prompt, file, PATIENCE_SECONDS)
     question, button = await watch.asked("Deny with a reason")
     await demo.discord.press("bob", watch.thread_id, question.message_id, button.control_id)
     (form,) = await until(lambda: demo.discord.view().forms)
     await demo.discord.submit("bob", form.form_id, {form.fields[0].field_id: "it is too early"})
-    said = "I did not pin it."
-    await watch.until(lambda: any(said in text for text in watch.said(besides="")), "the answer takes the reason")
+    await watch.until(lambda: any(answer in text for text in watch.said(besides="")), "the answer takes the reason")
     assert read_notices(demo.board) == []
