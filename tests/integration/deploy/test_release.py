@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.installed import PACKAGES, PROGRAMS, SCRIPT, find_names
+from tests.integration.deploy.container_engine import find_engine
 from tests.paths import REPOSITORY
-from tests.requirements_of_the_machine import lacking
 
 SECONDS_MAX = 280
 IMAGE_SECONDS_MAX = 1800
@@ -88,20 +89,16 @@ def test_the_demo_plays_from_the_installed_wheel(released: Path, tmp_path: Path)
 
 @pytest.mark.timeout(IMAGE_SECONDS_MAX)
 def test_the_image_is_built_and_plays_the_demo(tmp_path: Path) -> None:
-    if (
-        shutil.which("docker") is None
-        or subprocess.run(["docker", "info"], capture_output=True, check=False).returncode
-    ):
-        lacking("docker", "no engine answers")
-    named = ("-t", "threadhand-release-test")
-    run(
-        REPOSITORY, "docker", "build", "-q", "-f", "deploy/Dockerfile", *named, ".", seconds_max=IMAGE_SECONDS_MAX - 300
-    )
+    engine, image = find_engine(tmp_path), "threadhand-release-test"
+    run(REPOSITORY, engine, "build", "-f", "deploy/Dockerfile", "-t", image, ".", seconds_max=IMAGE_SECONDS_MAX - 300)
     try:
-        said = run(tmp_path, "docker", "run", "--rm", named[1], "demo", "--headless")
+        said = run(tmp_path, engine, "run", "--rm", image, "demo", "--headless")
         assert said.splitlines()[-1].startswith('{"ok": true')
+        found = run(tmp_path, engine, "run", "--rm", "--entrypoint", "python3", image, "-c", SCRIPT)
+        assert find_names(found) == {*PROGRAMS, *PACKAGES}
+        assert run(tmp_path, engine, "run", "--rm", "--entrypoint", "npm", image, "--version")
     finally:
-        run(tmp_path, "docker", "rmi", "-f", named[1])
+        run(tmp_path, engine, "rmi", "-f", image)
 
 
 def test_the_changelog_is_that_of_the_version() -> None:
