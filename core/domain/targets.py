@@ -6,6 +6,7 @@ Values are compared whole. `evil-example.com` does not contain `example.com`, an
 import re
 import unicodedata
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import cast
 from urllib.parse import unquote
@@ -215,6 +216,9 @@ def _host(authority: str) -> str:
         host = host.lower().strip(".")
         if not _HOST.fullmatch(host):
             return ""
+        if not host.isascii():  # programs write it in letters of ASCII
+            with suppress(UnicodeError):
+                host = host.encode("idna").decode()
     try:
         return str(ip_address(host))
     except ValueError:

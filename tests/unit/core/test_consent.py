@@ -293,6 +293,11 @@ def test_every_address_of_a_piece_counts() -> None:
     assert values == ["host:a.example", "host:b.example"]
 
 
+@pytest.mark.parametrize("host", ["https://müller.example/x", "MÜLLER.example", "www.xn--mller-kva.example"])
+def test_a_host_has_one_value_in_whichever_letters(host: str) -> None:
+    assert value_of(host) == "host:xn--mller-kva.example"
+
+
 def test_the_targets_of_a_call_are_its_addresses_and_its_places() -> None:
     arguments = {
         "channelId": "C1",
