@@ -94,7 +94,7 @@ def test_the_image_is_built_and_plays_the_demo(tmp_path: Path) -> None:
     try:
         said = run(tmp_path, engine, "run", "--rm", image, "demo", "--headless")
         assert said.splitlines()[-1].startswith('{"ok": true')
-        found = run(tmp_path, engine, "run", "--rm", "--entrypoint", "python3", image, "-c", SCRIPT)
+        found = run(tmp_path, engine, "run", "--rm", "--entrypoint", "/usr/local/bin/python3", image, "-c", SCRIPT)
         assert find_names(found) == {*PROGRAMS, *PACKAGES}
         assert run(tmp_path, engine, "run", "--rm", "--entrypoint", "npm", image, "--version")
     finally:
