@@ -245,8 +245,9 @@ class Approval:
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The commands for the buttons of the approved card. A card has room for those of one call."""
-        return next((call.commands for call in self.calls if call.commands), dict[str, str]())
+        """The commands for the buttons of the approved card, unless it would not be clear which call they are about."""
+        commands = [call.commands for call in self.calls if call.commands]
+        return commands[0] if len(commands) == 1 else {}
 
     @property
     def subject(self) -> str:

@@ -269,6 +269,7 @@ def test_the_card_leads_to_the_schedule_that_the_call_makes_or_changes(schedule_
     ).to_approve()
     approval = Approval(turn_id="1", calls=(call,))
     assert approval.commands == commands_about(schedule.schedule_id)
+    assert Approval(turn_id="1", calls=(call, call)).commands == {}
     other = replace(tools, request_key="another run")
     assert (other.schedule_id(params) == schedule.schedule_id) is bool(schedule_id)
 
