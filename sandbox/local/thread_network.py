@@ -46,12 +46,12 @@ class ThreadNetwork:
                 file.write(f"{host}\n")
 
     def take_refused_hosts(self) -> tuple[str, ...]:
-        """Returns the hosts that were refused since the last call, each once. Raises OSError."""
+        """Returns the hosts that were refused since the last call, each once."""
         try:
-            hosts = self._refused_file.read_text().split()
-        except FileNotFoundError:
+            hosts = self._refused_file.read_text("utf-8", "replace").split()
+            self._refused_file.unlink(missing_ok=True)
+        except OSError:
             return ()
-        self._refused_file.unlink(missing_ok=True)
         return tuple(dict.fromkeys(hosts))
 
 
