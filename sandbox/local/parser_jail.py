@@ -36,7 +36,7 @@ class ParserJail:
         for folder in self.folders:
             flags += ["--ro-bind", str(folder), str(folder)]
         flags += ["--chdir", str(_code_folder().parent)]
-        filtering = jail.open_memory_file(seccomp.build_filter(platform.machine()), stack)
+        filtering = jail.open_memory_file(seccomp.build_filter(platform.machine(), starts_processes=False), stack)
         flags += ["--seccomp", str(filtering), "--remount-ro", "/"]
         arguments = jail.open_memory_file("\0".join(flags).encode() + b"\0", stack)
         options: dict[str, Any] = {"executable": self.bwrap, "pass_fds": (arguments, filtering), "env": {}, "cwd": "/"}

@@ -107,8 +107,10 @@ def is_supported(machine: str) -> bool:
     return machine in AUDIT_ARCHITECTURE
 
 
-def build_filter(machine: str) -> bytes:
-    """Returns the filter for `platform.machine()`. Raises KeyError for an unknown architecture."""
+def build_filter(machine: str, *, starts_processes: bool = True) -> bytes:
+    """Returns the filter for `platform.machine()`. Unless the program `starts_processes`, it can start threads only.
+
+    Raises KeyError for an unknown architecture."""
     steps = [
         _step(LOAD_WORD, OFFSET_ARCHITECTURE),
         _step(JUMP_EQUAL, AUDIT_ARCHITECTURE[machine], 1, 0),
@@ -118,11 +120,12 @@ def build_filter(machine: str) -> bytes:
     if machine == "x86_64":
         steps += [_step(JUMP_GREATER_EQUAL, X32_BIT, 0, 1), _step(RETURN, ERROR | ENOSYS)]
     for name, number in system_call_numbers(EXAMINED, machine).items():
-        examining = EXAMINATIONS[name]
+        examining = EXAMINATIONS[name] if starts_processes else {**EXAMINATIONS, "clone": ONLY_THREADS}[name]
         steps += [_step(JUMP_EQUAL, number, 0, len(examining)), *examining]
-    steps += _allow_ranges(
-        sorted(number for table in ALLOWED.values() for number in system_call_numbers(table, machine).values())
-    )
+    allowed = {name: at for table in ALLOWED.values() for name, at in system_call_numbers(table, machine).items()}
+    if not starts_processes:
+        allowed = {name: number for name, number in allowed.items() if name not in ("fork", "vfork")}
+    steps += _allow_ranges(sorted(allowed.values()))
     return b"".join(steps)
 
 
@@ -153,6 +156,14 @@ def _examine_socket() -> list[bytes]:
     return [*steps, _step(RETURN, ERROR | EAFNOSUPPORT)]
 
 
+ONLY_THREADS = [
+    _step(LOAD_WORD, OFFSET_FIRST_ARGUMENT),
+    _step(JUMP_ANY_BIT, CLONE_NEW_ANY, 2, 0),
+    _step(JUMP_ANY_BIT, CLONE_THREAD, 0, 1),
+    _step(JUMP_ANY_BIT, CLONE_FILES, 1, 0),
+    _step(RETURN, ERROR | EPERM),
+    _step(RETURN, ALLOW),
+]
 EXAMINATIONS = {
     "clone": [
         _step(LOAD_WORD, OFFSET_FIRST_ARGUMENT),

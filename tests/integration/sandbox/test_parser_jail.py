@@ -41,7 +41,7 @@ def jail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParserJail]:
 
 
 ATTACK = """
-import os, socket, sys
+import os, socket, subprocess, sys, threading
 def attempt(name, act):
     try:
         print(name, act())
@@ -54,6 +54,9 @@ for path in sys.argv[2:]:
     attempt("read", lambda: open(path).read(1) and path)
 for path in ("/", "/usr", "/dev", os.getcwd()):
     attempt("wrote", lambda: open(f"{path}/made", "w") and path)
+attempt("forked", lambda: os.fork() or os._exit(0))
+attempt("started", lambda: subprocess.run(["/bin/true"]))
+attempt("threads", lambda: threading.Thread(target=str).start() or "start")
 print("capabilities", open("/proc/self/status").read().split("CapEff:")[1].split()[0])
 print("done")
 """
@@ -70,7 +73,7 @@ def test_a_parser_that_was_taken_over_finds_nothing(
         command = [sys.executable, "-c", ATTACK, port, *map(str, secrets)]
         confined = jail.confine(command, stack)
         done = subprocess.run(confined.arguments, capture_output=True, text=True, check=False, **confined.options)
-    assert done.stdout == "capabilities 0000000000000000\ndone\n", done.stderr
+    assert done.stdout == "threads start\ncapabilities 0000000000000000\ndone\n", done.stderr
 
 
 async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
@@ -85,7 +88,7 @@ async def test_documents_and_pictures_are_read_there(jail: ParserJail) -> None:
 
 
 async def test_every_kind_of_document_is_read_there(jail: ParserJail) -> None:
-    """Some readers have native code, which may start no threads there."""
+    """Some readers have native code, which starts threads."""
     row_of_kind = {Path(name).suffix: name for name, row in EXPECTED.items() if "shows" in row}
     for name in row_of_kind.values():
         document = await parsed((FOLDER / name).read_bytes(), name)

@@ -247,7 +247,7 @@ def test_a_long_document_is_shown_while_other_runs_go_on() -> None:
 
 
 def test_readers_may_start_threads() -> None:
-    """Native readers need some. A limit on processes counts threads, too, and does not hold for root."""
+    """Native readers need some, and a limit on processes counts threads, too. The jail refuses processes."""
     code = (
         "import resource; from core.knowledge.document import ParseLimits; from core.knowledge.parsing import child;"
         " before = resource.getrlimit(resource.RLIMIT_NPROC); child.limit_this_process(ParseLimits());"
