@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from markdown_it import MarkdownIt
+from markdown_it.common.utils import unescapeAll
 from markdown_it.token import Token
 
 from core.domain.outside_text import escape_markdown, inline_code
@@ -36,6 +37,8 @@ _SENTENCE_ENDS = ".,;:!?*_~'\"。，、」"
 _BETWEEN_NAMES = re.compile(r"[()\[\]{},;|'=]")
 _ADDRESS_SIGN = re.compile("[.:/@\uff0e\u3002\uff1a\uff0f\uff20]")
 _AUTHORITY_END = re.compile(r"[/?#]")
+_SIGNS = re.compile(r"[^\w.:@-]+")
+"""What may stand directly before a host, such as an arrow or the end of bold words."""
 _CODE = re.compile(r"`[^`\n]+`")
 _BACKTICKS = re.compile("`+")
 _FENCE = "```"
@@ -83,17 +86,21 @@ class LinkRule:
         return all(self.allows_run(run) for run in words.split())
 
     def allows_run(self, run: str, *, is_whole: bool = True) -> bool:
-        """Returns whether chats may make a link of what stands between two blanks. If the run is not whole, nobody
-        knows where the address ends."""
+        """Returns whether chats may make a link of what stands between two blanks, as it is written and as it is shown.
+        If the run is not whole, nobody knows where the address ends."""
+        return all(self._allows_shown(shown, is_whole=is_whole) for shown in {run, unescapeAll(run)})
+
+    def _allows_shown(self, run: str, *, is_whole: bool) -> bool:
         core = run.strip(_EDGES)
         if not _ADDRESS_SIGN.search(core):
             return True
-        values = set(map(value_of, find_addresses(core)))
-        host, _, path = core.partition("/")
+        before, _, path = core.partition("/")
+        values = set(map(value_of, (*find_addresses(core), *find_addresses(_SIGNS.sub(" ", before)))))
+        host = _SIGNS.split(before)[-1]
         ending = host.rpartition(".")[2]
         if ending.isalpha() and len(ending) > 1 and host.count(".") > (not path):
             # `secret.evil.md` may be a host although it ends like a file
-            values |= {value for value in [value_of(f"https://{core}")] if value.startswith("host:")}
+            values |= {value for value in [value_of(f"https://{host}")] if value.startswith("host:")}
         return values <= self.sources.named or (is_whole and _without_slash(core) in self._given)
 
 

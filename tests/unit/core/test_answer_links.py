@@ -73,6 +73,12 @@ HIDDEN = [
 TRICKS = [
     f"[a\nb]({EVIL})",
     "[a](https:\\/\\/evil.example/s)",
+    "https\\:\\/\\/evil\\.example\\/s",
+    "h&#116;tps&#58;&#47;&#47;evil&#46;example&#47;s",
+    "evil&period;example/s",
+    "→evil.example/s",
+    "d=evil.example/s",
+    "**see**evil.example/s",
     "[a](&#104;ttps://evil.example/s)",
     "[a](https&colon;//evil.example/s)",
     "[a]( <https://evil.example/a b> 'title')",
