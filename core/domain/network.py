@@ -20,23 +20,27 @@ class NetworkLimits:
 
 
 ANY_HOST = NetworkLimits()
+OWN_PAGE = "own page"
+"""Stands among the opened hosts for a page of the sandbox, which may still be open in the browser."""
 
 
 def limit_network(call: Reach, sources: Sources, opened: frozenset[str]) -> NetworkLimits:
     """Returns the limits while a call runs that a model wrote which had read these sources.
 
-    `opened` are the hosts to which earlier calls of the run were allowed to send something."""
+    `opened` is what earlier calls of the run have opened (`opened_hosts`)."""
     if not sources.outside:
         return ANY_HOST
     named = frozenset(value for value in sources.named if value.startswith(HOST))
-    commands = named | opened | opened_hosts(call)
+    opened |= opened_hosts(call)
+    commands = named | (opened - {OWN_PAGE})
     has_own_page = any(source.kind == "browser" and is_local(source.name) for source in sources.read)
-    is_limited = has_own_page or any(map(is_local, call.targets))
-    return NetworkLimits(commands, commands | _hosts(call) if is_limited else None)
+    return NetworkLimits(commands, commands | _hosts(call) if has_own_page or OWN_PAGE in opened else None)
 
 
 def opened_hosts(call: Reach) -> frozenset[str]:
-    """Returns the hosts to which programs may send something, now that this call was allowed."""
+    """Returns the hosts to which programs may send something, now that this call was allowed, or OWN_PAGE."""
+    if call.moves_page:
+        return frozenset({OWN_PAGE} if any(map(is_local, call.targets)) else ())
     return _hosts(call) if call.kind == "writes_outside" else frozenset()
 
 

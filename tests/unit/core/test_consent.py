@@ -26,7 +26,7 @@ from core.domain.consent import (
     judge_call,
 )
 from core.domain.messages import JsonObject, Message, MessageType
-from core.domain.network import ANY_HOST, NetworkLimits, limit_network
+from core.domain.network import ANY_HOST, NetworkLimits, limit_network, opened_hosts
 from core.domain.outside_text import mentioned_name
 from core.domain.sources import (
     NO_SOURCES,
@@ -443,3 +443,10 @@ def test_programs_reach_what_a_call_could(
     expected = NetworkLimits(commands and frozenset(commands), browser and frozenset(browser))
     assert limit_network(call, sources, OPENED) == expected
     assert (expected == ANY_HOST) == (HOWTO not in read)
+
+
+def test_a_page_of_the_sandbox_limits_the_calls_beside_it_too() -> None:
+    """They were written before the page was open, so it is not among their sources."""
+    opened = opened_hosts(reach_of_address("http://localhost:8000/"))
+    assert limit_network(COMMAND, read_now(HOWTO), opened) == NetworkLimits(frozenset(), frozenset())
+    assert limit_network(COMMAND, read_now(PERSON), opened) == ANY_HOST
