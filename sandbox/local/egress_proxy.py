@@ -233,7 +233,7 @@ class EgressProxy:
         except asyncio.LimitOverrunError:
             raise RefusedRequest(431, "The request headers are too large.") from None
         request = parse_proxy_request(head)
-        self._check_limits(request.host, is_browser=is_browser)
+        self._check_limits(request, is_browser=is_browser)
         if self._bytes_left <= 0:
             raise RefusedRequest(403, "This sandbox has reached its transfer limit.")
         upstream_reader, upstream = await self._connect_upstream(request)
@@ -247,9 +247,12 @@ class EgressProxy:
             upstream.transport.abort()
             await _close_writer(upstream)
 
-    def _check_limits(self, host: str, *, is_browser: bool) -> None:
-        """Raises RefusedRequest if the thread's limits do not allow the host."""
-        limits = self._network.limits()
+    def _check_limits(self, request: ProxyRequest, *, is_browser: bool) -> None:
+        """Raises RefusedRequest if the operator or the thread's limits do not allow the host. Nobody needs to be asked
+        about what the operator does not allow."""
+        host, limits = request.host, self._network.limits()
+        if request.port in MAIL_PORTS or not self._egress.policy.permits(host):
+            raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         hosts = limits.browser if is_browser else limits.commands
         address = f"https://[{host}]" if ":" in host else f"https://{host}"
         if hosts is None or self._egress.policy.names(host) or value_of(address) in hosts:
@@ -260,8 +263,6 @@ class EgressProxy:
     async def _connect_upstream(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
         """Connects to an address that the guard allows. Raises RefusedRequest."""
         host, port = request.host, request.port
-        if port in MAIL_PORTS or not self._egress.policy.permits(host):
-            raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         try:
             async with asyncio.timeout(self._egress.limits.connect_seconds):
                 found = await self._egress.guard.addresses(host, port, self._resolving)

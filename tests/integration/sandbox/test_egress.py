@@ -378,6 +378,20 @@ def test_limits_hold_for_every_process(tmp_path: Path, limits: NetworkLimits) ->
     assert ThreadNetwork(tmp_path / "thread").limits() == limits
 
 
+async def test_nobody_is_asked_about_what_the_operator_does_not_allow(tmp_path: Path) -> None:
+    network = ThreadNetwork(tmp_path)
+    network.limit(NetworkLimits(commands=frozenset()))
+    egress = EgressConfig(policy=parse_egress_policy("*,!denied.example"), guard=AddressGuard())
+    one = EgressProxy(egress, network, label="test")
+    with socket.create_server(("127.0.0.1", 0)) as listener, one.program_socket.dup() as program:
+        socket.send_fds(program, [b"x"], [listener.fileno()])
+        one.start()
+        for place in ("denied.example:443", "mail.example:25", "other.example:443"):
+            await asked(listener.getsockname(), f"CONNECT {place} HTTP/1.1\r\n\r\n".encode())
+    await one.close()
+    assert network.take_refused_hosts() == ("other.example",)
+
+
 def test_refused_hosts_take_little_room(tmp_path: Path) -> None:
     network = ThreadNetwork(tmp_path)
     for number in range(5_000):
