@@ -13,10 +13,10 @@ from core.domain.approval import Cause, draw_visibly
 from core.domain.sources import Origin, Source, SourceKind, Sources, newest_first
 from core.domain.targets import is_local, normalize_address, value_of
 
-ReachKind = Literal["none", "reads_outside", "writes_outside", "talks_elsewhere", "spends"]
+ReachKind = Literal["none", "reads_outside", "writes_outside", "connects", "talks_elsewhere", "spends"]
 """What a call does outside of its thread. `reads_outside`: fetches something, whose address can carry data out.
-`writes_outside`: sends or changes something. `talks_elsewhere`: writes to people elsewhere, or later. `spends`: costs
-money."""
+`writes_outside`: sends or changes something. `connects`: programs may send anything, until the run ends.
+`talks_elsewhere`: writes to people elsewhere, or later. `spends`: costs money."""
 OPEN_PAGE = "the page that is open in the browser"
 LATER_RUN = "a run that begins by itself later"
 """Targets that have no name. They have too many words for somebody to name them."""

@@ -41,7 +41,7 @@ def opened_hosts(call: Reach) -> frozenset[str]:
     """Returns the hosts to which programs may send something, now that this call was allowed, or OWN_PAGE."""
     if call.moves_page:
         return frozenset({OWN_PAGE} if any(map(is_local, call.targets)) else ())
-    return _hosts(call) if call.kind == "writes_outside" else frozenset()
+    return _hosts(call) if call.kind == "connects" else frozenset()
 
 
 def _hosts(call: Reach) -> frozenset[str]:

@@ -270,7 +270,7 @@ def _command_title(params: ExecuteParams) -> str:
 execute_command = Tool(
     name="execute_command",
     effect="acts",
-    reach=lambda params: Reach("writes_outside", params.hosts) if params.hosts else STAYS,
+    reach=lambda params: Reach("connects", params.hosts) if params.hosts else STAYS,
     params=ExecuteParams,
     run=run_execute,
     subject=lambda params: _subject(params.session_name or DEFAULT_SESSION),
