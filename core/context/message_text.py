@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from urllib.parse import unquote
 
 from pydantic import JsonValue
 
@@ -12,7 +13,7 @@ from core.context.alternation import ADDED_MARK
 from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
-from core.domain.answer_links import LinkRule
+from core.domain.answer_links import LinkRule, written_addresses
 from core.domain.messages import JsonObject, Message
 from core.domain.outside_text import HIDDEN_TARGET, QUOTE_MARKS, is_quotation
 from core.domain.sources import (
@@ -180,12 +181,18 @@ def sources_of_message(message: Message) -> Sources:
 
 def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
     """Returns which addresses an answer may link to. The model was sent the messages, as `for_model` returns them, and
-    has read the sources."""
+    has read the sources. An address that the model wrote first may be an echo, for example of what it searched for."""
 
-    def texts() -> Iterator[str]:
-        return (content_text(message.content.get("content")) for message in messages if _brings_addresses(message))
+    def given() -> Iterator[str]:
+        own: set[str] = set()
+        for message in messages:
+            if message.type == "assistant":
+                own.update(written_addresses(unquote(json.dumps(message.content, ensure_ascii=False))))
+            elif _brings_addresses(message):
+                addresses = written_addresses(content_text(message.content.get("content")))
+                yield from (address for address in addresses if address not in own)
 
-    return LinkRule(sources, texts)
+    return LinkRule(sources, given)
 
 
 def _brings_addresses(message: Message) -> bool:

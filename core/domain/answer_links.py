@@ -61,18 +61,17 @@ _WITHOUT_LINKS = _Parser("commonmark", {"html": False}).enable(["table", "strike
 
 @dataclass(frozen=True)
 class LinkRule:
-    """Which addresses in an answer may be links after a text from outside was read. `texts` returns the texts of people
-    and from outside that the model was given."""
+    """Which addresses in an answer may be links after a text from outside was read. `given` returns the addresses in
+    the texts of people and from outside that the model was given."""
 
     sources: Sources = NO_SOURCES
-    texts: Callable[[], Iterable[str]] = tuple[str, ...]
+    given: Callable[[], Iterable[str]] = tuple[str, ...]
 
     @cached_property
     def _given(self) -> frozenset[str]:
         """The addresses that the model got word for word."""
         visited = (source.name for source in self.sources.read if source.kind in ("page", "browser"))
-        written = (address for text in self.texts() for address in _written_addresses(text))
-        return frozenset(map(_without_slash, (*self.sources.offered, *visited, *written)))
+        return frozenset(map(_without_slash, (*self.sources.offered, *visited, *self.given())))
 
     def allows_link(self, target: str) -> bool:
         """Returns whether a link may lead to the target. A path without a host leads nowhere."""
@@ -147,6 +146,18 @@ def shows_link(markdown: str, rule: LinkRule) -> bool:
     texts = [_without_code(token.content) for token in tokens if token.type == "inline"]
     texts += [token.content for token in tokens if token.type == "code_block" or _is_doubtful_fence(token, lines)]
     return not all(_is_plain(text, rule) for text in texts)
+
+
+def written_addresses(text: str) -> Iterator[str]:
+    """Yields the addresses in a text, in each way in which they may end."""
+    for run in _RUN.findall(text):
+        if _ADDRESS_SIGN.search(run):
+            start = run.lower().find("http")
+            address = run[max(start, 0) :].partition("](")[0] if "://" in run else ""
+            whole = address.rstrip(_SENTENCE_ENDS)
+            yield from filter(None, (whole, whole.removesuffix(")"), address.strip(_EDGES)))
+            if not address:
+                yield from (part.strip(_EDGES) for part in _BETWEEN_NAMES.split(run))
 
 
 class LinkGate:
@@ -279,18 +290,6 @@ def _is_doubtful_fence(token: Token, lines: Sequence[str]) -> bool:
     start, end = token.map
     is_closed = end - start > 1 and lines[end - 1].strip(_FRAME) == _FENCE
     return token.markup != _FENCE or _FENCE in token.content or not is_closed
-
-
-def _written_addresses(text: str) -> Iterator[str]:
-    """Yields the addresses in a text from outside, in each way in which they may end."""
-    for run in _RUN.findall(text):
-        if _ADDRESS_SIGN.search(run):
-            start = run.lower().find("http")
-            address = run[max(start, 0) :].partition("](")[0] if "://" in run else ""
-            whole = address.rstrip(_SENTENCE_ENDS)
-            yield from filter(None, (whole, whole.removesuffix(")"), address.strip(_EDGES)))
-            if not address:
-                yield from (part.strip(_EDGES) for part in _BETWEEN_NAMES.split(run))
 
 
 def _without_slash(address: str) -> str:

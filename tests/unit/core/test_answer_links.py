@@ -1,11 +1,13 @@
 """Which addresses of an answer are links, by what people named and by what the model was given word for word."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from core.context.message_text import link_rule
-from core.domain.answer_links import LinkGate, LinkRule, hide_links, hide_links_of_reply, shows_link
+from core.domain.answer_links import LinkGate, LinkRule, hide_links, hide_links_of_reply, shows_link, written_addresses
 from core.domain.messages import Message, MessageType
 from core.domain.sources import Origin, Source, Sources, dump_sources, offer_addresses
 from core.domain.targets import parse_names
@@ -26,7 +28,7 @@ def sources(*origins: Origin) -> Sources:
 
 
 PAGE: Origin = ("page", "https://visited.example/x?y=1")
-RULE = LinkRule(sources(PAGE), lambda: [PAGE_TEXT])
+RULE = LinkRule(sources(PAGE), lambda: written_addresses(PAGE_TEXT))
 
 LINKS = [
     "[a](https://docs.example.com/any?thing=1)",
@@ -168,13 +170,25 @@ def test_the_attached_addresses_and_the_options_of_a_reply_count_too() -> None:
 def test_an_address_counts_as_given_where_the_model_could_not_write_it(
     kind: MessageType, origins: tuple[Origin, ...], is_link: bool
 ) -> None:
-    message = Message(
+    rule = link_rule([message(kind, f"It is {EVIL}.", *origins)], sources(PAGE))
+    assert rule.allows_link(EVIL) is is_link
+    assert not rule.allows_link(f"{EVIL}s")
+
+
+def test_an_echo_of_what_the_model_wrote_does_not_count_as_given() -> None:
+    call = {"name": "web_search", "arguments": json.dumps({"query": EVIL})}
+    asked = replace(message("assistant", ""), content={"role": "assistant", "tool_calls": [{"function": call}]})
+    found = message("tool", f'{{"query": "{EVIL}", "results": ["https://new.example/a"]}}', ("search", ""))
+    assert not link_rule([asked, found], sources(PAGE)).allows_link(EVIL)
+    assert link_rule([asked, found], sources(PAGE)).allows_link("https://new.example/a")
+    assert link_rule([found, asked, found], sources(PAGE)).allows_link(EVIL)
+
+
+def message(kind: MessageType, text: str, *origins: Origin) -> Message:
+    return Message(
         type=kind,
-        content={"role": "user", "content": f"It is {EVIL}."},
+        content={"role": "user", "content": text},
         is_llm_message=True,
         thread_id="t",
         metadata={"sources": dump_sources(sources(*origins))},
     )
-    rule = link_rule([message], sources(PAGE))
-    assert rule.allows_link(EVIL) is is_link
-    assert not rule.allows_link(f"{EVIL}s")
