@@ -32,8 +32,8 @@ _TOKEN = re.compile(
 """A link or a picture, an address in angle brackets or Slack's own link, the definition of a link, or a word. A word is
 as long as chats take an address for, and longer."""
 _RUN = re.compile(r"[^\s<>\"`\\]+")
-_EDGES = ".,;:!?*_~'\"()[]{}|。，、）」"
-_SENTENCE_ENDS = ".,;:!?*_~'\"。，、」"
+_EDGES = ".,;:!?*_~'\"()[]{}|。，、）」،؛؟"
+_SENTENCE_ENDS = ".,;:!?*_~'\"。，、」،؛؟"
 _BETWEEN_NAMES = re.compile(r"[()\[\]{},;|'=]")
 _ADDRESS_SIGN = re.compile("[.:/@\uff0e\u3002\uff1a\uff0f\uff20]")
 _AUTHORITY_END = re.compile(r"[/?#]")

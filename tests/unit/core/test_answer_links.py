@@ -41,6 +41,7 @@ LINKS = [
     "[the guide](https://guide.example/Foo_(bar)) (see https://guide.example/Foo_(bar))",
     "https://list.example/a?b=1 https://list.example/b https://list.example/c https://list.example/d",
     "shop.example, help@shop.example",
+    "انظر https://docs.example.com، ثم https://list.example/b؟",
     "<https://docs.example.com/x|Slack's own link>",
     "[a][1]\n\n[1]: https://found.example/page",
     "[a file](/workspace/report.csv) [a part](#part)",
