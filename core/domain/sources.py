@@ -116,7 +116,7 @@ def join_sources(parts: Iterable[Sources]) -> Sources:
     newest: dict[Origin, Source] = {}
     for source in newest_first(source for part in parts for source in part.read):
         newest.setdefault((source.kind, source.name), source)
-    by_worth = sorted(newest.values(), key=lambda source: not source.is_outside)
+    by_worth = sorted(newest.values(), key=lambda source: source.may_instruct)
     return Sources(
         frozenset(by_worth[:SOURCES_MAX]), _union(part.named for part in parts), _union(part.offered for part in parts)
     )
