@@ -188,11 +188,15 @@ class EgressProxy:
         while True:
             await _wait_until_readable(self._host_socket)
             await self._free_connections.acquire()
-            inside = _receive_socket(self._host_socket, is_listening=False)
-            if inside is None:
-                log.info("the program in sandbox %s hands out no more connections", self._label)
+            try:
+                inside = _receive_socket(self._host_socket, is_listening=False)
+            except OSError as error:
+                log.info("the browser of sandbox %s has no way out any more: %s", self._label, error)
                 return
-            self._begin_serving(inside, is_browser=True)
+            if inside is None:
+                self._free_connections.release()
+            else:
+                self._begin_serving(inside, is_browser=True)
 
     def _begin_serving(self, inside: socket.socket, *, is_browser: bool) -> None:
         task = spawn(self._serve(inside, is_browser=is_browser), name=f"connection of sandbox {self._label}")
@@ -320,18 +324,21 @@ class EgressProxy:
 
 def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
     host_socket.setblocking(False)
-    listener = _receive_socket(host_socket, is_listening=True)
+    try:
+        listener = _receive_socket(host_socket, is_listening=True)
+    except OSError as error:
+        raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: {error}") from error
     if listener is None:
         raise SandboxUnavailable(NO_WAY_OUT, detail=f"{label}: not a listening socket")
     return listener
 
 
 def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket.socket | None:
-    """Returns the TCP socket that the program inside has sent. Anything else comes from a compromised program."""
-    try:
-        _, descriptors, _, _ = socket.recv_fds(host_socket, MESSAGE_BYTES_MAX, 1)
-    except OSError:
-        return None
+    """Returns the TCP socket that the program inside has sent, or None for anything else, which comes from a
+    compromised program, or without a free descriptor. Raises OSError, also if the program has ended."""
+    data, descriptors, _, _ = socket.recv_fds(host_socket, MESSAGE_BYTES_MAX, 1)
+    if not data:
+        raise ConnectionResetError("the program inside has ended")
     for descriptor in descriptors:
         try:
             received = socket.socket(fileno=descriptor)

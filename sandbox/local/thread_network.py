@@ -1,6 +1,7 @@
 """Which hosts the jail of a thread may reach, in files beside its workspace: another process may run the jail."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -35,13 +36,13 @@ class ThreadNetwork:
             stored: object = json.loads(self._limits_file.read_bytes())
         except FileNotFoundError:
             return ANY_HOST
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return NOBODY
         fields = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
         return NetworkLimits(_hosts(fields.get("commands", ())), _hosts(fields.get("browser", ())))
 
     def record_refusal(self, host: str) -> None:
-        with self._refused_file.open("a") as file:
+        with suppress(OSError), self._refused_file.open("a") as file:  # then the model does not learn of it
             if file.tell() < REFUSED_BYTES_MAX:
                 file.write(f"{host}\n")
 
