@@ -295,6 +295,7 @@ async def status_of(request: OddRequest, port: int) -> int | None:
 
 
 @pytest.mark.filterwarnings("ignore::aiohttp.multipart.BadContentDispositionHeader")
+@pytest.mark.timeout(1200)  # 800 seeds in the whole suite
 async def test_no_request_breaks_a_route(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path) as target:
         for seed in range(2 * settings.default.max_examples):
