@@ -109,7 +109,7 @@ def hide_links(markdown: str, rule: LinkRule) -> str:
     if not shows_link(markdown, rule):
         return markdown
     if len(markdown) <= MARKDOWN_CHARACTERS_MAX:
-        hidden = _hide_outside_fences(markdown.replace("\r\n", "\n").replace("\r", "\n"), rule)
+        hidden = _hide_outside_fences(markdown, rule)
         if not shows_link(hidden, rule):
             return hidden
     return "\n".join(" ".join(_as_plain_words(line, rule)) for line in markdown.splitlines())
@@ -142,7 +142,7 @@ def shows_link(markdown: str, rule: LinkRule) -> bool:
         return True
     if any("`" in part.content for part in parts if part.type != "code_inline"):
         return not _is_plain(markdown, rule)
-    lines = markdown.split("\n")
+    lines = _split_lines(markdown)
     texts = [_without_code(token.content) for token in tokens if token.type == "inline"]
     texts += [token.content for token in tokens if token.type == "code_block" or _is_doubtful_fence(token, lines)]
     return not all(_is_plain(text, rule) for text in texts)
@@ -224,7 +224,7 @@ def _target_of(token: re.Match[str]) -> str:
 
 
 def _hide_outside_fences(markdown: str, rule: LinkRule) -> str:
-    lines, pieces, done = markdown.split("\n"), list[str](), 0
+    lines, pieces, done = _split_lines(markdown), list[str](), 0
     for token in _WITHOUT_LINKS.parse(markdown):
         if token.type == "fence" and token.map and token.level == 0 and not _is_doubtful_fence(token, lines):
             start, end = token.map
@@ -281,6 +281,11 @@ def _without_code(content: str) -> str:
         elif ticks[0] == opening:
             end, opening = ticks.end(), ""
     return " ".join([*pieces, content[end:]])
+
+
+def _split_lines(markdown: str) -> list[str]:
+    """Returns the lines by which the parser counts."""
+    return markdown.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _is_doubtful_fence(token: Token, lines: Sequence[str]) -> bool:
