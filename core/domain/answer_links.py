@@ -40,8 +40,17 @@ _AUTHORITY_END = re.compile(r"[/?#]")
 _SIGNS = re.compile(r"[^\w.:@-]+")
 """What may stand directly before a host, such as an arrow or the end of bold words."""
 _CODE = re.compile(r"`[^`\n]+`")
+_CODE_IN_ONE_CELL = re.compile(r"`[^`|\n]+`")
 _BACKTICKS = re.compile("`+")
 _FENCE = "```"
+_FENCE_START = re.compile(r" {0,3}```[^`\n]*\n")
+_FENCE_END = re.compile(r" {0,3}```[ \t]*\n?")
+_MARK = re.compile(r"[\[<`]")
+"""What makes a line wait for its end."""
+_STYLE = re.compile(r"[\[\]<`~&\\\r]")
+"""Text without any of these signs shows nothing but its words."""
+_DOUBTFUL = re.compile(r"`|~~~|\r|\]:|\]\([ \t]*$", re.MULTILINE)
+"""Outside of code, what may change how the lines around it are read."""
 _FRAME = " \t>\n"
 
 
@@ -144,7 +153,8 @@ def shows_link(markdown: str, rule: LinkRule) -> bool:
         return not _is_plain(markdown, rule)
     lines = _split_lines(markdown)
     texts = [_without_code(token.content) for token in tokens if token.type == "inline"]
-    texts += [token.content for token in tokens if token.type == "code_block" or _is_doubtful_fence(token, lines)]
+    texts += [_without_inline_code(token.content) for token in tokens if token.type == "code_block"]
+    texts += [token.content for token in tokens if _is_doubtful_fence(token, lines)]
     return not all(_is_plain(text, rule) for text in texts)
 
 
@@ -161,42 +171,85 @@ def written_addresses(text: str) -> Iterator[str]:
 
 
 class LinkGate:
-    """Lets the text of an answer through while it is written, up to the first address that must not be a link."""
+    """Lets the text of an answer through while it is written, in the form in which `hide_links` shows the whole of it.
+
+    From the first text on whose form depends on what follows, the rest waits for the end of the answer."""
 
     def __init__(self, rule: LinkRule) -> None:
         self._rule = rule
         self._held = ""
         self._passed: list[str] = []
-        self._is_shut = self._is_code_doubtful = False
+        self._indent: str | None = None
+        """What every line of the open block of code begins with, or None if no block is open."""
+        self._waiting: list[str] = []
+        """The lines of the block that may be shown only once it is closed."""
+        self._is_line_start = self._is_plain = True
+        self._is_shut = self._is_doubtful = False
 
     def feed(self, text: str) -> str:
-        """Returns what may be shown now: whole words, and whole lines if a link may stand in them."""
+        """Returns what may be shown now: whole words, and whole lines if a link or code may stand in them."""
         if self._is_shut:
             return ""
-        self._held += text
-        line = self._held.rfind("\n") + 1
-        mark = min((at for mark in "[<`" if (at := self._held.find(mark, line)) >= 0), default=len(self._held))
-        return self._pass(max(line, self._held.rfind(" ", line, mark) + 1))
+        *lines, self._held = f"{self._held}{text}".split("\n")
+        shown = [self._pass(f"{line}\n") for line in lines]
+        if self._indent is None:
+            mark = _MARK.search(self._held)
+            length = self._held.rfind(" ", 0, mark.start() if mark else None) + 1
+            if not self._held[:length].isspace():
+                shown.append(self._pass(self._held[:length]))
+                self._held = self._held[length:]
+        self._is_shut |= len(self._held) > HELD_CHARACTERS_MAX
+        return "".join(shown)
 
     def flush(self) -> str:
         """Returns what has waited for the end of its word or line, if it may be shown. What comes later waits."""
-        passed = "" if self._is_shut else self._pass(len(self._held))
+        shown = self._pass(self._held)
         self._is_shut = True
-        return passed
-
-    def _pass(self, length: int) -> str:
-        piece, self._held = self._held[:length], self._held[length:]
-        self._is_code_doubtful |= "`" in _CODE.sub("", piece)
-        is_shown = not shows_link(piece, self._rule) and (not self._is_code_doubtful or _is_plain(piece, self._rule))
-        self._is_shut = not is_shown or len(self._held) > HELD_CHARACTERS_MAX
-        self._passed += [piece] * is_shown
-        return piece if is_shown else ""
+        return shown
 
     def close(self, text: str) -> tuple[str, str | None]:
         """Returns the whole answer as people may see it, and the rest of it that was not let through, or None if the
         answer does not begin with what was let through. `text` is all that was fed."""
         whole, passed = hide_links(text, self._rule), "".join(self._passed)
         return whole, whole.removeprefix(passed) if whole.startswith(passed) else None
+
+    def _pass(self, piece: str) -> str:
+        if self._is_shut or not piece:
+            return ""
+        is_plain = _is_plain(piece, self._rule)
+        self._is_plain &= is_plain
+        is_start = self._is_line_start and not self._is_doubtful and _FENCE_START.fullmatch(piece) is not None
+        is_code = is_start or self._indent is not None
+        shown = self._judge_code(piece, is_plain=is_plain) if is_code else self._judge_words(piece, is_plain=is_plain)
+        self._is_line_start = piece.endswith("\n")
+        self._is_shut = shown is None
+        self._passed.append(shown or "")
+        return shown or ""
+
+    def _judge_words(self, piece: str, *, is_plain: bool) -> str | None:
+        """Returns the form in which the piece may be shown, or None if nobody knows it before the answer ends."""
+        if is_plain and not _STYLE.search(piece):
+            return piece
+        before = "" if self._is_line_start else "x "
+        hidden = _hide_outside_code(f"{before}{piece}", self._rule)
+        self._is_doubtful |= bool(_DOUBTFUL.search(_CODE_IN_ONE_CELL.sub("", hidden)))
+        is_link = shows_link(hidden, self._rule) or (self._is_doubtful and not self._is_plain)
+        return None if is_link else hidden.removeprefix(before)
+
+    def _judge_code(self, line: str, *, is_plain: bool) -> str | None:
+        """Returns what may be shown of a block of code now that its next line has come, or None if chats may read the
+        block in different ways."""
+        is_start, is_end = self._indent is None, _FENCE_END.fullmatch(line) is not None
+        self._indent = line.partition(_FENCE)[0] if self._indent is None else self._indent
+        is_inside = line.startswith(self._indent) or line.isspace()
+        self._is_doubtful |= not is_inside or (_FENCE in line and not is_start and not is_end)
+        if self._is_doubtful and not self._is_plain:
+            return None
+        self._waiting += [line] * (not is_plain or bool(self._waiting))
+        shown = "" if self._waiting else line
+        if self._is_doubtful or (is_end and not is_start):
+            shown, self._indent, self._waiting = "".join(self._waiting) or line, None, []
+        return shown
 
 
 def _is_plain(text: str, rule: LinkRule) -> bool:
@@ -226,7 +279,7 @@ def _target_of(token: re.Match[str]) -> str:
 def _hide_outside_fences(markdown: str, rule: LinkRule) -> str:
     lines, pieces, done = _split_lines(markdown), list[str](), 0
     for token in _WITHOUT_LINKS.parse(markdown):
-        if token.type == "fence" and token.map and token.level == 0 and not _is_doubtful_fence(token, lines):
+        if token.type == "fence" and token.map and not _is_doubtful_fence(token, lines):
             start, end = token.map
             before = _hide_outside_code("\n".join(lines[done:start]), rule)
             pieces += [before] * (start > done) + lines[start:end]
@@ -281,6 +334,12 @@ def _without_code(content: str) -> str:
         elif ticks[0] == opening:
             end, opening = ticks.end(), ""
     return " ".join([*pieces, content[end:]])
+
+
+def _without_inline_code(content: str) -> str:
+    """Returns an indented block without what is code even where the block counts as words."""
+    rest = _CODE.sub(" ", content)
+    return content if "`" in rest else rest
 
 
 def _split_lines(markdown: str) -> list[str]:

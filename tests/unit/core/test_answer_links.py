@@ -122,17 +122,56 @@ def test_no_way_to_write_a_link_gets_through(answer: str) -> None:
     assert hide_links(shown, RULE) == shown
 
 
+STREAMED = [
+    "Use np.array and Node.js with ASP.NET, or ask secret.evil.example: all around it streams word by word.",
+    f"1. **np.array** makes one.\n2. See [this]({EVIL}), or <{EVIL}>.\n\n> end.Next\n\n| np.array |\n|---|\n| v1.2 |",
+    f"- nested\n    - np.array and more\n\nThen:\n\n```python\nx = 1\ny = np.array(x)\n```\n\nMore of np.array, {EVIL}",
+    f"1. First np.array:\n   ```sh\n   curl {EVIL}\n\n   pip list\n   ```\n2. Then `np.array` and os.path",
+]
+DOUBTFUL = [
+    f"a ` b {EVIL} c ` d `{EVIL}`",
+    f"np.array\n\n~~~\n{EVIL}\n~~~\n",
+    f"```\nx\n     ```\n{EVIL}\n```\nnp.array",
+    f"- a\n  ```\n{EVIL}\n  ```\nnp.array",
+    f"   ```\n   x\n```\n{EVIL}\n```",
+    f"```\nx\n````\n{EVIL}\n```\n{EVIL}",
+    f"[a](\n{EVIL})",
+    f"[a\nb]: np.array\n{EVIL}",
+    f"| a |\n|---|\n| `x|{EVIL}|y` |",
+    f"-     {EVIL} word {EVIL}\n\n      {EVIL}",
+    f"```\n{EVIL}",
+    f"\\`a\\` {EVIL} \\`b",
+]
+
+
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
-@pytest.mark.parametrize("answer", [*LINKS, *TRICKS[:-1], *(answer for answer, _ in HIDDEN)])
+@pytest.mark.parametrize("answer", STREAMED)
+def test_an_answer_streams_around_what_must_not_be_a_link(answer: str, size: int) -> None:
+    text = f"{answer}\nAnd more words "
+    gate = LinkGate(RULE)
+    passed = "".join(gate.feed(text[at : at + size]) for at in range(0, len(text), size))
+    assert passed == hide_links(text, RULE)
+
+
+def test_each_word_streams_once_it_is_whole() -> None:
+    gate = LinkGate(RULE)
+    words = ["Use ", "np.array ", "and ", "Node.js ", "now. "]
+    assert [gate.feed(word) for word in words] == ["Use ", "`np.array` ", "and ", "Node.js ", "now. "]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("answer", [*STREAMED, *DOUBTFUL, *LINKS, *TRICKS[:-1], *(answer for answer, _ in HIDDEN)])
 def test_nothing_is_shown_before_it_is_judged(answer: str, size: int) -> None:
     text = f"First some words. {answer}\nAnd more words.\n"
     gate = LinkGate(RULE)
-    passed = "".join(gate.feed(text[at : at + size]) for at in range(0, len(text), size))
-    assert not shows_link(passed, RULE)
+    passed = ""
+    for at in range(0, len(text), size):
+        passed += gate.feed(text[at : at + size])
+        assert not shows_link(passed, RULE)
     whole, rest = gate.close(text)
     assert whole == hide_links(text, RULE)
     assert rest is None or passed + rest == whole
-    if answer in LINKS[:-1]:
+    if answer in LINKS:
         assert passed == text
 
 
@@ -142,6 +181,7 @@ def test_what_waited_before_a_call_is_shown_when_the_call_begins() -> None:
     assert gate.feed(" https://found.example/page ") == ""
     assert gate.close("I look at https://found.example/page ")[1] == " https://found.example/page "
     assert LinkGate(RULE).feed(EVIL) == ""
+    assert (gate := LinkGate(RULE)).feed("Look at np.array") + gate.flush() == "Look at `np.array`"
 
 
 def test_the_attached_addresses_and_the_options_of_a_reply_count_too() -> None:
