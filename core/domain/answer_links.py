@@ -19,7 +19,7 @@ from core.domain.targets import find_addresses, value_of
 from core.domain.threads import Reply
 
 MARKDOWN_CHARACTERS_MAX = 100_000
-"""A longer answer is not parsed: all its marks are shown as they are."""
+"""A longer answer is judged line by line. If that cannot be done, all its marks are shown as they are."""
 HELD_CHARACTERS_MAX = 10_000
 """How long a line may become that waits for its end because a link may stand in it."""
 _TOKEN = re.compile(
@@ -115,12 +115,13 @@ class LinkRule:
 def hide_links(markdown: str, rule: LinkRule) -> str:
     """Returns the answer with each address that must not be a link as code. Other text stays as it is, unless the
     answer is written so that platforms might read it in different ways."""
-    if not shows_link(markdown, rule):
-        return markdown
-    if len(markdown) <= MARKDOWN_CHARACTERS_MAX:
-        hidden = _hide_outside_fences(markdown, rule)
-        if not shows_link(hidden, rule):
+    if len(markdown) > MARKDOWN_CHARACTERS_MAX:
+        if (hidden := LinkGate(rule).judge_whole(markdown)) is not None:
             return hidden
+    elif not shows_link(markdown, rule):
+        return markdown
+    elif not shows_link(hidden := _hide_outside_fences(markdown, rule), rule):
+        return hidden
     return "\n".join(" ".join(_as_plain_words(line, rule)) for line in markdown.splitlines())
 
 
@@ -212,6 +213,11 @@ class LinkGate:
         answer does not begin with what was let through. `text` is all that was fed."""
         whole, passed = hide_links(text, self._rule), "".join(self._passed)
         return whole, whole.removeprefix(passed) if whole.startswith(passed) else None
+
+    def judge_whole(self, text: str) -> str | None:
+        """Returns a whole answer as people may see it, or None if platforms might read it in different ways."""
+        shown = self.feed(f"{text}\n")
+        return None if self._is_shut or self._waiting else shown.removesuffix("\n")
 
     def _pass(self, piece: str) -> str:
         if self._is_shut or not piece:

@@ -175,6 +175,13 @@ def test_nothing_is_shown_before_it_is_judged(answer: str, size: int) -> None:
         assert passed == text
 
 
+def test_a_long_answer_keeps_its_markdown() -> None:
+    long = "# Title\n\n- **bold** item with `code`\n\n```python\nnp.array(1)\n```\n" * 1_700
+    assert hide_links(long, RULE) == long
+    assert hide_links(f"{long}[see]({EVIL})", RULE) == f"{long}see (`{EVIL}`)"
+    assert hide_links(f"{long}` [see]({EVIL})", RULE).startswith("\\# Title\n\n\\- \\*\\*bold")
+
+
 def test_what_waited_before_a_call_is_shown_when_the_call_begins() -> None:
     gate = LinkGate(RULE)
     assert gate.feed("I look at") + gate.flush() == "I look at"
