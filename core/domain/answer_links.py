@@ -34,6 +34,19 @@ as long as chats take an address for, and longer."""
 _RUN = re.compile(r"[^\s<>\"`\\]+")
 _EDGES = ".,;:!?*_~'\"()[]{}|。，、）」،؛؟"
 _SENTENCE_ENDS = ".,;:!?*_~'\"。，、」،؛؟"
+_HAN_LETTERS = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_HAN_SIGNS = "，、！？；（）「」『』【】《》〈〉…"
+"""Signs of Chinese and Japanese that no host has inside. The stop and the colon may be the dot and the colon of one."""
+_HAN_WORDS = re.compile(f"[{_HAN_LETTERS}{_HAN_SIGNS}。：]*")
+_HAN_SENTENCES = re.compile(
+    f"(?:[{_HAN_LETTERS}{_HAN_SIGNS}A-Za-z0-9]|(?<=[{_HAN_LETTERS}{_HAN_SIGNS}])[。：]|(?<=[{_HAN_SIGNS}])[*_~'\"])*"
+    f"(?<=[{_HAN_SIGNS}。：])"
+)
+"""Words that end with a sign and cannot belong to an address behind it."""
+_HAN_BEFORE_ADDRESS = re.compile(f"[{_HAN_LETTERS}{_HAN_SIGNS}。：]*(?=https?://|www\\.)", re.IGNORECASE)
+_HAN_TAIL = re.compile(f"(?<=[a-z0-9/])[{_HAN_SIGNS}][{_HAN_LETTERS}{_HAN_SIGNS}]*", re.IGNORECASE)
+_HAN_PART = re.compile(f"(?P<run>[^{_HAN_LETTERS}{_HAN_SIGNS}。：][^{_HAN_SIGNS}。]*)")
+"""What becomes code of a run that has such signs inside."""
 _BETWEEN_NAMES = re.compile(r"[()\[\]{},;|'=]")
 _ADDRESS_SIGN = re.compile("[.:/@\uff0e\u3002\uff1a\uff0f\uff20]")
 _AUTHORITY_END = re.compile(r"[/?#]")
@@ -99,9 +112,11 @@ class LinkRule:
         return all(self._allows_shown(shown, is_whole=is_whole) for shown in {run, unescapeAll(run)})
 
     def _allows_shown(self, run: str, *, is_whole: bool) -> bool:
-        core = run.strip(_EDGES)
-        if not _ADDRESS_SIGN.search(core):
+        core = _without_sentences(run.strip(_EDGES)).strip(_EDGES)
+        if not _ADDRESS_SIGN.search(core) or _HAN_WORDS.fullmatch(core):
             return True
+        is_given = is_whole and _without_slash(core) in self._given
+        core = _without_tail(core)
         before, _, path = core.partition("/")
         values = set(map(value_of, (*find_addresses(core), *find_addresses(_SIGNS.sub(" ", before)))))
         host = _SIGNS.split(before)[-1]
@@ -109,7 +124,7 @@ class LinkRule:
         if ending.isalpha() and len(ending) > 1 and host.count(".") > (not path):
             # `secret.evil.md` may be a host although it ends like a file
             values |= {value for value in [value_of(f"https://{host}")] if value.startswith("host:")}
-        return values <= self.sources.named or (is_whole and _without_slash(core) in self._given)
+        return is_given or values <= self.sources.named
 
 
 def hide_links(markdown: str, rule: LinkRule) -> str:
@@ -196,6 +211,8 @@ class LinkGate:
         if self._indent is None:
             mark = _MARK.search(self._held)
             length = self._held.rfind(" ", 0, mark.start() if mark else None) + 1
+            sentences = _HAN_SENTENCES.match(self._held, length, mark.start() if mark else len(self._held))
+            length = sentences.end() if sentences else length
             if not self._held[:length].isspace():
                 shown.append(self._pass(self._held[:length]))
                 self._held = self._held[length:]
@@ -275,6 +292,34 @@ def _judge_tokens(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bo
             yield token, rule.allows_link(target) and rule.allows_words(words)
 
 
+def _judge_parts(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bool]]:
+    """Yields the tokens, without the Chinese and Japanese around the addresses of a word that must not be a link."""
+    for token, is_allowed in _judge_tokens(text, rule):
+        is_run = token["run"] is not None and not is_allowed
+        parts = [*filter(_has_address_sign, _HAN_PART.finditer(text, *token.span()))] if is_run else []
+        yield from ((part, False) for part in parts)
+        if not parts:
+            yield token, is_allowed
+
+
+def _has_address_sign(part: re.Match[str]) -> bool:
+    return _ADDRESS_SIGN.search(unescapeAll(part[0]).strip(_EDGES)) is not None
+
+
+def _without_sentences(run: str) -> str:
+    """Returns a run without the Chinese or Japanese before its last word, and before the start of an address."""
+    sentences = _HAN_SENTENCES.match(run)
+    run = run[sentences.end() :].lstrip(_EDGES) if sentences else run
+    words = _HAN_BEFORE_ADDRESS.match(run)
+    return run[words.end() :] if words else run
+
+
+def _without_tail(run: str) -> str:
+    """Returns a run without the Chinese or Japanese behind its first sign, if nothing else and no stop follows."""
+    sign = _HAN_TAIL.search(run)
+    return run[: sign.start()] if sign and sign.end() == len(run) else run
+
+
 def _target_of(token: re.Match[str]) -> str:
     if token["inside"] is None:
         return token["angle"] or token["place"] or ""
@@ -297,7 +342,7 @@ def _hide_outside_fences(markdown: str, rule: LinkRule) -> str:
 def _hide_outside_code(text: str, rule: LinkRule) -> str:
     masked = _CODE.sub(lambda code: "\0" * len(code[0]), text)
     pieces, end = list[str](), 0
-    for token, is_allowed in _judge_tokens(masked, rule):
+    for token, is_allowed in _judge_parts(masked, rule):
         start, before = token.start(), end
         end = token.end()
         pieces += [text[before:start], text[start:end] if is_allowed else _hidden_form(token, text, rule)]

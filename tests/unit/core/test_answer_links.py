@@ -42,6 +42,9 @@ LINKS = [
     "https://list.example/a?b=1 https://list.example/b https://list.example/c https://list.example/d",
     "shop.example, help@shop.example",
     "انظر https://docs.example.com، ثم https://list.example/b؟",
+    "详情请看https://docs.example.com，然后运行。",
+    "你好。来源：https://list.example/b。",
+    "これは普通の答えで、リンクも空白もありません。Python、https://docs.example.com/説明を見て",
     "<https://docs.example.com/x|Slack's own link>",
     "[a][1]\n\n[1]: https://found.example/page",
     "[a file](/workspace/report.csv) [a part](#part)",
@@ -69,6 +72,10 @@ HIDDEN = [
     ("https://list.example/b[secret", "`https://list.example/b`[secret"),
     ("https://docs.example.com@evil.example/", "`https://docs.example.com@evil.example/`"),
     ("https://docs.example.com/?u=https://evil.example/s", "`https://docs.example.com/?u=https://evil.example/s`"),
+    ("请看https://list.example/b，谢谢。再见", "请看`https://list.example/b`，谢谢。再见"),
+    ("用np.array，secret.evil.example。好", "用`np.array`，`secret.evil.example`。好"),
+    ("https://docs.example.com，x.evil.com", "`https://docs.example.com`，`x.evil.com`"),
+    ("https://docs.example.com，好。邪恶。在线", "`https://docs.example.com`，好。邪恶。在线"),
     (f"| a |\n|---|\n| [x]({EVIL}) |", f"| a |\n|---|\n| x (`{EVIL}`) |"),
     ("[x](javascript:alert(1))", "x (`javascript:alert(1)`)"),
     (f"~~~\n{EVIL}\n~~~", f"\\~\\~\\~\n`{EVIL}`\n\\~\\~\\~"),
@@ -99,6 +106,12 @@ TRICKS = [
     f"[a]:\n{EVIL}\n\n[a]",
     f"{EVIL}\r{EVIL}\r\n{EVIL}",
     "https\uff1a//evil.example/s",
+    "请看https\uff1a//evil.example/s，好",
+    "，secret。evil。com",
+    "看evil&#46;example，好",
+    "https://docs.example.com。evil.com",
+    "https://docs.example.com，@evil.com",
+    "例子.com，看https://evil.example/s",
     "https://evil\u200b.example/s",
     f"[x]({EVIL}){'y' * 100_000}",
 ]
@@ -173,6 +186,12 @@ def test_nothing_is_shown_before_it_is_judged(answer: str, size: int) -> None:
     assert rest is None or passed + rest == whole
     if answer in LINKS:
         assert passed == text
+
+
+@pytest.mark.parametrize("sentence", ["这是一个普通的回答，", "没有空格。", "リンクもありません。", "用Python，"])
+def test_text_without_blanks_streams_by_sentences(sentence: str) -> None:
+    gate = LinkGate(RULE)
+    assert [gate.feed(sentence) for _ in range(3)] == [sentence] * 3
 
 
 def test_a_long_answer_keeps_its_markdown() -> None:
