@@ -5,7 +5,7 @@ const TYPING_STEPS = 40;
 const PRESS_MS = 2500;
 const LOOK_MS = 250;
 // buttons that stay below finished work
-const LASTING = new Set(["Details", "Good answer", "Bad answer"]);
+const LASTING = new Set(["Details", "Good answer", "Bad answer", "Run now", "Pause", "Edit", "Delete"]);
 
 const YOUR_TURN = "Your turn: attach a table of your own, deny a card, or type / for a command. For your own workspace, run threadhand setup.";
 
