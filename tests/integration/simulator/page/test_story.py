@@ -214,7 +214,7 @@ async def test_the_stories_play_by_themselves_and_can_be_paused(size: tuple[int,
         answer = reader.message("slack", "gets a bonus of 5 percent")
         await expect(answer).to_contain_text("handbook.pdf, page 4")
         await expect(reader.message("discord", "told me to open confirm.example")).to_be_visible()
-        await expect(page.get_by_role("button", name="Pause")).to_be_hidden()
+        await expect(page.get_by_role("banner").get_by_role("button", name="Pause")).to_be_hidden()
         await expect(page.get_by_text("Your turn:")).to_be_visible()
         assert len(read_notices(stage.board)) == 1
 
