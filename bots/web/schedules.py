@@ -54,7 +54,7 @@ async def list_schedules(request: web.Request) -> web.Response:
 
 async def add_schedule(request: web.Request) -> web.Response:
     """`POST /api/schedules`: arms a schedule for threads of the API, or changes the one with the `id` in the body. In a
-    chat, posts a card on which somebody there can arm it."""
+    chat, posts a card with which a person there can arm it."""
     body = await request_parsing.parse_body(request, ScheduleBody)
     params = ScheduleTaskParams.model_validate(body.model_dump(exclude={"address"}, exclude_unset=True))
     deps, here = request.app[DEPS], await _schedules(request, body.address.address, body.id)

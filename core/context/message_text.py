@@ -39,7 +39,7 @@ _NOTE_STARTS = (_FILE_START, "Forwarded from ")
 _REST_QUOTED = tuple(mark * 3 for mark in QUOTE_MARKS)
 """Begins a quotation that goes on to the end of the message."""
 _MENTION = re.compile(r"(?<![\w`.+-])@\S+")
-"""Somebody who is mentioned. An e-mail address and code are none."""
+"""A mention of a person. E-mail addresses and code do not count."""
 
 
 def full_message_text(message: Message) -> str:

@@ -1,7 +1,8 @@
 """Decides which addresses in an answer people may follow with a click, and shows all others as code.
 
-An address can carry data to whoever owns its host. So after a text from outside was read, an address is a link only if
-people named its host, or if the model got it word for word: it stands in what was read, or the program made it.
+Whoever owns the host of an address receives what the address contains. So after a text from outside was read, an
+address is a link only if people named its host, or if the model got it word for word: it stands in what was read, or
+the program made it.
 """
 
 import re
@@ -68,7 +69,7 @@ _FRAME = " \t>\n"
 
 
 class _Parser(MarkdownIt):
-    """A parser that leaves addresses as they are written, and takes all of them for links."""
+    """A parser that accepts every address as the target of a link and does not rewrite it."""
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - the library's name
         return url
@@ -108,7 +109,7 @@ class LinkRule:
 
     def allows_run(self, run: str, *, is_whole: bool = True) -> bool:
         """Returns whether chats may make a link of what stands between two blanks, as it is written and as it is shown.
-        If the run is not whole, nobody knows where the address ends."""
+        If the run is not whole, the address may go on after it."""
         return all(self._allows_shown(shown, is_whole=is_whole) for shown in {run, unescapeAll(run)})
 
     def _allows_shown(self, run: str, *, is_whole: bool) -> bool:
@@ -250,7 +251,7 @@ class LinkGate:
         return shown or ""
 
     def _judge_words(self, piece: str, *, is_plain: bool) -> str | None:
-        """Returns the form in which the piece may be shown, or None if nobody knows it before the answer ends."""
+        """Returns the form in which the piece may be shown, or None if that depends on the rest of the answer."""
         if is_plain and not _STYLE.search(piece):
             return piece
         before = "" if self._is_line_start else "x "
@@ -315,7 +316,8 @@ def _without_sentences(run: str) -> str:
 
 
 def _without_tail(run: str) -> str:
-    """Returns a run without the Chinese or Japanese behind its first sign, if nothing else and no stop follows."""
+    """Returns a run without the Chinese or Japanese text that follows punctuation of these scripts at its end. Text
+    with a full stop stays, because that may belong to a host."""
     sign = _HAN_TAIL.search(run)
     return run[: sign.start()] if sign and sign.end() == len(run) else run
 

@@ -49,7 +49,7 @@ def inline_code(text: str) -> str:
 
 
 def is_quotation(line: str) -> bool:
-    """Returns whether a line may belong to a quotation, also if it is indented or has other ends of lines inside."""
+    """Returns whether a line may belong to a quotation. It may be indented and contain unusual line breaks."""
     return any(part.strip().startswith(QUOTE_MARKS) for part in line.splitlines())
 
 

@@ -213,7 +213,7 @@ When = Timing | Trigger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A task that begins by itself, once a person has armed it: until then it is only proposed.
+    """A task that starts by itself at a time or on an event. Until a person arms it, it is only proposed.
 
     `address` is the chat thread that it continues, or, with an empty `thread_key`, the channel in which each firing
     opens a thread. `owner` armed it: its runs have the owner's rights at that time. `thread_id` is the conversation in

@@ -26,7 +26,7 @@ SHORT_CHARACTERS_MAX = 80
 """An argument that is longer than this, or has several lines, counts as free text."""
 _HOST_CHARACTERS_MAX = 253
 _PIECE = re.compile(r"(?:(?<=[@/])\[[\w.]*:[\w:.%]*\]|[^\s<>()\[\]{}\"'`|,;\\“”„«»‘’])+")
-"""What stands between blanks, brackets and quotes. The number of a host, `//[2001:db8::1]`, has brackets itself."""
+"""Text without spaces, brackets and quotes. Only an IPv6 address, such as `//[2001:db8::1]`, may have brackets."""
 _WEB_START = re.compile(r"(?<![a-zA-Z0-9])(?i:(https?|wss?|ftp)):[\\/]*(?=[^\s\\/])")
 """Browsers and libraries read `https:host`, `https:/host` and `https:\\host` like `https://host`."""
 _BETWEEN_WORDS = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’/:=!?*~…]+")

@@ -314,7 +314,7 @@ def _refusals(opened: Sequence[Sandbox]) -> JsonObject:
 
 
 def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:
-    """Returns the record of a call that has ended, with the sources of its result."""
+    """Returns the record of a finished call, with the sources of its result."""
     metadata: JsonObject = {**record.metadata, SOURCES_KEY: dump_sources(outcome.sources)}
     return replace(record, state="finished", result=outcome.result, metadata=metadata)
 

@@ -120,7 +120,11 @@ def build_filter(machine: str, *, starts_processes: bool = True) -> bytes:
     if machine == "x86_64":
         steps += [_step(JUMP_GREATER_EQUAL, X32_BIT, 0, 1), _step(RETURN, ERROR | ENOSYS)]
     for name, number in system_call_numbers(EXAMINED, machine).items():
-        examining = EXAMINATIONS[name] if starts_processes else {**EXAMINATIONS, "clone": ONLY_THREADS}[name]
+        examining = (
+            EXAMINATIONS[name]
+            if starts_processes
+            else {**EXAMINATIONS, "clone": _examine_clone(starts_processes=False)}[name]
+        )
         steps += [_step(JUMP_EQUAL, number, 0, len(examining)), *examining]
     allowed = {name: at for table in ALLOWED.values() for name, at in system_call_numbers(table, machine).items()}
     if not starts_processes:
@@ -156,24 +160,20 @@ def _examine_socket() -> list[bytes]:
     return [*steps, _step(RETURN, ERROR | EAFNOSUPPORT)]
 
 
-ONLY_THREADS = [
-    _step(LOAD_WORD, OFFSET_FIRST_ARGUMENT),
-    _step(JUMP_ANY_BIT, CLONE_NEW_ANY, 2, 0),
-    _step(JUMP_ANY_BIT, CLONE_THREAD, 0, 1),
-    _step(JUMP_ANY_BIT, CLONE_FILES, 1, 0),
-    _step(RETURN, ERROR | EPERM),
-    _step(RETURN, ALLOW),
-]
-EXAMINATIONS = {
-    "clone": [
+def _examine_clone(*, starts_processes: bool) -> list[bytes]:
+    return [
         _step(LOAD_WORD, OFFSET_FIRST_ARGUMENT),
         _step(JUMP_ANY_BIT, CLONE_NEW_ANY, 2, 0),
+        _step(JUMP_ANY_BIT, CLONE_THREAD, 0, 2 if starts_processes else 1),
         # a thread with a table of open files of its own could hold deleted files that are not counted
-        _step(JUMP_ANY_BIT, CLONE_THREAD, 0, 2),
         _step(JUMP_ANY_BIT, CLONE_FILES, 1, 0),
         _step(RETURN, ERROR | EPERM),
         _step(RETURN, ALLOW),
-    ],
+    ]
+
+
+EXAMINATIONS = {
+    "clone": _examine_clone(starts_processes=True),
     "close_range": [
         _step(LOAD_WORD, OFFSET_THIRD_ARGUMENT),
         _step(JUMP_ANY_BIT, CLOSE_RANGE_UNSHARE, 0, 1),

@@ -16,7 +16,7 @@ DEBIAN = "ca-certificates,libbz2-1.0,libffi8,liblzma5,libncursesw6,libreadline8t
 
 
 def find_engine(folder: Path) -> str:
-    """Returns an engine that has the base. Skips the test if there is none. Podman takes the commands of Docker."""
+    """Returns `docker` or `podman`, whichever can get or make the base image. Skips the test if neither can."""
     why = "no engine answers"
     for engine in filter(shutil.which, ("docker", "podman")):
         if succeeds(folder, engine, "info"):
