@@ -15,7 +15,7 @@ from core.domain.targets import is_local, normalize_address, value_of
 
 ReachKind = Literal["none", "reads_outside", "writes_outside", "connects", "talks_elsewhere", "spends"]
 """What a call does outside of its thread. `reads_outside`: fetches something, whose address can carry data out.
-`writes_outside`: sends or changes something. `connects`: programs may send anything, until the run ends or asks again.
+`writes_outside`: sends or changes something. `connects`: programs may send anything, until the run ends.
 `talks_elsewhere`: writes to people elsewhere, or later. `spends`: costs money."""
 OPEN_PAGE = "the page that is open in the browser"
 LATER_RUN = "a run that begins by itself later"

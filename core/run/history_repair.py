@@ -2,6 +2,7 @@
 one."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -14,6 +15,7 @@ from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.network import opened_hosts
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord
 from core.loop.calls import (
@@ -72,6 +74,10 @@ async def repair_history(
     Runs idempotent calls and approved calls; other interrupted calls get an error as their result. Raises
     ApprovalExpired, after the repair, if the approval was not answered in time.
     """
+    for record in records:
+        if record.result is not None and record.result.get("success"):
+            with suppress(ToolError):  # its tool is gone
+                repair.context.opened_hosts.update(opened_hosts(_prepare(record, repair).reach))
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None

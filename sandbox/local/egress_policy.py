@@ -47,7 +47,7 @@ class EgressPolicy:
 
     def permits_address(self, address: str) -> bool:
         """Returns whether no entry denies the address that a name, or another way to write it, was resolved to."""
-        return _address(address) not in map(_address, self.denied)
+        return parse_address(address) not in map(parse_address, self.denied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +85,14 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
     if not allowed or allowed == ["on"]:
         allowed = ["*"]
     for entry in (*denied, *allowed):
-        is_known = entry == "*" or _address(entry) is not None or NAME.fullmatch(entry)
+        is_known = entry == "*" or parse_address(entry) is not None or NAME.fullmatch(entry)
         if entry in ("on", "off") or not is_known:
             raise ValueError(f"{entry[:100]} is not a host name such as example.net or *.example.net")
     return EgressPolicy(allowed=tuple(allowed), denied=(*CHROMIUM_SERVICE_HOSTS, *denied))
 
 
-def _address(entry: str) -> IPAddress | None:
+def parse_address(entry: str) -> IPAddress | None:
+    """Returns the address that connections to the entry go to, or None if the entry is a name."""
     with suppress(ValueError):
         return embedded_address(ip_address(entry))
 

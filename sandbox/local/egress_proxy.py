@@ -2,7 +2,8 @@
 
 A jail has no network device. Before any command runs, the program inside listens on its own loopback and sends the
 listening socket to the host. The host accepts connections on it, asks the thread's limits whether the host may be
-reached, resolves each name once, checks the address with the guard, and connects to exactly that address.
+reached, resolves each name once, checks the address with the guard, and connects to exactly that address. One address
+can serve many sites, so a tunnel of a limited thread must be TLS, for a host that may be reached as well.
 
 Pages may reach hosts that commands may not. Connections of the browser come from the program inside, one by one."""
 
@@ -11,6 +12,7 @@ import logging
 import os
 import re
 import socket
+import ssl
 from asyncio import StreamReader, StreamWriter, Timeout
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from core.web_access.forward_proxy import ProxyFailed
 from core.web_access.guard import AddressGuard, RefusedAddress
-from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig
+from sandbox.local.egress_policy import MAIL_PORTS, NAME, EgressConfig, parse_address
 from sandbox.local.thread_network import ThreadNetwork
 
 HEADERS_MAX = 200
@@ -104,6 +106,7 @@ def _passed_on(lines: list[bytes]) -> bytes:
 
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
+HELLO_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
 MESSAGE_BYTES_MAX = 16
 RESOLUTIONS = 2  # at a time: each one takes a thread that all sandboxes share
@@ -113,6 +116,7 @@ LINGER_SECONDS = 30.0
 NO_WAY_OUT = "The sandbox was not started because its internet access failed."
 NOT_PUBLIC = "{host} is not on the public internet, and a sandbox can reach nothing else."
 NOT_NAMED = "Nobody in this thread has named {host}, so programs cannot reach it without consent."
+NO_SITE = "A tunnel to {host} must name the site in it."
 NOT_ALLOWED = "This sandbox may not connect to {host}: the operator has not allowed it."
 
 log = logging.getLogger(__name__)
@@ -245,6 +249,7 @@ class EgressProxy:
         try:
             if request.is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                upstream.write(await self._check_tunnel(reader, request, is_browser=is_browser))
             upstream.write(request.head)
             await self._relay((reader, upstream), (upstream_reader, writer), request)
         finally:
@@ -254,15 +259,36 @@ class EgressProxy:
     def _check_limits(self, request: ProxyRequest, *, is_browser: bool) -> None:
         """Raises RefusedRequest if the operator or the thread's limits do not allow the host. Nobody needs to be asked
         about what the operator does not allow."""
-        host, limits = request.host, self._network.limits()
+        host, hosts = request.host, self._hosts(is_browser=is_browser)
         if request.port in MAIL_PORTS or not self._egress.policy.permits(host):
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
-        hosts = limits.browser if is_browser else limits.commands
         address = f"https://[{host}]" if ":" in host else f"https://{host}"
         if hosts is None or self._egress.policy.names(host) or value_of(address) in hosts:
             return
         self._network.record_refusal(host)
         raise RefusedRequest(403, NOT_NAMED.format(host=host))
+
+    def _hosts(self, *, is_browser: bool) -> frozenset[str] | None:
+        limits = self._network.limits()
+        return limits.browser if is_browser else limits.commands
+
+    async def _check_tunnel(self, reader: StreamReader, request: ProxyRequest, *, is_browser: bool) -> bytes:
+        """Returns what has been read of the tunnel to learn the name of the site inside it, which must be permitted
+        as well. It is read only if the thread's hosts are limited. Raises ConnectionAbortedError."""
+        if self._hosts(is_browser=is_browser) is None:
+            return b""
+        try:
+            async with asyncio.timeout(self._egress.limits.head_seconds):
+                hello, site = await _read_tls_hello(reader)
+            if site is None and parse_address(request.host) is not None:
+                return hello  # who connects to an address names no site
+            if site is None or not NAME.fullmatch(site.lower()):
+                raise RefusedRequest(403, NO_SITE.format(host=request.host))
+            self._check_limits(ProxyRequest(host=site.lower(), port=request.port), is_browser=is_browser)
+        except RefusedRequest as refusal:
+            log.info("sandbox %s: %s", self._label, refusal)
+            raise ConnectionAbortedError(str(refusal)) from None  # an answer would be read as TLS
+        return hello
 
     async def _connect_upstream(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
         """Connects to an address that the guard allows. Raises RefusedRequest."""
@@ -351,6 +377,35 @@ def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket
             return received
         received.close()
     return None
+
+
+async def _read_tls_hello(reader: StreamReader) -> tuple[bytes, str | None]:
+    """Returns what a TLS client has sent, up to the end of its hello, and the site that it names. Raises
+    RefusedRequest for anything else."""
+    sites: list[str | None] = []
+
+    def take_site(_connection: ssl.SSLObject, site: str | None, _context: ssl.SSLContext) -> int:
+        sites.append(site)
+        return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR  # the rest is up to the host that is reached
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = take_site
+    incoming, hello = ssl.MemoryBIO(), b""
+    parser = context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+    while not sites:
+        piece = await reader.read(PIECE_BYTES)
+        hello += piece
+        incoming.write(piece)
+        try:
+            parser.do_handshake()
+        except ssl.SSLWantReadError:
+            if not piece or len(hello) > HELLO_BYTES_MAX:
+                break
+        except ssl.SSLError:
+            break
+    if not sites:
+        raise RefusedRequest(403, "A tunnel must begin with TLS, so that the site in it can be judged.")
+    return hello, sites[0]
 
 
 async def _wait_until_readable(waiting: socket.socket) -> None:

@@ -140,6 +140,9 @@ async def test_a_command_reaches_the_hosts_that_people_named_or_agreed_to(world:
         calls(command()),
         calls(command("files.evil.example")),
         calls(command()),
+        calls(command("denied.example")),
+        calls(command("other.example")),
+        calls(command()),
         text("Done."),
     ]
     run_id = await world.run(f"Read {PAGE} and tell me what it says.")
@@ -150,8 +153,12 @@ async def test_a_command_reaches_the_hosts_that_people_named_or_agreed_to(world:
     machine.refused_hosts = ("files.evil.example",)
     await world.run(APPROVE_ONCE)
     assert machine.limits[2:] == [NetworkLimits(named | {"host:files.evil.example"})] * 2
+    await world.run(DENY)
+    await world.run(APPROVE_ONCE)
+    assert machine.limits[4:] == [NetworkLimits(named | {"host:files.evil.example", "host:other.example"})] * 2
     results = [str(one.content["content"]) for one in await world.history(run_id) if one.type == "tool"]
-    assert ["could not reach files.evil.example" in result for result in results] == [False, False, False, True, False]
+    refused = ["could not reach files.evil.example" in result for result in results]
+    assert refused == [False, False, False, True, False, False, False, False]
 
 
 async def test_a_yes_covers_this_call_and_no_other(world: World) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 import os
 import socket
+import ssl
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -292,26 +293,26 @@ async def gateway(
     port: int, setting: str = "on", limits: EgressLimits | None = None, *, network: NetworkLimits = ANY_HOST
 ) -> AsyncGenerator[tuple[str, int]]:
     """A gateway without a jail around it; its address for commands. The port of 127.0.0.1 counts as the internet."""
-    async with gateway_and_program(port, setting, limits, network) as (address, _):
-        yield address
+    with TemporaryDirectory() as home:
+        async with gateway_and_program(port, setting, limits, network, Path(home)) as (address, _):
+            yield address
 
 
 @asynccontextmanager
 async def gateway_and_program(
-    port: int, setting: str, limits: EgressLimits | None, network: NetworkLimits
+    port: int, setting: str, limits: EgressLimits | None, network: NetworkLimits, home: Path
 ) -> AsyncGenerator[tuple[tuple[str, int], socket.socket]]:
     """The gateway's address, and the socket over which the program inside sends the browser's connections."""
     guard = AddressGuard(frozenset({("127.0.0.1", port)}))
     egress = EgressConfig(policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits())
-    with TemporaryDirectory() as folder:
-        ThreadNetwork(Path(folder)).limit(network)
-        one = EgressProxy(egress, ThreadNetwork(Path(folder)), label="test")
-        with socket.create_server(("127.0.0.1", 0)) as listener, one.program_socket.dup() as program:
-            address = listener.getsockname()
-            socket.send_fds(program, [b"x"], [listener.fileno()])
-            one.start()
-            yield address, program
-        await one.close()
+    ThreadNetwork(home).limit(network)
+    proxy = EgressProxy(egress, ThreadNetwork(home), label="test")
+    with socket.create_server(("127.0.0.1", 0)) as listener, proxy.program_socket.dup() as program:
+        address = listener.getsockname()
+        socket.send_fds(program, [b"x"], [listener.fileno()])
+        proxy.start()
+        yield address, program
+    await proxy.close()
 
 
 HERE = frozenset({"host:127.0.0.1"})
@@ -333,10 +334,10 @@ NOWHERE = frozenset({"host:example.com", "word:127.0.0.1"})
     ],
 )
 async def test_the_limits_of_the_thread_say_who_is_reached(
-    outside: FakeWebService, setting: str, network: NetworkLimits, is_browser: bool, is_reached: bool
+    tmp_path: Path, outside: FakeWebService, setting: str, network: NetworkLimits, is_browser: bool, is_reached: bool
 ) -> None:
     head = f"GET http://127.0.0.1:{outside.port}/ HTTP/1.1\r\n\r\n".encode()
-    async with gateway_and_program(outside.port, setting, None, network) as (address, program):
+    async with gateway_and_program(outside.port, setting, None, network, tmp_path) as (address, program):
         if is_browser:
             program.send(b"nothing")  # costs nothing, and the next one is served
             with socket.create_server(("127.0.0.1", 0)) as gate:
@@ -349,6 +350,67 @@ async def test_the_limits_of_the_thread_say_who_is_reached(
             answer = await asked(address, head)
     assert answer.startswith(b"HTTP/1.1 200" if is_reached else b"HTTP/1.1 403")
     assert bool(outside.asked) == is_reached
+
+
+def tls_hello(site: str | None) -> bytes:
+    """Returns what a client sends first over TLS."""
+    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+    context.check_hostname = False
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=site).do_handshake()
+    return sent.read()
+
+
+LOCALHOST = NetworkLimits(commands=frozenset({"host:localhost"}))
+
+
+@pytest.mark.parametrize(
+    ("network", "host", "first_bytes", "refused"),
+    [
+        (LOCALHOST, "localhost", tls_hello("localhost"), None),
+        (LOCALHOST, "localhost", tls_hello("LocalHost"), None),
+        (LOCALHOST, "localhost", tls_hello("pypi.org"), None),
+        (NetworkLimits(commands=HERE), "127.0.0.1", tls_hello(None), None),
+        (ANY_HOST, "localhost", tls_hello("other.example"), None),
+        (ANY_HOST, "localhost", b"SSH-2.0-client\r\n", None),
+        (LOCALHOST, "localhost", tls_hello("other.example"), ("other.example",)),
+        (NetworkLimits(commands=HERE), "127.0.0.1", tls_hello("other.example"), ("other.example",)),
+        (LOCALHOST, "localhost", tls_hello("localhost").replace(b"localhost", b"local\nost"), ()),
+        (LOCALHOST, "localhost", tls_hello("localhost").replace(b"localhost", b"local\xffost"), ()),
+        (LOCALHOST, "localhost", tls_hello(None), ()),
+        (LOCALHOST, "localhost", tls_hello("localhost")[:-1], ()),
+        (LOCALHOST, "localhost", b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n", ()),
+        (LOCALHOST, "localhost", b"SSH-2.0-client\r\n", ()),
+        (LOCALHOST, "localhost", b"\x16\x03\x01\x40\x00" + bytes(0x4000), ()),
+        (LOCALHOST, "localhost", b"", ()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a site's name that is not ASCII
+async def test_the_site_inside_a_tunnel_is_judged_like_its_host(
+    tmp_path: Path, network: NetworkLimits, host: str, first_bytes: bytes, refused: tuple[str, ...] | None
+) -> None:
+    """One address can serve many sites, such as those of a content delivery network."""
+    received: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, gateway_and_program(port, "on", None, network, tmp_path) as (address, _):
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\n\r\n".encode())
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        for byte in first_bytes:  # each may come by itself
+            writer.write(bytes([byte]))
+        writer.write_eof()
+        with suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+    assert (b"".join(received), ThreadNetwork(tmp_path).take_refused_hosts()) == (
+        (first_bytes, ()) if refused is None else (b"", refused)
+    )
 
 
 async def test_a_command_cannot_reach_a_host_that_nobody_named(sandbox: Sandbox, outside: FakeWebService) -> None:
