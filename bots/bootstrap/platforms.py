@@ -1,5 +1,6 @@
 """Builds the configured chat platforms and their health checks."""
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from core.domain.schedules import Firing, commands_about
 from core.domain.threads import Address
 from core.ports import ChatHistory, FileSource, OutgoingFile, Precondition
 from core.stores import InboundCursors
+from core.tasks import unwrap_exception_group
 from core.web_access.guard import is_loopback
 
 if TYPE_CHECKING:
@@ -61,20 +63,24 @@ class Platforms:
 
         A platform that refuses its token is left out if the other works, and the startup findings say so. Raises
         ConfigurationError."""
-        apps = {"slack": self.slack, "discord": self.discord}
+        apps = {name: app for name, app in (("slack", self.slack), ("discord", self.discord)) if app is not None}
         refusals: dict[str, TokenRefused] = {}
-        for platform, app in apps.items():
-            if app is None:
-                continue
+
+        async def start_app(platform: str, app: "SlackApp | DiscordApp") -> None:
+            stack.push_async_callback(app.close)
             try:
                 await (app.start() if receives else app.sign_in())
             except TokenRefused as error:
-                await app.close()
                 refusals[platform] = error
-                continue
-            stack.push_async_callback(app.close)
+
+        async def start_apps() -> None:
+            async with asyncio.TaskGroup() as group:
+                for platform, app in apps.items():
+                    group.create_task(start_app(platform, app), name=f"start of {platform}")
+
+        await unwrap_exception_group(start_apps())
         for platform, error in refusals.items():
-            if None in apps.values() or len(refusals) == len(apps):
+            if len(refusals) == len(apps):
                 raise error
             self.slack = None if platform == "slack" else self.slack
             self.discord = None if platform == "discord" else self.discord
