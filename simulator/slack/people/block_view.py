@@ -67,9 +67,7 @@ def draw_block(workspace: Workspace, block: Payload) -> Iterator[Element]:
             yield from _composed(workspace, block)
 
 
-def _composed(  # noqa: C901 - one case per block type
-    workspace: Workspace, block: Payload
-) -> Iterator[Element]:
+def _composed(workspace: Workspace, block: Payload) -> Iterator[Element]:
     match block["type"]:
         case "plan":
             yield Markdown(text=block["title"], flavour="plain")
