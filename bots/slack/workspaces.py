@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from bots.slack.events.handler import EventHandler
 from bots.slack.events.payload_fields import Origin
-from bots.slack.install.tokens import TokenSource, WorkspaceToken
+from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
 from core.domain.errors import AgentError, SurfaceRefused
@@ -85,30 +85,28 @@ class Workspaces:
         async with self._locks.setdefault(team_id, asyncio.Lock()):
             if (workspace := self._find_fresh(team_id)) is not None:
                 return workspace
-            return await self._refresh(team_id, await self._tokens.find_token(team_id))
+            access = await self._tokens.find_token(team_id)
+            workspace = self._workspaces.get(team_id)
+            if workspace is not None and (access is None or access.identity != workspace.client.identity):
+                await self.remove(team_id)
+                workspace = None
+            if access is None:
+                return None
+            if workspace is None:
+                await self._close_idle()
+                client = self._new_client(access.token)
+                client.open_session(access.identity)
+                workspace = self._workspaces[team_id] = self.build_workspace(client)
+            workspace.client.set_token(access.token)
+            workspace.installed_by = access.installed_by
+            workspace.token_read_at = time.monotonic()
+            return workspace
 
     def _find_fresh(self, team_id: str) -> Workspace | None:
         workspace = self._workspaces.get(team_id)
         if workspace is None or workspace.token_read_at is None:
             return workspace
         return workspace if time.monotonic() - workspace.token_read_at < TOKEN_RECHECK_SECONDS else None
-
-    async def _refresh(self, team_id: str, access: WorkspaceToken | None) -> Workspace | None:
-        workspace = self._workspaces.get(team_id)
-        if workspace is not None and (access is None or access.identity != workspace.client.identity):
-            await self.remove(team_id)
-            workspace = None
-        if access is None:
-            return None
-        if workspace is None:
-            await self._close_idle()
-            client = self._new_client(access.token)
-            client.open_session(access.identity)
-            workspace = self._workspaces[team_id] = self.build_workspace(client)
-        workspace.client.set_token(access.token)
-        workspace.installed_by = access.installed_by
-        workspace.token_read_at = time.monotonic()
-        return workspace
 
     async def _close_idle(self) -> None:
         oldest = time.monotonic() - self._idle_seconds

@@ -121,16 +121,13 @@ class Backfill:
                 self._cursors.pause()
             return
         was_away = self._connected_at is not None and now - self._connected_at >= self._outage_seconds
-        if was_away or (self._is_disconnected and self._is_reading):
+        is_reading = self._scan is not None and not self._scan.done()
+        if was_away or (self._is_disconnected and is_reading):
             self.start()
         elif self._is_disconnected:
             self._cursors.unpause()
         self._is_disconnected = False
         self._connected_at = now
-
-    @property
-    def _is_reading(self) -> bool:
-        return self._scan is not None and not self._scan.done()
 
     async def close(self) -> None:
         """Stops the backfill. Cursors of channels that were not read stay before their gaps."""

@@ -17,7 +17,7 @@ from bots.slack.events.payload_fields import Origin, get_object, get_strings, ge
 from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
-from bots.slack.workspaces import Workspace, Workspaces
+from bots.slack.workspaces import Workspaces
 from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.messages import JsonObject
 
@@ -53,17 +53,14 @@ async def _uninstalled_ids(event: JsonObject, origin: Origin, workspaces: Worksp
         return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
     place = origin.team_id or organisation_id
     workspace = await workspaces.find(place)
-    if workspace is None or not _removes_bot(workspace, event):
+    # `tokens_revoked` may name only tokens of users
+    removes_bot = get_text(event, "type") == "app_uninstalled" or (
+        workspace is not None and workspace.client.identity.user_id in get_strings(event, "tokens", "bot")
+    )
+    if workspace is None or not removes_bot:
         return ()
     is_whole = organisation_id != "" and workspace.installed_by == organisation_id
     return (organisation_id,) if is_whole else (place,)
-
-
-def _removes_bot(workspace: Workspace, event: JsonObject) -> bool:
-    """Whether the event ends the bot's installation. `tokens_revoked` may name only tokens of users."""
-    if get_text(event, "type") == "app_uninstalled":
-        return True
-    return workspace.client.identity.user_id in get_strings(event, "tokens", "bot")
 
 
 _Register = Callable[[re.Pattern[str]], Callable[[Callable[..., Awaitable[None]]], object]]

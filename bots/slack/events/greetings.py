@@ -45,11 +45,13 @@ class Greeter:
 
     async def greet(self, event: JsonObject, context: ParseContext) -> None:
         """Handles one of GREETED_EVENTS. Raises StorageUnavailable, so that Slack sends the event again."""
-        if get_text(event, "type") == "member_joined_channel":
-            if get_text(event, "user") == context.identity.user_id:
-                await self._greet_channel(event, context)
-            return
         person_id, channel = get_text(event, "user"), get_text(event, "channel")
+        if get_text(event, "type") == "member_joined_channel":
+            key = context.key(channel, "joined", get_text(event, "event_ts"))
+            if person_id == context.identity.user_id and await self.greetings.claim(key):
+                greeting = await self.greetings.join_greeting(context.address(channel, ""), f"@{context.identity.name}")
+                await self._post(channel, greeting)
+            return
         opened = CommandCalled(
             address=context.address(channel, ""),
             dedupe_key="",
@@ -62,13 +64,6 @@ class Greeter:
             self._show_home(opened, has_access=has_access)
         elif has_access:
             await self._welcome(opened, context)
-
-    async def _greet_channel(self, event: JsonObject, context: ParseContext) -> None:
-        channel = get_text(event, "channel")
-        if not await self.greetings.claim(context.key(channel, "joined", get_text(event, "event_ts"))):
-            return
-        line = await self.greetings.join_greeting(context.address(channel, ""), f"@{context.identity.name}")
-        await self._post(channel, line)
 
     async def _welcome(self, opened: CommandCalled, context: ParseContext) -> None:
         """Welcomes a person whose direct messages are empty."""

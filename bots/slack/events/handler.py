@@ -188,29 +188,31 @@ class EventHandler:
 
     async def _on_event(self, event: JsonObject, *, is_missed: bool = False) -> bool:
         """Handles an event. Returns whether it needed action."""
-        is_mention = get_text(event, "type") == "app_mention"
-        if is_mention and await self._has_second_copy(event):
+        channel, ts = get_text(event, "channel"), get_text(event, "ts")
+        is_edit = bool(get_text(event, "edited", "ts"))
+        if get_text(event, "type") == "app_mention" and await self._mention_dedup.wait_for(
+            channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit
+        ):
             return True
         async with self._order.place(event) as turn:
             inbound = await self._parse(event, turn)
             if isinstance(inbound, IncomingMessage):
                 inbound = replace(inbound, is_missed=is_missed)
-            is_reply = get_text(event, "thread_ts") not in {"", get_text(event, "ts")}
+            is_reply = get_text(event, "thread_ts") not in {"", ts}
             outcome = await self._receive_inbound(inbound, is_thread_open=is_reply, turn=turn)
-            if isinstance(inbound, IncomingMessage | CommandCalled):
-                self._record_taken(event, inbound, is_taken=not outcome.is_ignored)
-        if isinstance(inbound, IncomingMessage) and outcome.run_id and not (is_reply or is_missed):
+            if isinstance(inbound, CommandCalled) or (isinstance(inbound, IncomingMessage) and inbound.is_addressed):
+                self._mention_dedup.record(channel, ts, is_taken=not outcome.is_ignored)
+        is_late = (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS
+        if isinstance(inbound, IncomingMessage) and outcome.run_id and is_late and not (is_reply or is_missed):
             # Slack keeps no order between a message and its replies, and a reply whose thread is unknown is ignored. If
             # the message came late, handle its replies now. Those that came after it are duplicates.
-            channel, ts = get_text(event, "channel"), get_text(event, "ts")
-            if (datetime.now(UTC) - parse_ts(ts)).total_seconds() > ROOT_SECONDS:
-                history, replies = (ChannelHistory(client=self._client, pause_seconds=0), list[JsonObject]())
-                try:
-                    replies = await history.read_replies(channel, ts)
-                except SurfaceError as error:
-                    log.info("slack: early replies to %s are not looked for: %s", ts, error)
-                for reply in replies:
-                    await self._on_event(reply)
+            try:
+                replies = await ChannelHistory(client=self._client, pause_seconds=0).read_replies(channel, ts)
+            except SurfaceError as error:
+                log.info("slack: early replies to %s are not looked for: %s", ts, error)
+                replies = []
+            for reply in replies:
+                await self._on_event(reply)
         return not isinstance(inbound, Ignored)
 
     async def on_shortcut(self, payload: JsonObject) -> None:
@@ -265,8 +267,15 @@ class EventHandler:
         identity = self._client.identity
         thread_ts = ""
         reacted = find_reacted_message(event, identity)
-        if reacted and not (thread_ts := await self._thread_of(*reacted)):
-            return Ignored(reason="a reaction to nothing of ours")
+        if reacted:
+            channel, thread_ts = reacted
+            if self._conversations is not None:
+                # the thread of an active run's request or card
+                place = ParseContext(identity=identity).address(channel, "")
+                address = await self._conversations.place_of_message(place, thread_ts)
+                if address is None or not address.thread_key:
+                    return Ignored(reason="a reaction to nothing of ours")
+                thread_ts = address.thread_key
         unnamed = ParseContext(identity=identity, reacted_thread_ts=thread_ts)
         inbound = parse_safely(partial(parse_event, event, unnamed))
         if isinstance(inbound, Ignored):
@@ -286,14 +295,6 @@ class EventHandler:
             event = await self._whole_message(event)
         named = replace(await self._context_with(user_ids_in(event)), reacted_thread_ts=thread_ts)
         return parse_safely(partial(parse_event, event, named))
-
-    async def _thread_of(self, channel: str, ts: str) -> str:
-        """Returns the thread ts of an active run's request or card, or "" if the message is neither."""
-        if self._conversations is None:
-            return ts
-        channel_place = ParseContext(identity=self._client.identity).address(channel, "")
-        place = await self._conversations.place_of_message(channel_place, ts)
-        return place.thread_key if place else ""
 
     async def _find_thread(self, happened: TriggerEvent) -> TriggerEvent:
         """Returns the event with the thread of its message, which Slack does not send with a reaction."""
@@ -366,16 +367,6 @@ class EventHandler:
             is_direct=address.is_direct,
             expects_answer=is_click,
         )
-
-    def _record_taken(self, event: JsonObject, inbound: IncomingMessage | CommandCalled, *, is_taken: bool) -> None:
-        channel, ts = get_text(event, "channel"), get_text(event, "ts")
-        if isinstance(inbound, CommandCalled) or inbound.is_addressed:
-            self._mention_dedup.record(channel, ts, is_taken=is_taken)
-
-    async def _has_second_copy(self, mention: JsonObject) -> bool:
-        channel, ts = get_text(mention, "channel"), get_text(mention, "ts")
-        is_edit = bool(get_text(mention, "edited", "ts"))
-        return await self._mention_dedup.wait_for(channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit)
 
     async def _whole_message(self, mention: JsonObject) -> JsonObject:
         """Adds fields that only the `message` event has, such as files. Returns the mention as is if Slack fails."""

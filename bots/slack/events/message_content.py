@@ -121,17 +121,14 @@ def table_rows(*messages: JsonObject) -> Iterator[list[JsonValue]]:
         for holder in (message, *_own_attachments(message))
         for block in get_objects(holder, "blocks")
         if get_text(block, "type") in ("table", "data_table")
-        for row in _list(block.get("rows"))
+        if isinstance(rows := block.get("rows"), list)
+        for row in rows
         if isinstance(row, list)
     )
 
 
 def _own_attachments(message: JsonObject) -> list[JsonObject]:
     return [one for one in get_objects(message, "attachments") if not _is_forward(one)][:APP_ATTACHMENTS_MAX]
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    return value if isinstance(value, list) else []
 
 
 def _cell_text(cell: JsonValue, names: Mapping[str, str]) -> str:
@@ -151,21 +148,16 @@ def _forwards(message: JsonObject, names: Mapping[str, str]) -> Iterator[str]:
     found = [one for one in get_objects(message, "attachments") if _is_forward(one)][:FORWARDS_MAX]
     for attachment in found:
         author = get_text(attachment, "author_name") or get_text(attachment, "author_id")
-        text = _forwarded_text(attachment, names, TABLE_CELLS_MAX // len(found))
+        # Slack puts the blocks of the message into `message_blocks`
+        inner = [get_object(one, "message") for one in get_objects(attachment, "message_blocks")]
+        holders = [attachment, *inner[:FORWARDS_MAX]]
+        written = next((text for one in holders if (text := message_mrkdwn(one)).strip()), "")
+        parts = [mrkdwn_to_text(written, names)]
+        parts += [one for holder in holders for one in _attachment_texts(holder, names)]
+        text = "\n".join(dict.fromkeys(filter(None, parts)))[:FORWARD_CHARACTERS_MAX]
+        text = "\n".join([text, *_tables(table_rows(*holders), names, TABLE_CELLS_MAX // len(found))]).strip()
         if text:
             yield f"Forwarded from {single_line(author) or 'somebody'}:\n{quote_lines(text)}"
-
-
-def _forwarded_text(attachment: JsonObject, names: Mapping[str, str], cells_max: int) -> str:
-    """Returns the text of a forwarded message, or that of its blocks if it has none, what its attachments show if an
-    app wrote it, and its tables. Slack puts the blocks of the message into `message_blocks`."""
-    inner = [get_object(one, "message") for one in get_objects(attachment, "message_blocks")]
-    holders = [attachment, *inner[:FORWARDS_MAX]]
-    written = next((text for one in holders if (text := message_mrkdwn(one)).strip()), "")
-    parts = [mrkdwn_to_text(written, names)]
-    parts += [one for holder in holders for one in _attachment_texts(holder, names)]
-    text = "\n".join(dict.fromkeys(filter(None, parts)))[:FORWARD_CHARACTERS_MAX]
-    return "\n".join([text, *_tables(table_rows(*holders), names, cells_max)]).strip()
 
 
 def _is_forward(attachment: JsonObject) -> bool:

@@ -124,7 +124,33 @@ def parse_event(event: JsonObject, context: ParseContext) -> UserAction | Ignore
                 case subtype:
                     return Ignored(reason=f"message {subtype[:40]}")
         case "reaction_added":
-            return _reaction(event, context)
+            target, user = find_reacted_message(event, context.identity), get_text(event, "user")
+            if target is None:
+                return Ignored(reason="reaction without meaning")
+            channel, ts = target
+            if user in {"", context.identity.user_id}:
+                return Ignored(reason="our own")
+            if not (channel and _TS.fullmatch(ts)):
+                return Ignored(reason="malformed")
+            address = context.address(channel, context.reacted_thread_ts or ts)
+            key = context.key(channel, ts, "reaction", get_text(event, "event_ts"))
+            person = context.person(user)
+            if (vote := VOTES.get(_reaction_name(event))) is not None:
+                return AskAnswered(
+                    address=address,
+                    dedupe_key=key,
+                    ask_ref=ts,
+                    text=vote,
+                    person=person,
+                    sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
+                )
+            return StopRequested(
+                address=address,
+                dedupe_key=key,
+                message_ref=ts,
+                person=person,
+                sent_at=_time_of(get_text(event, "event_ts")),
+            )
         case "agent_session_stopped":
             channel, thread_ts, user = (get_text(event, key) for key in ("channel", "thread_ts", "user"))
             if not (channel and user and _TS.fullmatch(thread_ts)):
@@ -288,32 +314,6 @@ def _deletion(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
         message_ref=ts,
         person=context.person(get_text(before, "user")),
         sent_at=_time_of(get_text(event, "event_ts")) or parse_ts(ts),
-    )
-
-
-def _reaction(event: JsonObject, context: ParseContext) -> UserAction | Ignored:
-    target, user = find_reacted_message(event, context.identity), get_text(event, "user")
-    if target is None:
-        return Ignored(reason="reaction without meaning")
-    channel, ts = target
-    if user in {"", context.identity.user_id}:
-        return Ignored(reason="our own")
-    if not (channel and _TS.fullmatch(ts)):
-        return Ignored(reason="malformed")
-    address = context.address(channel, context.reacted_thread_ts or ts)
-    key = context.key(channel, ts, "reaction", get_text(event, "event_ts"))
-    person = context.person(user)
-    if (vote := VOTES.get(_reaction_name(event))) is not None:
-        return AskAnswered(
-            address=address,
-            dedupe_key=key,
-            ask_ref=ts,
-            text=vote,
-            person=person,
-            sent_at=_time_of(get_text(event, "event_ts")) or time_of_arrival(),
-        )
-    return StopRequested(
-        address=address, dedupe_key=key, message_ref=ts, person=person, sent_at=_time_of(get_text(event, "event_ts"))
     )
 
 

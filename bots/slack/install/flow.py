@@ -109,7 +109,28 @@ class InstallFlow:
             client = self.new_client(grant.token.access_token)
             client.open_session()
             try:
-                return await self._save_installation(grant, client)
+                workspace_id = grant.workspace_id
+                facts = await fetch_bot_facts(grant, client)
+                if facts is None:
+                    return _html_page(FAILED, 502)
+                if not await self._may_install(grant, client):
+                    try:
+                        await client.write("auth.revoke", {})
+                    except SurfaceError as error:
+                        log.warning("slack: an unused token was not revoked: %s", error)
+                    log.warning("slack: workspace %s is not allowed to install the bot", workspace_id)
+                    return _html_page(NOT_ALLOWED, 403)
+                installation = Installation(
+                    platform="slack",
+                    workspace_id=workspace_id,
+                    sealed_token=self.token_cipher.seal(workspace_id, grant.token),
+                    facts=facts,
+                )
+                await self.installations.save(
+                    installation, by=Person(person_id=grant.installer_id, name=grant.installer_id)
+                )
+                log.info("slack: workspace %s has installed the bot", workspace_id)
+                return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
             except SurfaceError as error:
                 log.warning("slack: a new token does not work: %s", error)
                 return _html_page(FAILED, 502)
@@ -118,28 +139,6 @@ class InstallFlow:
         except StorageUnavailable:
             log.exception("slack: an installation could not be stored")
             return _html_page(STORAGE_DOWN, 503)
-
-    async def _save_installation(self, grant: OAuthGrant, client: SlackClient) -> web.Response:
-        workspace_id = grant.workspace_id
-        facts = await fetch_bot_facts(grant, client)
-        if facts is None:
-            return _html_page(FAILED, 502)
-        if not await self._may_install(grant, client):
-            try:
-                await client.write("auth.revoke", {})
-            except SurfaceError as error:
-                log.warning("slack: an unused token was not revoked: %s", error)
-            log.warning("slack: workspace %s is not allowed to install the bot", workspace_id)
-            return _html_page(NOT_ALLOWED, 403)
-        installation = Installation(
-            platform="slack",
-            workspace_id=workspace_id,
-            sealed_token=self.token_cipher.seal(workspace_id, grant.token),
-            facts=facts,
-        )
-        await self.installations.save(installation, by=Person(person_id=grant.installer_id, name=grant.installer_id))
-        log.info("slack: workspace %s has installed the bot", workspace_id)
-        return _html_page(DONE_EVERYWHERE if grant.is_organisation else DONE, 200)
 
     async def _may_install(self, grant: OAuthGrant, client: SlackClient) -> bool:
         """Whether the workspace or organisation may install. An allowed workspace also admits its organisation."""

@@ -126,13 +126,10 @@ def task_card(task_id: str, title: str, status: TaskStatus, detail: str = "") ->
         "status": status,
     }
     if detail.strip():
-        card["details"] = _rich_text(truncate(neutralize_mentions(detail.strip()), limits.TASK_DETAIL_MAX))
+        text = truncate(neutralize_mentions(detail.strip()), limits.TASK_DETAIL_MAX)
+        line: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": text}]}
+        card["details"] = {"type": "rich_text", "elements": [line]}
     return card
-
-
-def _rich_text(words: str) -> JsonObject:
-    line: JsonObject = {"type": "rich_text_section", "elements": [{"type": "text", "text": words}]}
-    return {"type": "rich_text", "elements": [line]}
 
 
 def actions_block(elements: Sequence[JsonObject]) -> JsonObject:
@@ -253,12 +250,9 @@ def _simplify_block(block: JsonObject) -> JsonObject:
             for task in get_objects(block, "tasks"):
                 sign = _SIGNS.get(get_text(task, "status"), "☐")
                 lines.append(f"{sign} {escape_mrkdwn(get_text(task, 'title'))}")
-            return section_block(_whole_lines(lines, limits.SECTION_TEXT_MAX))
+            text = "\n".join(lines)
+            if len(text) > limits.SECTION_TEXT_MAX:
+                text = text[: limits.SECTION_TEXT_MAX].rpartition("\n")[0]  # whole lines only
+            return section_block(text)
         case _:
             return block
-
-
-def _whole_lines(lines: Sequence[str], length_max: int) -> str:
-    """Joins as many of the lines as fit."""
-    joined = "\n".join(lines)
-    return joined if len(joined) <= length_max else joined[:length_max].rpartition("\n")[0]

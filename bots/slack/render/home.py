@@ -61,11 +61,8 @@ def _blocks(page: HomePage) -> Iterator[JsonObject]:
     yield section_block(escape_and_truncate(page.agent, limits.SECTION_TEXT_MAX))
     if page.abilities:
         yield context_block(escape_and_truncate(f"It may {page.abilities}.", 2000))
-    if page.is_admin:
-        yield from _admin_blocks(page)
-
-
-def _admin_blocks(page: HomePage) -> Iterator[JsonObject]:
+    if not page.is_admin:
+        return
     if page.findings:
         yield divider_block()
         yield header_block("What needs attention")

@@ -55,7 +55,15 @@ def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
     if not options:
         return [*question, context_block("Answer by replying in this thread.")]
     if ask.kind == "approval":
-        return [*question, _choices(ask.ask_id, options), context_block(_NO_HINT)]
+        styles: dict[str, Literal["primary", "danger"]] = {
+            **dict.fromkeys((APPROVE_ONCE, APPROVE_ALL), "primary"),
+            **dict.fromkeys((DENY, DENY_ALL), "danger"),
+        }
+        buttons = [
+            button_element(option, action_id=_action_id(ask.ask_id, at), value=option, style=styles.get(option))
+            for at, option in enumerate(options)
+        ]
+        return [*question, actions_block(buttons), context_block(_NO_HINT)]
     room = QUESTION_CHARACTERS_MAX - min(len(ask.text), _QUESTION_MAX)
     return [*question, *_controls(ask.ask_id, options, room), context_block(_REPLY_HINT)]
 
@@ -68,20 +76,6 @@ def command_buttons(commands: Mapping[str, str]) -> Iterator[JsonObject]:
     ]
     if buttons:
         yield actions_block(buttons)
-
-
-def _choices(ask_id: str, options: Sequence[str]) -> JsonObject:
-    """Returns the buttons of an approval, styled as primary and danger."""
-    styles: dict[str, Literal["primary", "danger"]] = {
-        **dict.fromkeys((APPROVE_ONCE, APPROVE_ALL), "primary"),
-        **dict.fromkeys((DENY, DENY_ALL), "danger"),
-    }
-    return actions_block(
-        [
-            button_element(option, action_id=_action_id(ask_id, at), value=option, style=styles.get(option))
-            for at, option in enumerate(options)
-        ]
-    )
 
 
 def _controls(ask_id: str, options: Sequence[str], room: int) -> Iterator[JsonObject]:
@@ -172,7 +166,10 @@ def status_headline(view: RunView) -> str:
 
 def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
     """Returns the blocks of the status message. `run_id` is the value of its buttons."""
-    blocks = [section_block(_headline(view))]
+    sign, state = _HEADLINES[view.state]
+    activity = view.figures if view.is_folded else " ".join(view.activity.split())
+    line = f"{sign} *{state}*"
+    blocks = [section_block(f"{line} · {escape_and_truncate(activity, _ACTIVITY_MAX)}" if activity else line)]
     if view.checklist and not view.is_folded:
         lines: list[str] = []
         room = _CHECKLIST_MAX
@@ -188,43 +185,32 @@ def status_blocks(run_id: str, view: RunView) -> list[JsonObject]:
             lines.append(line)
         blocks.append(section_block("\n".join(lines)))
     if view.tasks and not view.is_folded:
-        blocks.append(_steps(view))
+        shown, hidden = newest_tasks(view.tasks, limits.TASKS_MAX)
+        hidden += view.tasks_dropped
+        title = f"Steps ({hidden} earlier ones are not shown)" if hidden else "Steps"
+        cards = [
+            task_card(
+                f"step-{number}", task.line.replace("`", ""), _TASK_STATES[task.state], task.output or task.detail
+            )
+            for number, task in enumerate(shown, hidden + 1)
+        ]
+        blocks.append(plan_block(title, cards))
     if view.preview.strip():
         blocks.append(context_block(escape_and_truncate(view.preview.strip(), _PREVIEW_MAX)))
     if view.message.strip():
         blocks.append(section_block(escape_and_truncate(view.message.strip(), _MESSAGE_MAX)))
-    if buttons := list(_buttons(run_id, view)):
+    buttons: list[JsonObject] = []
+    if view.can_stop:
+        buttons.append(button_element("Stop", action_id=f"{RUN_PREFIX}stop", value=run_id, style="danger"))
+    if view.has_details:
+        buttons.append(button_element("Details", action_id=f"{RUN_PREFIX}details", value=run_id))
+    if view.can_retry:
+        buttons.append(button_element("Retry", action_id=f"{RUN_PREFIX}retry", value=run_id, style="primary"))
+    if view.can_continue:
+        buttons.append(button_element("Continue", action_id=f"{RUN_PREFIX}continue", value=run_id, style="primary"))
+    if buttons:
         blocks.append(actions_block(buttons))
     return blocks
-
-
-def _headline(view: RunView) -> str:
-    sign, state = _HEADLINES[view.state]
-    activity = view.figures if view.is_folded else " ".join(view.activity.split())
-    line = f"{sign} *{state}*"
-    return f"{line} · {escape_and_truncate(activity, _ACTIVITY_MAX)}" if activity else line
-
-
-def _steps(view: RunView) -> JsonObject:
-    shown, hidden = newest_tasks(view.tasks, limits.TASKS_MAX)
-    hidden += view.tasks_dropped
-    title = f"Steps ({hidden} earlier ones are not shown)" if hidden else "Steps"
-    cards = [
-        task_card(f"step-{number}", task.line.replace("`", ""), _TASK_STATES[task.state], task.output or task.detail)
-        for number, task in enumerate(shown, hidden + 1)
-    ]
-    return plan_block(title, cards)
-
-
-def _buttons(run_id: str, view: RunView) -> Iterator[JsonObject]:
-    if view.can_stop:
-        yield button_element("Stop", action_id=f"{RUN_PREFIX}stop", value=run_id, style="danger")
-    if view.has_details:
-        yield button_element("Details", action_id=f"{RUN_PREFIX}details", value=run_id)
-    if view.can_retry:
-        yield button_element("Retry", action_id=f"{RUN_PREFIX}retry", value=run_id, style="primary")
-    if view.can_continue:
-        yield button_element("Continue", action_id=f"{RUN_PREFIX}continue", value=run_id, style="primary")
 
 
 _LEVEL_SIGNS = {"info": "", "warning": ":warning: ", "error": ":x: "}

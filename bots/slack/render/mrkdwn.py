@@ -56,10 +56,7 @@ def _resolved(match: re.Match[str], names: Mapping[str, str]) -> str:
         return f"#{mentioned_name(label.lstrip('#') or rest)}"
     if kind == "!":
         return label or f"@{rest.partition('^')[0]}"
-    return _link(unescape_entities(target), label)
-
-
-def _link(target: str, label: str) -> str:
+    target = unescape_entities(target)
     shown = target.removeprefix("mailto:").removeprefix("tel:")
     bare = shown.removeprefix("https://").removeprefix("http://").rstrip("/")
     if not label or label.rstrip("/") in {shown, bare, target}:
@@ -118,27 +115,21 @@ def block_lines(blocks: Sequence[JsonObject]) -> Iterator[str]:
         elif kind in ("section", "header"):
             pending += [*reversed(get_objects(node, "fields")), node.get("text")]
         elif kind in ("image", "video", "call"):
-            yield _media_mrkdwn(node)
+            call = get_object(get_object(node, "call"), "v1") or node
+            title = get_object(node, "title") if isinstance(node.get("title"), dict) else node
+            words = (
+                get_text(title, "text")
+                or get_text(call, "name")
+                or get_text(node, "alt_text")
+                or get_text(call, "title")
+            )
+            names = ("title_url", "video_url", "image_url", "join_url")
+            address = next((url for name in names if (url := get_text(call, name))), "")
+            yield escape_entities(" ".join(filter(None, (f"[{get_text(node, 'type')}]", words, address))))
+        elif kind in ("plain_text", "markdown"):
+            yield escape_entities(get_text(node, "text"))
         else:
-            yield _text_object_mrkdwn(node)
-
-
-def _media_mrkdwn(block: JsonObject) -> str:
-    """Returns what an image, video or call block shows: its words and its address."""
-    call = get_object(get_object(block, "call"), "v1") or block
-    title = get_object(block, "title") if isinstance(block.get("title"), dict) else block
-    words = get_text(title, "text") or get_text(call, "name") or get_text(block, "alt_text") or get_text(call, "title")
-    names = ("title_url", "video_url", "image_url", "join_url")
-    address = next((url for name in names if (url := get_text(call, name))), "")
-    return escape_entities(" ".join(filter(None, (f"[{get_text(block, 'type')}]", words, address))))
-
-
-def _text_object_mrkdwn(node: JsonObject) -> str:
-    """Returns the mrkdwn of a Block Kit text object or markdown block."""
-    kind, words = get_text(node, "type"), get_text(node, "text")
-    if kind in ("plain_text", "markdown"):
-        return escape_entities(words)
-    return words if kind == "mrkdwn" else ""
+            yield get_text(node, "text") if kind == "mrkdwn" else ""
 
 
 def _element_mrkdwn(part: JsonObject) -> str:

@@ -27,7 +27,10 @@ def find_code_blocks(markdown: str, is_wanted: Callable[[str], bool]) -> Iterato
                 yield start, end
             start, end = token.map
             is_found = False
-        is_found = is_found or any(is_wanted(code) for code in _codes(token))
+        codes = [child.content for child in token.children or () if child.type == "code_inline"]
+        if token.type in ("fence", "code_block"):
+            codes.append(token.content)
+        is_found = is_found or any(map(is_wanted, codes))
     if is_found:
         yield start, end
 
@@ -134,12 +137,6 @@ def _inline_elements(children: Sequence[Token], *, is_bold: bool) -> Iterator[Js
             element: JsonObject = {"type": "link", "url": target, "text": words} if is_link else _text(words)
             style = {**shown, "code": True} if is_code else shown
             yield {**element, "style": dict(style)} if style else element
-
-
-def _codes(token: Token) -> Iterator[str]:
-    if token.type in ("fence", "code_block"):
-        yield token.content
-    yield from (child.content for child in token.children or () if child.type == "code_inline")
 
 
 def _text(words: str) -> JsonObject:

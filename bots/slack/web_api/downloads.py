@@ -119,8 +119,13 @@ class SlackFiles:
         with DOWNLOAD:
             try:
                 async with _answer(client, url, file) as answer:
-                    _check(answer, file)
+                    if answer.status != 200:
+                        raise _unavailable(file, f"status {answer.status}")
+                    # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
+                    # An HTML file differs from it in its size, which may be known only at the end of the download.
                     received, is_page = 0, answer.content_type == "text/html"
+                    if is_page and not file.mime_type.startswith("text/html"):
+                        raise _unavailable(file, LOGIN_PAGE)
                     async for piece in answer.content.iter_chunked(CHUNK_BYTES):
                         received += len(piece)
                         if received > bytes_max:
@@ -170,17 +175,6 @@ async def _answer(client: SlackClient, url: URL, file: IncomingFile) -> AsyncGen
         if not is_slack_url(url, client.api_url):
             raise _unavailable(file, f"redirected to {url.host}")
     raise _unavailable(file, "redirected too often")
-
-
-def _check(answer: aiohttp.ClientResponse, file: IncomingFile) -> None:
-    if answer.status != 200:
-        raise _unavailable(file, f"status {answer.status}")
-    if answer.content_type != "text/html":
-        return
-    # With a wrong token, or without the scope files:read, Slack returns a login page with status 200.
-    # An HTML file differs from the login page in its size, which may be known only at the end of the download.
-    if not file.mime_type.startswith("text/html"):
-        raise _unavailable(file, LOGIN_PAGE)
 
 
 def _unavailable(file: IncomingFile, detail: str) -> AgentError:

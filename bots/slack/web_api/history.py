@@ -79,18 +79,22 @@ class SlackThreadHistory:
             found[link[0]] = None
             try:
                 if await _may_see(workspace, channel, address, person_id):
-                    found[link[0]] = await self._message(workspace, channel, link[4] or ts, ts)
+                    parameters: Parameters = {
+                        "channel": channel,
+                        "ts": link[4] or ts,
+                        "oldest": ts,
+                        "latest": ts,
+                        "inclusive": True,
+                        "limit": 2,
+                    }
+                    with READ:
+                        page = await workspace.client.read("conversations.replies", parameters)
+                    matches = [one for one in get_objects(page, "messages") if get_text(one, "ts") == ts]
+                    messages = await self._chat_messages(workspace, matches)
+                    found[link[0]] = messages[0] if messages else None
             except SurfaceRefused as error:
                 log.info("slack: a linked message cannot be read: %s", error.code)
         return found
-
-    async def _message(self, workspace: "Workspace", channel: str, thread_ts: str, ts: str) -> ChatMessage | None:
-        parameters = {"channel": channel, "ts": thread_ts, "oldest": ts, "latest": ts}
-        with READ:
-            page = await workspace.client.read("conversations.replies", {**parameters, "inclusive": True, "limit": 2})
-        found = [one for one in get_objects(page, "messages") if get_text(one, "ts") == ts]
-        messages = await self._chat_messages(workspace, found)
-        return messages[0] if messages else None
 
     async def _chat_messages(self, workspace: "Workspace", found: Sequence[JsonObject]) -> tuple[ChatMessage, ...]:
         ids = {get_text(one, "user") for one in found}

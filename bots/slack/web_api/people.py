@@ -85,8 +85,14 @@ class People:
         asked_at, before = time.monotonic(), self._known.get(person)
         try:
             user = get_object(await self._client.read("users.info", {"user": person}), "user")
+            name = (
+                get_text(user, "profile", "display_name")
+                or get_text(user, "profile", "real_name")
+                or get_text(user, "real_name")
+                or get_text(user, "name")
+            )
             found = _CachedPerson(
-                name=single_line(_shown_name(user)) or person,
+                name=single_line(name.strip()) or person,
                 time_zone=get_text(user, "tz"),
                 standing=parse_standing(user, self._client.identity.team_id),
                 asked_at=asked_at,
@@ -130,15 +136,6 @@ def parse_standing(user: JsonObject, team_id: str) -> ActorContext:
         return ActorContext(is_known=bool(get_text(user, "id")) and not is_stranger, is_guest=is_guest)
     is_stranger = is_stranger or not is_here
     return ActorContext(is_guest=is_guest, home_id=home if is_stranger else "")
-
-
-def _shown_name(user: JsonObject) -> str:
-    return (
-        get_text(user, "profile", "display_name")
-        or get_text(user, "profile", "real_name")
-        or get_text(user, "real_name")
-        or get_text(user, "name")
-    ).strip()
 
 
 NO_SUCH_GROUP = "no_such_subteam"
