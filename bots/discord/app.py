@@ -119,9 +119,19 @@ class DiscordApp:
         """Logs in and returns once events arrive. Raises ConfigurationError, after closing, if that fails."""
         try:
             await self._login()
-            DiscordWebSocket.DEFAULT_GATEWAY = await self._gateway()
+            DiscordWebSocket.DEFAULT_GATEWAY = BUILT_IN_GATEWAY
+            if self._api_url:  # a local server states its gateway's address in its API
+                try:
+                    answer = await self.client.rest.call("GET", "/gateway/bot")
+                except SurfaceError as error:
+                    raise self._unreachable() from error
+                DiscordWebSocket.DEFAULT_GATEWAY = URL(get_text(answer, "url"))
             self._connection = spawn(self._connect(), name="discord gateway")
-            await self._ready()
+            ready = spawn(self.client.wait_until_ready(), name="discord ready")
+            await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
+            await cancel(ready)
+            if self._connection.done():
+                await self.wait()
         except BaseException:
             await self.close()
             raise
@@ -158,7 +168,10 @@ class DiscordApp:
 
     async def _login(self) -> None:
         self._has_logged_in = True
-        Route.BASE = _api_base_url(self._api_url) if self._api_url else BUILT_IN_BASE
+        Route.BASE = BUILT_IN_BASE
+        if self._api_url:
+            url = URL(self._api_url)
+            Route.BASE = str(url.with_path(API_PATH) if url.path in ("", "/") else url).rstrip("/")
         try:
             await self.client.login(self._token)
         except discord.LoginFailure as error:
@@ -166,29 +179,11 @@ class DiscordApp:
         except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
             raise self._unreachable() from error
 
-    async def _gateway(self) -> URL:
-        """Returns the gateway's address, which a local server states in its API."""
-        if not self._api_url:
-            return BUILT_IN_GATEWAY
-        try:
-            return URL(get_text(await self.client.rest.call("GET", "/gateway/bot"), "url"))
-        except SurfaceError as error:
-            raise self._unreachable() from error
-
     def _unreachable(self) -> ConfigurationError:
         also_check = " and THREADHAND_DISCORD_API_URL" if self._api_url else ""
         return ConfigurationError(
             f"Discord cannot be reached at {URL(Route.BASE).host}: check the network{also_check}."
         )
-
-    async def _ready(self) -> None:
-        if self._connection is None:
-            return
-        ready = spawn(self.client.wait_until_ready(), name="discord ready")
-        await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
-        await cancel(ready)
-        if self._connection.done():
-            await self.wait()
 
     async def _connect(self) -> str | None:
         """Runs until closed. Returns a sentence for the operator if Discord refuses to let the bot reconnect.
@@ -223,12 +218,6 @@ class DiscordApp:
         guild_id = address.workspace_id
         guild = self.client.get_guild(int(guild_id)) if guild_id.isdigit() else None
         return guild.filesize_limit if guild else FILE_BYTES_DEFAULT
-
-
-def _api_base_url(api_url: str) -> str:
-    """Returns the address of the API, with the usual path if `api_url` has none."""
-    url = URL(api_url)
-    return str(url.with_path(API_PATH) if url.path in ("", "/") else url).rstrip("/")
 
 
 def describe_close_code(code: int, shards: Shards | None) -> str:

@@ -155,8 +155,10 @@ class DiscordSurface:
         self, address: Address, message_ref: str, body: JsonObject, precondition: Precondition | None
     ) -> None:
         channel_id = message_channel_id(address)
+        path = "/channels/{channel_id}/messages/{message_id}"
+        patch = partial(self._rest.call, "PATCH", path, body=body, precondition=precondition)
         try:
-            await self._patch(channel_id, message_ref, body, precondition)
+            await patch(channel_id=channel_id, message_id=message_ref)
         except SurfaceRefused as error:
             if error.code != THREAD_ARCHIVED:
                 raise
@@ -170,7 +172,7 @@ class DiscordSurface:
                 precondition=precondition,
                 channel_id=channel_id,
             )
-            await self._patch(channel_id, message_ref, body, precondition)
+            await patch(channel_id=channel_id, message_id=message_ref)
 
     async def upload(
         self, address: Address, file: OutgoingFile, *, delivery_id: str, precondition: Precondition | None = None
@@ -295,18 +297,6 @@ class DiscordSurface:
             yield
         finally:
             await cancel(sign)
-
-    async def _patch(
-        self, channel_id: str, message_ref: str, body: JsonObject, precondition: Precondition | None
-    ) -> None:
-        await self._rest.call(
-            "PATCH",
-            "/channels/{channel_id}/messages/{message_id}",
-            body=body,
-            precondition=precondition,
-            channel_id=channel_id,
-            message_id=message_ref,
-        )
 
     async def _into(
         self, address: Address, send: Callable[[str], Sent], precondition: Precondition | None

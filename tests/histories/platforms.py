@@ -12,7 +12,7 @@ from discord.webhook.async_ import async_context
 from bots.delivery.content import Content
 from bots.discord.address import locate_channel
 from bots.discord.gateway import parse
-from bots.discord.interactions.controls import AskComponent, RunButton
+from bots.discord.interactions.controls import handle_interaction
 from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.render.components import render_content as render_discord
 from bots.inbound.actions import Outcome, UserAction
@@ -22,6 +22,7 @@ from bots.slack.web_api.client import Identity
 from core.domain.actions import time_of_arrival
 from core.domain.threads import Address, Person
 from core.ports import Reaction
+from core.tasks import spawn
 from simulator.discord import world as discord_world
 from simulator.discord.gateway.events import tell_channel, tell_deleted, tell_message, tell_reaction
 from simulator.discord.gateway.guild_payloads import guild_create_json
@@ -272,8 +273,7 @@ class DiscordReader:
         self._bot_id, self._guild_id = int(world.bot.user_id), int(world.home.guild_id)
         intents = discord.Intents(guilds=True, guild_messages=True, guild_reactions=True, message_content=True)
         self._client: Any = discord.Client(intents=intents)
-        self._client.interactions = InteractionHandler(receive, cast(Any, None), cast(Any, None))
-        self._client.add_dynamic_items(AskComponent, RunButton)
+        self._interactions = InteractionHandler(receive, cast(Any, None), cast(Any, None))
         self._state = self._client._connection
         self._state.user = discord.ClientUser(state=self._state, data=cast(Any, user_json(world.bot)))
         self._state._add_guild_from_data(guild_create_json(world, world.home))
@@ -289,6 +289,8 @@ class DiscordReader:
         return [one for one in actions if one is not None]
 
     def _on_event(self, name: str, *values: Any) -> None:
+        if name == "interaction":
+            spawn(handle_interaction(values[0], self._interactions), name="press")
         if name not in ("message", "raw_message_edit", "raw_message_delete", "raw_reaction_add"):
             return
         value, now = values[0], time_of_arrival()

@@ -37,7 +37,8 @@ async def read_gap(
     try:
         if channel is None:
             channel = await client.fetch_channel(channel_id)
-        channel_cursors.record_guild_of_channel(channel_id, _guild_of(channel))
+        is_in_guild = isinstance(channel, discord.abc.GuildChannel | discord.Thread)
+        channel_cursors.record_guild_of_channel(channel_id, channel.guild.id if is_in_guild else None)
         is_own = channel_cursors.is_on_own_shards(channel_id)
         if not (is_own and isinstance(channel, discord.abc.Messageable)):
             return
@@ -66,11 +67,10 @@ async def backfill_channels(client: discord.Client, channel_cursors: ChannelCurs
     unseen: list[int] = []
     for channel_id, cursor in sorted(known.items(), key=lambda item: -item[1]):
         channel = client.get_channel(channel_id)
-        newest = _newest(channel)
-        if newest is None:
+        if not isinstance(channel, discord.TextChannel | discord.Thread):  # the gateway does not report its messages
             if channel_cursors.is_on_own_shards(channel_id):
                 unseen.append(channel_id)
-        elif newest > cursor or _locate_locked(channel):
+        elif (channel.last_message_id or channel.id) > cursor or _locate_locked(channel):
             await _guarded(channel_cursors, channel_id)
         else:
             channel_cursors.mark_current(channel_id)
@@ -105,20 +105,7 @@ async def _guarded(channel_cursors: ChannelCursors, channel_id: int) -> None:
         channel_cursors.schedule_retry(channel_id)
 
 
-def _newest(channel: object) -> int | None:
-    """Returns the id of the channel's newest message as reported by the gateway, or None."""
-    if isinstance(channel, discord.TextChannel | discord.Thread):
-        return channel.last_message_id or channel.id
-    return None
-
-
 def _locate_locked(channel: object) -> ChannelLocation | None:
     """Returns the location of a locked thread, or None for any other channel."""
     is_locked = isinstance(channel, discord.Thread) and channel.locked
     return locate_channel(channel, None) if is_locked else None
-
-
-def _guild_of(channel: object) -> int | None:
-    if isinstance(channel, discord.abc.GuildChannel | discord.Thread):
-        return channel.guild.id
-    return None

@@ -14,13 +14,7 @@ from bots.discord.gateway import backfill, malformed_payloads
 from bots.discord.gateway.cursors import ChannelCursors
 from bots.discord.gateway.events import EventHandler
 from bots.discord.interactions import commands
-from bots.discord.interactions.controls import (
-    AskComponent,
-    CommandButton,
-    FeedbackButton,
-    RunButton,
-    handle_interaction,
-)
+from bots.discord.interactions.controls import handle_interaction
 from bots.discord.interactions.responses import InteractionHandler
 from bots.discord.permissions import CLOSED_CODES
 from bots.discord.rest.client import RestClient
@@ -91,9 +85,14 @@ class GatewayClient(discord.AutoShardedClient):
         self.event_handler = EventHandler(
             self, receive, self.rest, self.thread_opener, self.channel_cursors, self.kept_events
         )
+        # discord.py calls the attributes that have the names of events
+        self.on_message = self.event_handler.on_message
+        self.on_raw_message_edit = self.event_handler.on_edit
+        self.on_raw_message_delete = self.event_handler.on_delete
+        self.on_raw_bulk_message_delete = self.event_handler.on_bulk_delete
+        self.on_raw_reaction_add = self.event_handler.on_reaction
         self.interactions = InteractionHandler(receive, self.thread_opener, self.channel_cursors, suggest)
         self.tree = commands.build_command_tree(self, self.interactions)
-        self.add_dynamic_items(AskComponent, CommandButton, FeedbackButton, RunButton)
         self.on_uninstall: Callable[[str, str], Awaitable[None]] | None = None
         self._was_ready = False
 
@@ -120,7 +119,8 @@ class GatewayClient(discord.AutoShardedClient):
             await self._backfill_channels()
 
     async def on_guild_available(self, guild: discord.Guild) -> None:
-        await self._record_new_channels(guild)
+        work = partial(backfill.record_new_channels, guild, self.channel_cursors)
+        await self.kept_events.handle(f"channels:{guild.id}", work)
 
     async def on_guild_remove(self, guild: discord.Guild) -> None:
         if self.on_uninstall is not None:
@@ -129,22 +129,10 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def on_guild_join(self, guild: discord.Guild) -> None:
         log.info("discord: the bot was added to server %s", guild.id)
-        await self._record_new_channels(guild)
+        await self.on_guild_available(guild)
 
     async def on_thread_create(self, thread: discord.Thread) -> None:
         self.thread_opener.mark_open(str(thread.id))
-
-    async def on_message(self, message: discord.Message) -> None:
-        await self.event_handler.on_message(message)
-
-    async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        await self.event_handler.on_edit(payload)
-
-    async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        await self.event_handler.on_delete(payload)
-
-    async def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
-        await self.event_handler.on_bulk_delete(payload)
 
     async def on_raw_thread_update(self, payload: discord.RawThreadUpdateEvent) -> None:
         if payload.data["thread_metadata"].get("locked"):
@@ -155,9 +143,6 @@ class GatewayClient(discord.AutoShardedClient):
     async def on_raw_thread_delete(self, payload: discord.RawThreadDeleteEvent) -> None:
         await self.event_handler.on_thread_closed(_locate_thread(payload), CLOSED_CODES["deleted"])
 
-    async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
-        await self.event_handler.on_reaction(payload)
-
     async def on_interaction(self, interaction: discord.Interaction[discord.Client]) -> None:
         await handle_interaction(interaction, self.interactions)
 
@@ -166,10 +151,6 @@ class GatewayClient(discord.AutoShardedClient):
 
     async def _backfill_channels(self) -> None:
         await self.kept_events.handle("backfill", partial(backfill.backfill_channels, self, self.channel_cursors))
-
-    async def _record_new_channels(self, guild: discord.Guild) -> None:
-        work = partial(backfill.record_new_channels, guild, self.channel_cursors)
-        await self.kept_events.handle(f"channels:{guild.id}", work)
 
     async def _read_gap(self, channel_id: int, after: int) -> None:
         await backfill.read_gap(

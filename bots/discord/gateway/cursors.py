@@ -83,7 +83,9 @@ class ChannelCursors:
         """Advances a channel's cursor to the message. Does nothing if the cursor is already past it."""
         if message_id <= self._known.get(channel_id, 0):
             return
-        await self._store.advance_cursor(PLATFORM, self._scope(channel_id), str(message_id))
+        guild_id = self._guilds.get(channel_id)
+        scope = str(channel_id) if None in (self._shards, guild_id) else f"{guild_id}/{channel_id}"
+        await self._store.advance_cursor(PLATFORM, scope, str(message_id))
         self._known[channel_id], self._moved_at[channel_id] = message_id, time.monotonic()
 
     async def record_thread(self, thread_id: int, guild_id: int | None) -> None:
@@ -98,7 +100,12 @@ class ChannelCursors:
             if not self._is_loaded:
                 stored = await self._store.cursors(PLATFORM)
                 for scope, cursor in stored.items():
-                    self._load(scope, cursor)
+                    guild, _, channel = scope.rpartition("/")
+                    if channel.isdigit() and cursor.isdigit():
+                        channel_id = int(channel)
+                        if guild.isdigit():
+                            self._guilds[channel_id] = int(guild)
+                        self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))
                 self._is_loaded = True
         return dict(self._known)
 
@@ -163,16 +170,3 @@ class ChannelCursors:
             self._current.discard(channel_id)
             raise
         self._floors.pop(channel_id, None)
-
-    def _scope(self, channel_id: int) -> str:
-        guild_id = self._guilds.get(channel_id)
-        return str(channel_id) if None in (self._shards, guild_id) else f"{guild_id}/{channel_id}"
-
-    def _load(self, scope: str, cursor: str) -> None:
-        guild, _, channel = scope.rpartition("/")
-        if not (channel.isdigit() and cursor.isdigit()):
-            return
-        channel_id = int(channel)
-        if guild.isdigit():
-            self._guilds[channel_id] = int(guild)
-        self._known[channel_id] = max(self._known.get(channel_id, 0), int(cursor))

@@ -90,7 +90,12 @@ class EventHandler:
         if message.author.id == bot_user_id:
             return
         self._channel_cursors.record_guild_of_channel(message.channel.id, message.guild and message.guild.id)
-        if not self._is_relevant(message, bot_user_id):
+        if is_from_person(message):
+            in_channel = isinstance(message.channel, discord.abc.GuildChannel)
+            is_relevant = is_mentioned(message, bot_user_id) or not in_channel
+        else:
+            is_relevant = bool(find_app_ids(message, bot_user_id))
+        if not is_relevant:
             await self._hear_post(message)
             await self._channel_cursors.record_unaddressed(message.channel.id, message.id)
             return
@@ -127,16 +132,28 @@ class EventHandler:
         location = await self._locate(message.channel, message.guild)
         if location is None:
             return
-        if not self.sees_all_content and self._is_blank_follow_up(message):
-            await self._tell_blind(message)
+        bot_user_id, thread = self._bot_user_id(), message.channel
+        is_unaddressed = is_from_person(message) and not is_mentioned(message, bot_user_id)
+        if isinstance(thread, discord.Thread) and is_unaddressed and not (message.content or self.sees_all_content):
+            # Discord has blanked the message. Say once in each of the bot's own threads that it reads only mentions.
+            is_new = thread.id not in self._told_blind and len(self._told_blind) < THREADS_TOLD_MAX
+            if is_new and thread.owner_id == bot_user_id:
+                self._told_blind.add(thread.id)
+                await self._reply(message, Outcome(notice=ONLY_MENTIONS, is_ignored=True))
             return
-        inbound = parse_message(message, location, self._bot_user_id())
+        inbound = parse_message(message, location, bot_user_id)
         if inbound is None:
             return
         if isinstance(inbound, IncomingMessage):
             inbound = replace(inbound, is_missed=is_missed)
         if self.needs_roles and inbound.actor.groups is None and message.guild is not None:
-            actor = await self._standing(message.guild, message.author, location)
+            # a backfilled message lacks its author's roles
+            try:
+                actor = parse_standing(await message.guild.fetch_member(message.author.id), location)
+            except (discord.NotFound, discord.Forbidden):  # who has left has no roles
+                actor = replace(parse_standing(message.author, location), groups=frozenset())
+            except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+                raise translate_error(error) from error
             inbound = replace(inbound, actor=actor)
         problem = describe_obstacle(message.channel, find_bot_permissions(message.channel, message.guild))
         # files begin a conversation, too, in which they are known
@@ -159,23 +176,6 @@ class EventHandler:
                 if not outcome.is_ignored if is_command else outcome.is_ignored and outcome.run_id is not None:
                     await open_thread()
             await self._reply(message, outcome)
-
-    def _is_blank_follow_up(self, message: discord.Message) -> bool:
-        """Whether Discord has blanked a person's message, because it does not mention the bot."""
-        return (
-            isinstance(message.channel, discord.Thread)
-            and is_from_person(message)
-            and not is_mentioned(message, self._bot_user_id())
-            and not message.content
-        )
-
-    async def _tell_blind(self, message: discord.Message) -> None:
-        """Says once in each of the bot's own threads that it reads only mentions."""
-        thread = message.channel
-        is_own = isinstance(thread, discord.Thread) and thread.owner_id == self._bot_user_id()
-        if is_own and thread.id not in self._told_blind and len(self._told_blind) < THREADS_TOLD_MAX:
-            self._told_blind.add(thread.id)
-            await self._reply(message, Outcome(notice=ONLY_MENTIONS, is_ignored=True))
 
     async def _refuse(self, message: discord.Message, inbound: IncomingMessage, problem: str) -> None:
         """Says where it can be said that the bot cannot answer the message, before any work begins."""
@@ -276,29 +276,13 @@ class EventHandler:
         location = await self._locate_by_id(payload.channel_id, payload.guild_id)
         if location is None:
             return
-        member = payload.member
+        member, is_direct = payload.member, location.kind == "direct"
         who = parse_person(member) if member else Person(person_id=str(payload.user_id), name="Somebody")
-        inbound = parse_reaction(
-            str(payload.emoji),
-            payload.message_id,
-            location,
-            who,
-            received_at,
-            parse_standing(member, location) if member else _unknown_standing(location),
-        )
+        unknown = ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
+        standing = parse_standing(member, location) if member else unknown
+        inbound = parse_reaction(str(payload.emoji), payload.message_id, location, who, received_at, standing)
         if inbound:
             await self._receive(inbound)
-
-    async def _standing(
-        self, guild: discord.Guild, author: discord.abc.User, location: ChannelLocation
-    ) -> ActorContext:
-        """Returns the author's standing. Fetches the author of a backfilled message, because it lacks their roles."""
-        try:
-            return parse_standing(await guild.fetch_member(author.id), location)
-        except (discord.NotFound, discord.Forbidden):  # who has left has no roles
-            return replace(parse_standing(author, location), groups=frozenset())
-        except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
-            raise translate_error(error) from error
 
     async def _reply(self, message: discord.Message, outcome: Outcome, *, channel_id: str | None = None) -> None:
         """Posts the notice as a reply, because Discord has no ephemeral messages outside interactions.
@@ -334,11 +318,6 @@ class EventHandler:
         with REPLY:
             await self._rest.call("POST", "/channels/{channel_id}/messages", body=body, channel_id=channel_id)
 
-    def _is_relevant(self, message: discord.Message, bot_user_id: int) -> bool:
-        if not is_from_person(message):
-            return bool(find_app_ids(message, bot_user_id))
-        return not isinstance(message.channel, discord.abc.GuildChannel) or is_mentioned(message, bot_user_id)
-
     def _bot_user_id(self) -> int:
         user = self._client.user
         return user.id if user else 0
@@ -361,11 +340,6 @@ class EventHandler:
             except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
                 raise translate_error(error) from error
         return locate_channel(channel, guild_id)
-
-
-def _unknown_standing(location: ChannelLocation) -> ActorContext:
-    is_direct = location.kind == "direct"
-    return ActorContext(is_direct=is_direct, groups=frozenset() if is_direct else None)
 
 
 async def open_thread_for(

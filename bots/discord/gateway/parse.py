@@ -135,7 +135,11 @@ def parse_message(
         return None
     reply_to = reply_author_id(message)
     is_addressed = mentioned or location.kind == "direct" or reply_to == bot_user_id
-    is_to_others = reply_to not in (None, bot_user_id) or _begins_with_other_mention(message, bot_user_id)
+    is_to_others = reply_to not in (None, bot_user_id)
+    if first := _FIRST_MENTION.match(message.content):
+        own_role = message.guild and message.guild.self_role
+        names_bot = first["user"] == str(bot_user_id) or (own_role and first["role"] == str(own_role.id))
+        is_to_others = is_to_others or not names_bot
     text = readable_text(message, bot_user_id)
     agent_id, request = split_agent_prefix(text)
     quoted = _quoted(message, bot_user_id) if is_addressed else None
@@ -221,17 +225,6 @@ def poll_lines(poll: discord.Poll | None) -> Iterator[str]:
     yield f"Poll{' (closed)' if poll.is_finalized() else ''}: {poll.question or '(without a question)'}"
     is_counted = poll.total_votes or poll.is_finalized()
     yield from (f"- {one.text}{f': {one.vote_count} votes' if is_counted else ''}" for one in poll.answers)
-
-
-def _begins_with_other_mention(message: discord.Message, bot_user_id: int) -> bool:
-    """Whether the message begins with a mention of another user, of a role or of everybody."""
-    found = _FIRST_MENTION.match(message.content)
-    if found is None:
-        return False
-    if found["role"]:
-        own = message.guild and message.guild.self_role
-        return own is None or str(own.id) != found["role"]
-    return found["user"] != str(bot_user_id)
 
 
 def parse_edit(message: discord.Message, location: ChannelLocation, bot_user_id: int) -> MessageEdited | None:

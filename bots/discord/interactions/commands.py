@@ -82,13 +82,15 @@ def build_command_tree(client: discord.Client, interactions: InteractionHandler)
     tree.add_command(agent)
     for command in COMMANDS.values():
         place = tree if command.is_top_level else agent
-        call = _caller(interactions, command)
+        call = _build_callback(interactions, command)
         place.add_command(_build_command(interactions, command.name, command.help, command.options, call))
     tree.add_command(app_commands.ContextMenu(name="Ask Threadhand", callback=interactions.open_request_form))
     return tree
 
 
-def _caller(interactions: InteractionHandler, command: Command) -> Callable[..., Coroutine[object, object, None]]:
+def _build_callback(
+    interactions: InteractionHandler, command: Command
+) -> Callable[..., Coroutine[object, object, None]]:
     """Returns what calls the command. Its words in chat are the prefix and the options that differ from their defaults,
     in order."""
 

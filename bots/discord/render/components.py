@@ -1,6 +1,6 @@
 """Renders content as Discord messages, with a fallback for servers that refuse layouts; pure functions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal, assert_never
 
 from bots.delivery.content import (
@@ -142,7 +142,11 @@ def _command_row(commands: Mapping[str, str]) -> JsonObject:
 def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
     question = truncate(to_discord_markdown(ask.text, length_max=ASK_TEXT_MAX).strip() or "A question", ASK_TEXT_MAX)
     if ask.state != "open":
-        closed = [text_display(question), text_display(_closing(ask))]
+        if ask.state == "answered":
+            closing = neutralize_mentions(remove_unsendable(answer_line(ask, answer_max=ANSWER_SHOWN_MAX)))
+        else:
+            closing = f"-# {CLOSED_UNANSWERED[ask.state]}"
+        closed = [text_display(question), text_display(closing)]
         return _container(ANSWERED_COLOUR, [*closed, _command_row(commands)] if commands else closed)
     children = [text_display(f"❓ {question}")]
     options = [to_single_line(option, OPTION_TEXT_MAX) or "…" for option in ask.choices]
@@ -151,12 +155,21 @@ def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
         utf16_length(option) <= BUTTON_LABEL_MAX for option in options
     )
     if options and fit_buttons:
+        styles = {APPROVE_ONCE: SUCCESS, APPROVE_ALL: SUCCESS, DENY: DANGER, DENY_ALL: DANGER}
+        is_approval = ask.kind == "approval"
         buttons = [
-            button(f"th:ask:{ask.ask_id}:{at}", option, _option_style(ask, option)) for at, option in enumerate(options)
+            button(f"th:ask:{ask.ask_id}:{at}", option, styles.get(option, SECONDARY) if is_approval else PRIMARY)
+            for at, option in enumerate(options)
         ]
         children.append(action_row(*buttons))
     elif options:
-        children += _listed_options(options)
+        is_short = all(utf16_length(option) <= SELECT_OPTION_MAX for option in options)
+        if not is_short and len(options) <= SELECT_OPTIONS_MAX:  # a menu would truncate them, so list them above it
+            share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
+            children += [
+                text_display(f"**{number}.** {neutralize_mentions(truncate(option, share))}")
+                for number, option in enumerate(options, 1)
+            ]
         starts = range(0, len(options), SELECT_OPTIONS_MAX)[:MENUS_MAX]
         children += [action_row(_select(ask, options, start)) for start in starts]
     write, hint = WRITTEN_ANSWER_TEXTS[ask.kind]
@@ -165,12 +178,6 @@ def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
     children.append(action_row(button(f"th:ask:{ask.ask_id}:write", write)))
     children.append(text_display(f"-# {hint}"))
     return _container(ASK_COLOUR, children)
-
-
-def _option_style(ask: Ask, option: str) -> int:
-    """Returns the button style of an option, green for approval and red for denial."""
-    styles = {APPROVE_ONCE: SUCCESS, APPROVE_ALL: SUCCESS, DENY: DANGER, DENY_ALL: DANGER}
-    return styles.get(option, SECONDARY) if ask.kind == "approval" else PRIMARY
 
 
 def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
@@ -189,24 +196,6 @@ def _select(ask: Ask, options: list[str], start: int) -> JsonObject:
     }
 
 
-def _listed_options(options: list[str]) -> list[JsonObject]:
-    """Returns text displays with options that a select would truncate, unless they need several."""
-    is_short = all(utf16_length(option) <= SELECT_OPTION_MAX for option in options)
-    if is_short or len(options) > SELECT_OPTIONS_MAX:
-        return []
-    share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
-    return [
-        text_display(f"**{number}.** {neutralize_mentions(truncate(option, share))}")
-        for number, option in enumerate(options, 1)
-    ]
-
-
-def _closing(ask: Ask) -> str:
-    if ask.state != "answered":
-        return f"-# {CLOSED_UNANSWERED[ask.state]}"
-    return neutralize_mentions(remove_unsendable(answer_line(ask, answer_max=ANSWER_SHOWN_MAX)))
-
-
 LAYOUT_REFUSED_CODES = frozenset({"50006", "50035"})
 """Error codes for a refused layout: 50006 (empty message, from an API without layouts) and 50035 (invalid form)."""
 
@@ -216,15 +205,9 @@ def simplify_message(body: JsonObject, delivery_id: str = "") -> JsonObject | No
     if "content" in body:
         return None
     parts = [part for one in get_objects(body["components"]) for part in get_objects(one.get("components"))]
-    ordinary = text_message("\n".join(_texts(parts)), delivery_id)
+    texts = [str(part.get("content")) for part in parts if part.get("type") == TEXT_DISPLAY]
+    ordinary = text_message("\n".join(texts), delivery_id)
     rows = [part for part in parts if part.get("type") == ACTION_ROW]
     flags = SUPPRESS_EMBEDS | (int(str(body["flags"])) & SUPPRESS_NOTIFICATIONS)
     kept = [*rows[: ROWS_MAX - 1], *rows[-1:]] if len(rows) > ROWS_MAX else rows
     return {**ordinary, "flags": flags, "components": list(kept)}
-
-
-def _texts(parts: list[JsonObject]) -> Iterator[str]:
-    for part in parts:
-        text = part.get("content")
-        if part.get("type") == TEXT_DISPLAY and isinstance(text, str):
-            yield text

@@ -34,7 +34,7 @@ def neutralize_links(text: str) -> str:
 def to_discord_markdown(markdown: str, *, length_max: int) -> str:
     """Converts Markdown for Discord. Leaves tables unchanged if the converted ones would be too long."""
     source = remove_unsendable(markdown)
-    for table in (align_table, _fenced, _raw):
+    for table in (align_table, _fenced, list[str]):
         blocks = (one.gap + "\n".join(_block_lines(one, table)) for one in scan_blocks(source))
         text = "".join(blocks)
         if utf16_length(text) <= length_max:
@@ -76,7 +76,3 @@ def _line(line: str) -> str:
 
 def _fenced(lines: Sequence[str]) -> list[str]:
     return ["```", *(line.replace("```", "'''") for line in lines), "```"]
-
-
-def _raw(lines: Sequence[str]) -> Sequence[str]:
-    return lines

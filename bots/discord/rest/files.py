@@ -70,7 +70,11 @@ class DiscordFiles:
             async with response:
                 if response.status != 200:
                     raise _gone(file, f"status {response.status}")
-                async for piece in _capped(response, file, bytes_max):
+                size = 0
+                async for piece in response.content.iter_chunked(CHUNK_BYTES):
+                    size += len(piece)
+                    if size > bytes_max:
+                        raise download_too_large(file, bytes_max)
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"I could not download {file.name} from Discord.", detail=type(error).__name__) from error
@@ -82,16 +86,13 @@ class DiscordFiles:
 
     async def _get(self, file: IncomingFile, address: str) -> aiohttp.ClientResponse:
         url = URL(address)
-        if not self._is_allowed(url):
+        is_local = self._local is not None and url.is_absolute() and url.origin() == self._local
+        is_discord = url.scheme == "https" and url.host in HOSTS and url.port == 443
+        if not (is_local or is_discord):
             raise AgentError(f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or "")
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=TIMEOUT)
         return await self._session.get(url, allow_redirects=False)
-
-    def _is_allowed(self, url: URL) -> bool:
-        if self._local is not None and url.is_absolute() and url.origin() == self._local:
-            return True
-        return url.scheme == "https" and url.host in HOSTS and url.port == 443
 
     async def _fresh(self, file: IncomingFile, reference: AttachmentRef) -> str:
         if reference.message in ("", "0"):
@@ -110,15 +111,6 @@ class DiscordFiles:
             if get_text(attachment, "id") == reference.attachment:
                 return get_text(attachment, "url")
         raise _gone(file, "no longer attached")
-
-
-async def _capped(response: aiohttp.ClientResponse, file: IncomingFile, bytes_max: int) -> AsyncIterator[bytes]:
-    size = 0
-    async for piece in response.content.iter_chunked(CHUNK_BYTES):
-        size += len(piece)
-        if size > bytes_max:
-            raise download_too_large(file, bytes_max)
-        yield piece
 
 
 def _reference(file: IncomingFile) -> AttachmentRef:

@@ -44,7 +44,9 @@ class DiscordThreadHistory:
         if not is_direct and discord.utils.snowflake_time(int(address.thread_key)) >= before:
             return ChatPage()
         size = min(limit, PAGE_MAX)
-        found = await self._messages(address, before, size)
+        query = {"limit": str(size), "before": str(discord.utils.time_snowflake(before))}
+        with READ:
+            found = await read_page(self._rest, address, query)
         messages = [self._chat_message(one) for one in found]
         refs = {one.message_ref for one in messages if one}
         heard = [one for one in messages if one and (after is None or one.sent_at > after)]
@@ -53,7 +55,9 @@ class DiscordThreadHistory:
         if after is None and not is_direct and address.thread_key not in refs:
             root = await self._root(address)
         if not is_whole:
-            omitted = 1 if is_direct else max(1, await self._message_count(address) - len(found))
+            thread = {} if is_direct else await self._get("/channels/{channel_id}", channel_id=address.thread_key)
+            count = thread.get("total_message_sent") or thread.get("message_count")
+            omitted = max(1, count - len(found)) if isinstance(count, int) else 1
         heard.sort(key=lambda one: int(one.message_ref))
         return ChatPage(messages=tuple(heard), root=root, omitted=omitted)
 
@@ -111,20 +115,10 @@ class DiscordThreadHistory:
                 return await self._message(channel_id, address.thread_key)
         return None
 
-    async def _message_count(self, address: Address) -> int:
-        thread = await self._get("/channels/{channel_id}", channel_id=address.thread_key)
-        count = thread.get("total_message_sent") or thread.get("message_count")
-        return count if isinstance(count, int) else 0
-
     async def _get(self, path: str, channel_id: str, message_id: str = "") -> JsonObject:
         with READ:
             answer = await self._rest.call("GET", path, channel_id=channel_id, message_id=message_id)
         return answer if isinstance(answer, dict) else {}
-
-    async def _messages(self, address: Address, before: datetime, limit: int) -> list[JsonObject]:
-        query = {"limit": str(limit), "before": str(discord.utils.time_snowflake(before))}
-        with READ:
-            return await read_page(self._rest, address, query)
 
     def _chat_message(self, payload: JsonObject) -> ChatMessage | None:
         channel = self._client.get_partial_messageable(int(get_text(payload, "channel_id") or 0))
