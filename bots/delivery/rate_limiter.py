@@ -48,15 +48,15 @@ class RateBudget(Protocol):
     A budget covers either one process or all processes that share its storage.
     """
 
-    async def reserve(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
-        """Reserves a slot for a call that counts toward all of `allowances`. Returns the seconds until that slot.
+    async def reserve(self, limit: RateLimit, *, wait_seconds_max: float) -> float:
+        """Reserves a slot for a call that counts toward the limit. Returns the seconds until that slot.
 
         Reserves nothing if the result exceeds `wait_seconds_max`.
         """
         ...
 
-    def is_refused(self, allowances: Sequence[RateLimit]) -> bool:
-        """Whether a refusal known to this process still blocks calls for any of `allowances`."""
+    def is_refused(self, limit: RateLimit) -> bool:
+        """Whether a refusal known to this process still blocks calls that the limit counts."""
         ...
 
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
@@ -183,7 +183,7 @@ class RateLimiter:
         overslept: float | None = None
         while True:
             left = max(0.0, deadline - self._clock())
-            seconds = await self._budget.reserve([limit], wait_seconds_max=left)
+            seconds = await self._budget.reserve(limit, wait_seconds_max=left)
             if seconds <= 0:
                 return overslept
             if seconds > left:
@@ -191,7 +191,7 @@ class RateLimiter:
             began = self._clock()
             await self._sleep(seconds)
             overslept = max(overslept or 0.0, self._clock() - began - seconds)
-            if not self._budget.is_refused([limit]):
+            if not self._budget.is_refused(limit):
                 return overslept
             # the platform refused another call during the wait, so the reserved slot is no longer valid
 
@@ -233,26 +233,26 @@ class MemoryRateBudget:
         self._clock = clock
         self._counts: dict[str, _Count] = {}
 
-    async def reserve(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
-        if not self.is_counted(allowances):
+    async def reserve(self, limit: RateLimit, *, wait_seconds_max: float) -> float:
+        if not self.is_counted(limit):
             return 0.0
-        now = self._clock()
-        at = max(self._turn(allowance, now) for allowance in allowances)
-        if at - now > wait_seconds_max:
-            return at - now
-        for allowance in allowances:
-            self._count(allowance, at, now)
+        now, count = self._clock(), self._counts.get(limit.key)
+        if count is None:
+            self._forget(now)
+            count = self._counts[limit.key] = _Count()
+        at = max(now, count.refused_until, count.full_at - limit.burst_seconds)
+        if at - now <= wait_seconds_max:
+            count.full_at = max(count.full_at, at) + limit.interval_seconds
         return at - now
 
-    def is_counted(self, allowances: Sequence[RateLimit]) -> bool:
-        """Whether any of `allowances` currently limits calls."""
-        now = self._clock()
-        return any(_is_paced(one, self._counts.get(one.key), now) for one in allowances)
+    def is_counted(self, limit: RateLimit) -> bool:
+        """Whether the limit applies now."""
+        count = self._counts.get(limit.key)
+        return limit.is_proactive or (count is not None and self._clock() < count.paced_until)
 
-    def is_refused(self, allowances: Sequence[RateLimit]) -> bool:
-        soon = self._clock() + LATE_SECONDS
-        found = [self._counts.get(allowance.key) for allowance in allowances]
-        return any(count is not None and count.refused_until > soon for count in found)
+    def is_refused(self, limit: RateLimit) -> bool:
+        count = self._counts.get(limit.key)
+        return count is not None and count.refused_until > self._clock() + LATE_SECONDS
 
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
         for allowance in allowances:
@@ -270,29 +270,9 @@ class MemoryRateBudget:
         count.paced_until = count.refused_until + self.learnt_seconds
         count.full_at = max(count.full_at, count.refused_until + burst_seconds)
 
-    def _turn(self, allowance: RateLimit, now: float) -> float:
-        count = self._counts.get(allowance.key)
-        if count is None:
-            return now
-        at = max(now, count.refused_until)
-        return max(at, count.full_at - allowance.burst_seconds) if _is_paced(allowance, count, now) else at
-
-    def _count(self, allowance: RateLimit, at: float, now: float) -> None:
-        count = self._counts.get(allowance.key)
-        if not _is_paced(allowance, count, now):
-            return
-        if count is None:
-            self._forget(now)
-            count = self._counts[allowance.key] = _Count()
-        count.full_at = max(count.full_at, at) + allowance.interval_seconds
-
     def _forget(self, now: float) -> None:
         """Drops expired counts if KEPT_MAX counts are stored."""
         if len(self._counts) >= KEPT_MAX:
             self._counts = {
                 key: count for key, count in self._counts.items() if max(count.full_at, count.paced_until) > now
             }
-
-
-def _is_paced(allowance: RateLimit, count: _Count | None, now: float) -> bool:
-    return allowance.is_proactive or (count is not None and now < count.paced_until)

@@ -33,23 +33,17 @@ local function keep(key, full, refused, paced)
   redis.call('PEXPIRE', key, math.ceil(math.max(full, paced) - now) + 1000)
 end
 """
-# KEYS: the counters. ARGV: the longest wait, then interval, burst and always_kept of each counter.
+# KEYS: the counter. ARGV: the longest wait, the interval, the burst, and 1 if the limit always applies.
 # GCRA; returns microseconds, because Redis truncates numbers to integers
 _TAKE_SCRIPT = (
     _NOW
     + """
-local at = now
-for i, key in ipairs(KEYS) do
-  local full, refused, paced = count(key)
-  at = math.max(at, refused)
-  if ARGV[3 * i + 1] == '1' or now < paced then at = math.max(at, full - tonumber(ARGV[3 * i])) end
-end
-if at - now <= tonumber(ARGV[1]) then
-  for i, key in ipairs(KEYS) do
-    local full, refused, paced = count(key)
-    if ARGV[3 * i + 1] == '1' or now < paced then
-      keep(key, math.max(full, at) + tonumber(ARGV[3 * i - 1]), refused, paced)
-    end
+local full, refused, paced = count(KEYS[1])
+local at = math.max(now, refused)
+if ARGV[4] == '1' or now < paced then
+  at = math.max(at, full - tonumber(ARGV[3]))
+  if at - now <= tonumber(ARGV[1]) then
+    keep(KEYS[1], math.max(full, at) + tonumber(ARGV[2]), refused, paced)
   end
 end
 return math.ceil((at - now) * 1000)
@@ -95,9 +89,9 @@ class LocalRateBudget(Protocol[AnyAllowanceT]):
 
     learnt_seconds: float
 
-    async def reserve(self, allowances: Sequence[AnyAllowanceT], *, wait_seconds_max: float) -> float: ...
-    def is_counted(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
-    def is_refused(self, allowances: Sequence[AnyAllowanceT]) -> bool: ...
+    async def reserve(self, limit: AnyAllowanceT, *, wait_seconds_max: float) -> float: ...
+    def is_counted(self, limit: AnyAllowanceT) -> bool: ...
+    def is_refused(self, limit: AnyAllowanceT) -> bool: ...
     async def refuse(self, allowances: Sequence[AnyAllowanceT], *, seconds: float) -> None: ...
     def note(self, key: str, seconds: float, burst_seconds: float) -> None: ...
 
@@ -123,24 +117,20 @@ class RedisRateBudget(Generic[AllowanceT]):
         async with self._streams.listen(_STREAM, StreamListener(self._note_refusal, lambda: None)):
             yield
 
-    async def reserve(self, allowances: Sequence[AllowanceT], *, wait_seconds_max: float) -> float:
-        if not self._own.is_counted(allowances):
+    async def reserve(self, limit: AllowanceT, *, wait_seconds_max: float) -> float:
+        if not self._own.is_counted(limit):
             return 0.0
-        arguments: list[str | float] = [wait_seconds_max * 1000]
-        for one in allowances:
-            arguments += [one.interval_seconds * 1000, one.burst_seconds * 1000]
-            arguments.append(int(one.is_proactive))
-        keys = [_key(one) for one in allowances]
+        milliseconds = [1000 * one for one in (wait_seconds_max, limit.interval_seconds, limit.burst_seconds)]
         try:
             with _TAKE:
                 async with self._breaker.call():
-                    answer = cast(object, await self._take(keys, arguments))
+                    answer = cast(object, await self._take([_key(limit)], [*milliseconds, int(limit.is_proactive)]))
         except (RedisError, OSError):
-            return await self._own.reserve(allowances, wait_seconds_max=wait_seconds_max)
+            return await self._own.reserve(limit, wait_seconds_max=wait_seconds_max)
         return float(str(answer)) / 1_000_000
 
-    def is_refused(self, allowances: Sequence[AllowanceT]) -> bool:
-        return self._own.is_refused(allowances)
+    def is_refused(self, limit: AllowanceT) -> bool:
+        return self._own.is_refused(limit)
 
     async def refuse(self, allowances: Sequence[AllowanceT], *, seconds: float) -> None:
         await self._own.refuse(allowances, seconds=seconds)

@@ -22,7 +22,7 @@ LEARNT = RateLimit(owner=rate_limit_owner("slack", TOKEN), name="edit", interval
 
 
 async def reserve(budget: RedisRateBudget, allowance: RateLimit) -> float:
-    return round(await budget.reserve([allowance], wait_seconds_max=1_000), -1)
+    return round(await budget.reserve(allowance, wait_seconds_max=1_000), -1)
 
 
 async def commands(client: Redis) -> int:
@@ -66,7 +66,7 @@ async def test_an_entry_that_cannot_be_read_is_passed_over(redis_url: str) -> No
                 await client.xadd("threadhand:refusals", {"refusal": bad})
             await client.xadd("threadhand:refusals", {"other": "1"})
             await client.xadd("threadhand:refusals", {"refusal": f'[["{LEARNT.key}", 30, 0]]'})
-            await until(lambda: budget.is_refused([LEARNT]))
+            await until(lambda: budget.is_refused(LEARNT))
 
 
 async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,7 +83,7 @@ async def test_without_redis_a_process_goes_by_what_it_knows_and_says_so_once(ca
             await budget.refuse([LEARNT], seconds=30)
             clock.now += 2 * redis_streams.AWAY_SECONDS
             assert await reserve(budget, KEPT) == 290
-            assert budget.is_refused([LEARNT])
+            assert budget.is_refused(LEARNT)
         assert len(caplog.records) == 1, caplog.text
         assert "redis does not take a call" in caplog.text
         caplog.clear()
@@ -116,7 +116,7 @@ async def test_a_redis_that_says_nothing_holds_up_one_call_and_not_the_next(monk
         while not met:  # on a busy machine the connection may be given up before the server takes it
             await asyncio.sleep(0)
     assert len(met) == 1
-    assert budget.is_refused([LEARNT])
+    assert budget.is_refused(LEARNT)
     await client.aclose()
     for writer in met:
         writer.close()

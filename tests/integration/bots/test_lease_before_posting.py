@@ -1,7 +1,7 @@
 """A process that loses a run between the decision to post and the request posts nothing."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -33,8 +33,8 @@ class BusyBudget(MemoryRateBudget):
 
     lose_run: LoseRun | None = None
 
-    async def reserve(self, allowances: Sequence[RateLimit], *, wait_seconds_max: float) -> float:
-        seconds = await super().reserve(allowances, wait_seconds_max=wait_seconds_max)
+    async def reserve(self, limit: RateLimit, *, wait_seconds_max: float) -> float:
+        seconds = await super().reserve(limit, wait_seconds_max=wait_seconds_max)
         if self.lose_run is not None:
             lose_run, self.lose_run = self.lose_run, None
             await lose_run()

@@ -25,9 +25,9 @@ async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_ur
     both = settings(REDIS_URL=redis_url)
     async with open_messaging(both) as one, open_messaging(both) as other, open_messaging(settings()) as alone:
         await one.rates.refuse([EDIT], seconds=70)
-        await until(lambda: other.rates.is_refused([EDIT]))
-        assert await other.rates.reserve([EDIT], wait_seconds_max=0) > 10
-        assert await alone.rates.reserve([EDIT], wait_seconds_max=0) == 0
+        await until(lambda: other.rates.is_refused(EDIT))
+        assert await other.rates.reserve(EDIT, wait_seconds_max=0) > 10
+        assert await alone.rates.reserve(EDIT, wait_seconds_max=0) == 0
 
 
 async def test_a_wait_for_a_turn_is_counted_in_the_figures() -> None:

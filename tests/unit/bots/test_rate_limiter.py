@@ -136,7 +136,7 @@ async def test_counts_that_are_over_are_forgotten() -> None:
     for number in range(KEPT_MAX + 10):
         day.now += 11
         place = RateLimit(owner="slack:digest", name=f"{number}", interval_seconds=10, is_proactive=True)
-        await day.budget.reserve([place], wait_seconds_max=0)
+        await day.budget.reserve(place, wait_seconds_max=0)
     assert len(day.budget._counts) <= KEPT_MAX
 
 

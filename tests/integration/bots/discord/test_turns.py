@@ -50,7 +50,7 @@ async def strict() -> AsyncIterator[DiscordSimulator]:
 async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
     now = 100.0
     budget = MemoryRateBudget(clock=lambda: now)
-    counted = [global_allowance("token", limits_proactively=True)]
+    counted = global_allowance("token", limits_proactively=True)
     places: list[float] = []
     for pause in (0, 0.3, 2, 0.7, 0):
         now += pause
@@ -73,7 +73,7 @@ async def test_what_one_bot_is_refused_the_other_waits_for(strict: DiscordSimula
         # a route without a limit of its own
         calls = (one.client.rest.call("GET", "/users/@me") for _ in range(CALLS))
         reading = asyncio.gather(*calls)
-        await until(lambda: budget.is_refused([counted]))
+        await until(lambda: budget.is_refused(counted))
         before = refused(strict)
         strict.settings.rate_limit_scale = 0
         await other.client.rest.call("GET", "/users/@me")

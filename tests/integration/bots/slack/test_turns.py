@@ -91,7 +91,7 @@ async def test_two_bots_that_share_a_budget_are_never_refused(slack: SlackSimula
 
 async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimulator, redis_url: str) -> None:
     edit: JsonObject = {"channel": channel_of(slack), "ts": "1.000001", "text": "news"}
-    counted = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
+    counted, _ = allowances_for_call(slack.settings.bot_token, "chat.update", channel_of(slack))
     async with (
         in_redis(redis_url) as first,
         in_redis(redis_url) as second,
