@@ -138,8 +138,12 @@ class AccessCheck:
         Raises StorageUnavailable if the database cannot be used, and SurfaceUnclear, so that the action waits, if the
         platform does not say who the user is. Users who expect an answer are refused instead.
         """
-        sentence = refusal_sentence(action, self.policy)
-        if sentence is None or await self._is_paired(action):
+        sentence, address = refusal_sentence(action, self.policy), action.address
+        workspace_id = pairing_workspace(address)
+        if sentence is None or (
+            action.actor.is_direct
+            and await self.pairings.is_paired(address.platform, workspace_id, action.person.person_id)
+        ):
             return True
         if sentence == UNKNOWN_PERSON and not action.actor.expects_answer:
             raise SurfaceUnclear(f"who {action.person.person_id} is, is not known yet")
@@ -158,39 +162,24 @@ class AccessCheck:
         address, person_id = action.address, action.person.person_id
         place = f"{address.platform} {address.workspace_id} {address.channel_id}"
         log.info("%s may not talk to the agent in %s: %s", person_id, place, sentence)
-        if (code := await self._new_code(action)) is not None:
-            await self.inbox.claim(_refusal_key(action))
-            told = f"the code `{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes"
-            return Outcome(notice=f"I do not know you yet: give an admin of this bot {told}.", is_ignored=True)
+        is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
+        if self.policy.admins and is_asking:
+            code, now = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_CHARACTERS)), datetime.now(UTC)
+            request = PairingRequest(
+                platform=address.platform,
+                workspace_id=pairing_workspace(address),
+                person=action.person,
+                code_hash=hash_code(code),
+                asked_at=now,
+                expires_at=now + timedelta(minutes=CODE_MINUTES),
+            )
+            if await self.pairings.ask(request, open_max=OPEN_CODES_MAX):  # the user has no code yet
+                await self.inbox.claim(_refusal_key(action))
+                shown = f"the code `{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes"
+                return Outcome(notice=f"I do not know you yet: give an admin of this bot {shown}.", is_ignored=True)
         if action.actor.expects_answer or await self.inbox.claim(_refusal_key(action)):
             return Outcome(notice=sentence, is_ignored=True)
         return Outcome(is_ignored=True)
-
-    async def _is_paired(self, action: UserAction) -> bool:
-        if not action.actor.is_direct:
-            return False
-        address = action.address
-        return await self.pairings.is_paired(address.platform, pairing_workspace(address), action.person.person_id)
-
-    async def _new_code(self, action: UserAction) -> str | None:
-        """Returns a new pairing code.
-
-        Returns None if codes are unavailable here, or the user already has a code.
-        """
-        is_asking = isinstance(action, IncomingMessage) and action.actor.is_direct
-        if not self.policy.admins or not is_asking:
-            return None
-        code = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_CHARACTERS))
-        address, now = action.address, datetime.now(UTC)
-        request = PairingRequest(
-            platform=address.platform,
-            workspace_id=pairing_workspace(address),
-            person=action.person,
-            code_hash=hash_code(code),
-            asked_at=now,
-            expires_at=now + timedelta(minutes=CODE_MINUTES),
-        )
-        return code if await self.pairings.ask(request, open_max=OPEN_CODES_MAX) else None
 
 
 def pairing_workspace(address: Address) -> str:

@@ -218,7 +218,9 @@ def decide_message(
     `is_admin`: whether an admin wrote it. A message that `is_late` answers nothing, and no run begins because of it.
     With `may_hold`, one that comes while a question is being posted is decided on once it is there.
     """
-    if may_hold and not is_late and snapshot and _is_being_posted(snapshot):
+    ask = snapshot.open_ask if snapshot else None
+    is_being_posted = ask is not None and not ask.message_ref and message.address.platform != "api"
+    if may_hold and not is_late and is_being_posted:
         return Hold()
     decision = _decide_message(message, snapshot, agents or {}, follow_mode, is_admin=is_admin)
     if not is_late or not isinstance(decision, Accept):
@@ -241,8 +243,12 @@ def _decide_message(
         return Ignore(reason="not addressed")
     if not message.text.strip() and not message.files:
         return Ignore(reason="empty", notice=SHORT_HELP if message.is_addressed else "")
-    if (refusal := _refuse_agent(message, snapshot, agents)) is not None:
-        return refusal
+    if message.agent_id is not None:
+        if message.agent_id not in agents:
+            return Ignore(reason="no such agent", notice=unknown_agent_message(message.agent_id, agents))
+        active = snapshot.active_run if snapshot else None
+        if active is not None and active.agent_id != message.agent_id:
+            return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
     if snapshot is None:
         return Accept()
     until = snapshot.last_run.stopped_until if snapshot.last_run else None
@@ -256,24 +262,6 @@ def _decide_message(
     if reply and not is_admin and snapshot.open_ask and is_for_admins(snapshot.open_ask):
         return Ignore(reason="not an admin", notice=ADMINS_APPROVE)
     return reply or _decide_request(message, snapshot, snapshot.follow_mode or follow_mode)
-
-
-def _refuse_agent(
-    message: IncomingMessage, snapshot: ThreadSnapshot | None, agents: Mapping[str, AgentDefinition]
-) -> Ignore | None:
-    if message.agent_id is None:
-        return None
-    if message.agent_id not in agents:
-        return Ignore(reason="no such agent", notice=unknown_agent_message(message.agent_id, agents))
-    active = snapshot.active_run if snapshot else None
-    if active is not None and active.agent_id != message.agent_id:
-        return Ignore(reason="another agent is at work", notice=ANOTHER_AGENT_RUNNING)
-    return None
-
-
-def _is_being_posted(snapshot: ThreadSnapshot) -> bool:
-    ask, is_chat = snapshot.open_ask, snapshot.thread.address.platform != "api"
-    return is_chat and ask is not None and not ask.message_ref
 
 
 def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept | None:

@@ -101,6 +101,9 @@ def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path:
     title, group = _describe(headers, content)
     if group_path:
         group = _text(_at(content, group_path))
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
+    if (surplus := len(text) - BODY_CHARACTERS_MAX) > 0:
+        text = f"{text[:BODY_CHARACTERS_MAX]}\n[{surplus:,} more characters are left out]"
     given_id = next(filter(None, (headers.get(name, "") for name in _ID_HEADERS)), "")
     return HookCall(
         key=hashlib.sha256(_encoded(given_id) or body).hexdigest(),
@@ -108,7 +111,7 @@ def read_call(headers: Mapping[str, str], body: bytes, *, task: str, group_path:
         task=fill_template(task, content),
         title=single_line(title, TITLE_CHARACTERS_MAX) or "A call without a title",
         group=hashlib.sha256(_encoded(group)).hexdigest() if group else "",
-        text=_shown(content),
+        text=text,
         is_test=headers.get("x-github-event") == "ping",
     )
 
@@ -189,10 +192,3 @@ def _text(value: JsonValue) -> str:
     if value is None or value in ("", [], {}):
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)[:TITLE_CHARACTERS_MAX]
-
-
-def _shown(content: JsonValue) -> str:
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=1)
-    if len(text) <= BODY_CHARACTERS_MAX:
-        return text
-    return f"{text[:BODY_CHARACTERS_MAX]}\n[{len(text) - BODY_CHARACTERS_MAX:,} more characters are left out]"

@@ -219,12 +219,16 @@ class ActionReceiver:
         agents = await self.commands.roster.agents() if is_named else None
         modes = self.follow_modes
         mode = modes.get(action.address.channel_id) or modes.get("", "default")
+        # over the HTTP API everyone is an admin, because they present the API token
+        is_admin = action.address.platform == "api" or self.policy.is_admin(
+            action.address.workspace_id, action.person.person_id, action.actor
+        )
         rule = partial(
             decide,
             action,
             agents=agents,
             follow_mode=mode,
-            is_admin=self._is_admin(action),
+            is_admin=is_admin,
             is_late=is_late(action, datetime.now(UTC)),
             must_answer=otherwise is not None,
         )
@@ -245,22 +249,12 @@ class ActionReceiver:
         if isinstance(receipt.decision, Overhear):
             return Outcome(is_ignored=True)
         if isinstance(receipt.decision, Ignore):
-            is_shown = await self._is_notice_due(action, receipt.decision.notice)
-            return Outcome(notice=receipt.decision.notice if is_shown else "", is_ignored=True)
+            notice = receipt.decision.notice
+            is_in_chat = isinstance(action, IncomingMessage) and action.address.platform != "api"
+            if notice and is_in_chat and not await self.inbox.claim(f"{action.dedupe_key}:told"):
+                notice = ""  # it was shown before the message was redelivered
+            return Outcome(notice=notice, is_ignored=True)
         return Outcome(run_id=receipt.run_id)
-
-    def _is_admin(self, action: StoredAction) -> bool:
-        """Whether an admin acts. Over the HTTP API that is everyone, because they present the API token."""
-        address, person = action.address, action.person
-        return address.platform == "api" or self.policy.is_admin(address.workspace_id, person.person_id, action.actor)
-
-    async def _is_notice_due(self, action: StoredAction, notice: str) -> bool:
-        """Whether to show the notice about an ignored action. One about a message in chat is shown only once, even if
-        the message is redelivered."""
-        is_in_chat = action.address.platform != "api"
-        if not notice or not isinstance(action, IncomingMessage) or not is_in_chat:
-            return True
-        return await self.inbox.claim(f"{action.dedupe_key}:told")
 
     async def _wake(self, receipt: Receipt, action: StoredAction) -> None:
         """Wakes the worker and the delivery. If the process dies before this call, periodic jobs find the run."""
@@ -281,7 +275,9 @@ class ActionReceiver:
             await self.queue.put(receipt.run_id)
 
     async def _handle_button(self, button: RunButtonPressed) -> Outcome:
-        if not await self._may_press(button):
+        found = await self.commands.conversations.run_with_thread(button.run_id)
+        # the user may press it elsewhere if they requested the run; others may have no access to its thread
+        if found is not None and found[1].address != button.address and not _is_for(button, *found):
             return Outcome(notice=NOT_OF_THIS, is_ignored=True)
         if button.action == "details":
             return Outcome(notice=await self.commands.describe_run(button.run_id) or NO_DETAILS)
@@ -304,16 +300,6 @@ class ActionReceiver:
         await self.queue.put(run_id)
         self.wake_delivery(run_id)
         return Outcome(run_id=run_id)
-
-    async def _may_press(self, button: RunButtonPressed) -> bool:
-        """Whether the button's run belongs to this thread, or the user requested it and was told elsewhere.
-
-        Other users may have no access to the run's thread.
-        """
-        found = await self.commands.conversations.run_with_thread(button.run_id)
-        if found is None or found[1].address == button.address:
-            return True
-        return _is_for(button, *found)
 
     async def stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> Outcome:
         """Requests that the run stop, even if another process executes it, with what was sent until `at`, or so

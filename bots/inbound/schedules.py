@@ -19,7 +19,6 @@ from core.domain.schedules import (
     EVENTS_PER_HOUR_MAX,
     FAILING,
     LATE_SECONDS,
-    DueSchedule,
     EventRefusal,
     Firing,
     Schedule,
@@ -118,11 +117,15 @@ class ScheduleRunner:
         if (now := await self.schedules.time_of_work()) is None:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
-        found = await self.schedules.due(now, partial(self._may_fire, now))
-        fired = [begun for due in found if (begun := await self._begin(due, now, until))]
+        fired: list[tuple[Firing, str]] = []
+        for due in await self.schedules.due(now, partial(self._may_fire, now)):
+            plan = plan_firing(due, now)
+            firing = await self.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=until)
+            if firing is not None:
+                fired.append((firing, plan.pause))
         left = await self.schedules.take_pending(now, until)
         await asyncio.gather(
-            *(self._fire(one, looked_at, may_be_posted=False, problem=problem) for one, problem in fired),
+            *(self._fire(firing, looked_at, may_be_posted=False, problem=problem) for firing, problem in fired),
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
@@ -135,7 +138,10 @@ class ScheduleRunner:
                 raise
             return  # what is said elsewhere need not come again, and is much
         for schedule in waiting:
-            if _waits_for(schedule, event, self.apps):
+            # as far as two clocks tell
+            armed_at, happened_at = schedule.armed_at - timedelta(seconds=CLOCKS_SECONDS), event.happened_at
+            is_new = happened_at is None or happened_at > armed_at
+            if is_new and isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, self.apps):
                 try:
                     event, locate = await locate() if locate else event, None
                 except SurfaceRefused as refused:  # the message is gone
@@ -174,12 +180,6 @@ class ScheduleRunner:
             return False
         return self.serves(schedule.address.platform) and not is_quiet(now, time_zone, self.quiet_hours)
 
-    async def _begin(self, due: DueSchedule, now: datetime, until: datetime) -> tuple[Firing, str] | None:
-        """Returns the firing, and why the schedule is paused instead, if it is."""
-        plan = plan_firing(due, now)
-        firing = await self.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=until)
-        return (firing, plan.pause) if firing else None
-
     async def _fire(self, firing: Firing, looked_at: float, *, may_be_posted: bool, problem: str = "") -> None:
         schedule = firing.schedule
         if not self.serves(schedule.address.platform):
@@ -187,7 +187,14 @@ class ScheduleRunner:
         try:
             async with asyncio.timeout_at(looked_at + CLAIM_SECONDS / 2):
                 if firing.note:
-                    await self._say_skipped(firing)
+                    # say in the thread of the time before that this one is skipped
+                    found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
+                    if found is not None:
+                        try:
+                            await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
+                        except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
+                            log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
+                    await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
                 else:
                     problem = problem or await self._begin_run(firing, looked_at, may_be_posted=may_be_posted)
                 if problem:
@@ -250,16 +257,6 @@ class ScheduleRunner:
         await self.schedules.close(firing.firing_id, "fired" if outcome.run_id else "skipped", run_id=outcome.run_id)
         return ""
 
-    async def _say_skipped(self, firing: Firing) -> None:
-        """Says in the thread of the time before that this one is skipped."""
-        found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
-        if found is not None:
-            try:
-                await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
-            except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
-                log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
-        await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
-
     async def _give_up(self, schedule: Schedule, problem: str) -> None:
         """Tells the owner why the schedule is paused, and pauses it. After a crash in between, it does both again."""
         log.warning("schedule %s is paused: %s", schedule.schedule_id, problem)
@@ -270,13 +267,6 @@ class ScheduleRunner:
         except SurfaceRefused as refused:
             log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, refused)
         await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM)
-
-
-def _waits_for(schedule: Schedule, event: TriggerEvent, apps: Collection[str]) -> bool:
-    """Whether the event is what the schedule waits for, and came after it was armed, as far as two clocks tell."""
-    armed_at, happened_at = schedule.armed_at - timedelta(seconds=CLOCKS_SECONDS), event.happened_at
-    is_new = happened_at is None or happened_at > armed_at
-    return is_new and isinstance(schedule.timing, Trigger) and schedule.timing.matches(event, apps)
 
 
 def announcement(firing: Firing) -> str:

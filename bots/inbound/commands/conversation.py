@@ -10,7 +10,7 @@ from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.erasure import ErasureDeps, no_conversation
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
-from core.agents.definition import DEFAULT_AGENT, AgentDefinition
+from core.agents.definition import DEFAULT_AGENT
 from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import AgentError, SurfaceError, ToolError
 from core.domain.model_options import NO_OPTIONS
@@ -75,11 +75,12 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     name = called.argument.lower()
     if not name:
         current = roster.agent_in(address.channel_id, chosen)
-        lines = [
-            f"- `{agent_id}`{' (works here)' if agent_id == current else ''}: {agent.description}"
-            f"{_options_note(roster, address.channel_id, agent)}"
-            for agent_id, agent in agents.items()
-        ]
+        lines: list[str] = []
+        for agent_id, agent in agents.items():
+            own = roster.options.get(agent.model, NO_OPTIONS)
+            options = str(own.replaced_by(roster.options_in(address.channel_id, agent)))
+            note = f" ({options})" if options else ""
+            lines.append(f"- `{agent_id}`{' (works here)' if agent_id == current else ''}: {agent.description}{note}")
         return Outcome(notice="\n".join([*lines, _HOW]))
     if name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
@@ -91,12 +92,6 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     message_ref = called.message.message_ref if called.message else ""
     await roster.versions.choose(address, name, by=called.person, begins_with=message_ref)
     return Outcome(notice=f"`{name}` works in this conversation from the next request on.", is_private=False)
-
-
-def _options_note(roster: Roster, channel_id: str, agent: AgentDefinition) -> str:
-    own = roster.options.get(agent.model, NO_OPTIONS)
-    options = str(own.replaced_by(roster.options_in(channel_id, agent)))
-    return f" ({options})" if options else ""
 
 
 async def answer_follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
@@ -129,23 +124,20 @@ async def answer_usage(called: CommandCalled, snapshot: ThreadSnapshot, deps: Co
 
 async def answer_status(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> Outcome:
     """Answers `status`."""
-    return Outcome(notice=_status(snapshot))
-
-
-def _status(snapshot: ThreadSnapshot) -> str:
     run = snapshot.active_run
     if run is not None:
         who = f" for {shown_name(run.requester.name)}" if run.requester else ""
         if run.agent_id not in (None, DEFAULT_AGENT):
             who += f" as `{run.agent_id}`"
-        if run.status == "waiting":
-            return f"Waiting for an approval{who}."
-        return f"Working{who}." if run.status == "running" else f"Waiting in line{who}."
-    if snapshot.open_ask is not None:
-        return f"Waiting for an answer to: {snapshot.open_ask.text}"
-    if snapshot.last_run is None:
-        return "Nothing has been asked of me here yet."
-    return f"Idle. The last run {snapshot.last_run.status}."
+        states = {"waiting": "Waiting for an approval", "running": "Working"}
+        notice = f"{states.get(run.status, 'Waiting in line')}{who}."
+    elif snapshot.open_ask is not None:
+        notice = f"Waiting for an answer to: {snapshot.open_ask.text}"
+    elif snapshot.last_run is None:
+        notice = "Nothing has been asked of me here yet."
+    else:
+        notice = f"Idle. The last run {snapshot.last_run.status}."
+    return Outcome(notice=notice)
 
 
 async def answer_files(called: CommandCalled, snapshot: ThreadSnapshot, deps: CommandDeps) -> Outcome:

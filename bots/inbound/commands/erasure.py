@@ -82,7 +82,16 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
     is_confirmed = "yes" in words
     if "me" in words:
         if is_confirmed:
-            return await _forget_person(called, deps)
+            place, person_id = called.address, called.person.person_id
+            for run_id in await deps.conversations.unended_runs_of(place, person_id):
+                await deps.stops.request_stop(run_id, by=called.person)
+                await deps.signals.send(run_id)
+                deps.wake_delivery(run_id)
+            counts = await deps.conversations.erase_person(place, person_id)
+            return Outcome(
+                notice=f"Forgotten{_place(called)}: {counts.messages:,} of your messages, your name in"
+                f" {counts.names:,} other places, and your share in {counts.usage:,} usage entries."
+            )
         return Outcome(notice=FORGET_ME.format(_place(called)))
     thread_ids = await deps.conversations.thread_ids(called.address, begun_by=called.sent_at)
     if not thread_ids:
@@ -149,7 +158,12 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
     elif snapshot is not None and snapshot.open_ask is not None:
         await deps.conversations.unbind(thread_id)
         deps.wake_delivery(snapshot.open_ask.run_id)
-    await _wait_until_shown(thread_id, deps)
+    # people see that the runs ended and the question is closed, unless that takes long
+    for _ in range(CLOSE_POLLS_MAX):
+        runs, shown = await deps.conversations.runs(thread_id), await deps.deliveries.open_runs()
+        if all(one.finished_at and one.run_id not in shown for one in runs):
+            break
+        await asyncio.sleep(CLOSE_POLL_SECONDS)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
     await deps.conversations.forget(thread_id, by=by)
@@ -157,28 +171,6 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await deps.signals.send(run.run_id)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
-
-
-async def _wait_until_shown(thread_id: str, deps: ErasureDeps) -> None:
-    """Waits until people see that the thread's runs ended and its question is closed, but not for long."""
-    for _ in range(CLOSE_POLLS_MAX):
-        runs, shown = await deps.conversations.runs(thread_id), await deps.deliveries.open_runs()
-        if all(run.finished_at and run.run_id not in shown for run in runs):
-            return
-        await asyncio.sleep(CLOSE_POLL_SECONDS)
-
-
-async def _forget_person(called: CommandCalled, deps: ErasureDeps) -> Outcome:
-    place, person_id = called.address, called.person.person_id
-    for run_id in await deps.conversations.unended_runs_of(place, person_id):
-        await deps.stops.request_stop(run_id, by=called.person)
-        await deps.signals.send(run_id)
-        deps.wake_delivery(run_id)
-    counts = await deps.conversations.erase_person(place, person_id)
-    return Outcome(
-        notice=f"Forgotten{_place(called)}: {counts.messages:,} of your messages, your name in {counts.names:,} other"
-        f" places, and your share in {counts.usage:,} usage entries."
-    )
 
 
 def _place(called: CommandCalled) -> str:

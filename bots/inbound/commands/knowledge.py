@@ -1,7 +1,6 @@
 """The chat command `knowledge`, which adds, lists and removes the knowledge files of a thread."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -37,13 +36,18 @@ async def answer_knowledge(called: CommandCalled, deps: KnowledgeDeps) -> Outcom
     verb, _, name = called.argument.partition(" ")
     match verb:
         case "add":
-            notice = await _add(called, deps)
+            notice = await _add_files(called, deps)
         case "remove":
             scope = await _scope(called, deps)
             removed = await deps.knowledge_base.remove(scope, name) if scope else None
             notice = f"I have forgotten `{removed.name}`." if removed else f"I know no file named {inline_code(name)}."
         case _:
-            notice = await _list(called, deps)
+            scope = await _scope(called, deps)
+            entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
+            lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]]
+            if len(entries) > ENTRIES_SHOWN_MAX:
+                lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
+            notice = "\n".join(lines) or f"I know no files here yet. {ADD}"
     return Outcome(notice=notice, is_private=False)
 
 
@@ -52,24 +56,24 @@ async def _scope(called: CommandCalled, deps: KnowledgeDeps) -> Scope | None:
     return Scope("thread", snapshot.thread.thread_id) if snapshot else None
 
 
-async def _add(called: CommandCalled, deps: KnowledgeDeps) -> str:
+async def _add_files(called: CommandCalled, deps: KnowledgeDeps) -> str:
     if not called.files:
         return f"Attach the files that I should know: {ADD}"
     scope = await _scope(called, deps)
     if scope is None:
         thread = await deps.conversations.create(called.address)
         scope = Scope("thread", thread.thread_id)
-    return "\n".join([await _add_file(file, scope, called, deps) for file in called.files])
-
-
-async def _add_file(file: IncomingFile, scope: Scope, called: CommandCalled, deps: KnowledgeDeps) -> str:
-    if called.address.platform not in deps.sources:
-        return f"- `{file.name}`: files cannot be fetched here."
-    try:
-        entry = await add_knowledge(file, scope, called.address, called.person, deps)
-    except (AgentError, ToolError) as error:
-        return f"- `{file.name}` was not added: {error}"
-    return f"- I know `{entry.name}` now (about {entry.tokens:,} tokens)."
+    lines: list[str] = []
+    for file in called.files:
+        if called.address.platform not in deps.sources:
+            lines.append(f"- `{file.name}`: files cannot be fetched here.")
+            continue
+        try:
+            entry = await add_knowledge(file, scope, called.address, called.person, deps)
+            lines.append(f"- I know `{entry.name}` now (about {entry.tokens:,} tokens).")
+        except (AgentError, ToolError) as error:
+            lines.append(f"- `{file.name}` was not added: {error}")
+    return "\n".join(lines)
 
 
 async def add_knowledge(
@@ -79,47 +83,18 @@ async def add_knowledge(
 
     Raises AgentError and ToolError with a sentence for people, among others if the person's budget is used up.
     """
-    await _check_budget(at, by, deps)
-    async with _knowledge_base_with_billing(scope, at, by, deps) as knowledge_base:
+    if deps.knowledge_base.semantics is not None:  # only embeddings cost something
+        spent = await deps.ledger.spending_by(by, at, since=utc_day(datetime.now(UTC)))
+        if (end := find_exhausted(deps.budget, spent)) is not None:
+            raise BudgetExceeded(end.sentence)
+    used: list[tuple[str, Usage]] = []
+    knowledge_base = deps.knowledge_base.reporting_usage_to(
+        lambda model, usage: used.append((model, deps.charge(model, usage)))
+    )
+    try:
         pieces = deps.sources[at.platform].open(file, bytes_max=deps.file_bytes_max)
         return await knowledge_base.add(scope, file.name, pieces)
-
-
-@asynccontextmanager
-async def _knowledge_base_with_billing(
-    scope: Scope, at: Address, by: Person, deps: KnowledgeDeps
-) -> AsyncGenerator[KnowledgeBase, None]:
-    """Context manager: yields the knowledge base. At the end, records the cost of embeddings for the user.
-
-    The cost is recorded even if adding a file fails.
-    """
-    used: list[tuple[str, Usage]] = []
-    try:
-        yield deps.knowledge_base.reporting_usage_to(
-            lambda model, usage: used.append((model, deps.charge(model, usage)))
-        )
     finally:
-        if used:
+        if used:  # the user pays for embeddings even if the file is not added
             thread_id = scope.owner_id if scope.kind == "thread" else None
             await deps.ledger.book(used, thread_id=thread_id, at=at, by=by)
-
-
-async def _check_budget(at: Address, by: Person, deps: KnowledgeDeps) -> None:
-    """Raises BudgetExceeded if the user's budget is used up. Skips the check without embeddings, which are the cost."""
-    if deps.knowledge_base.semantics is None:
-        return
-    since = utc_day(datetime.now(UTC))
-    spent = await deps.ledger.spending_by(by, at, since=since)
-    if (end := find_exhausted(deps.budget, spent)) is not None:
-        raise BudgetExceeded(end.sentence)
-
-
-async def _list(called: CommandCalled, deps: KnowledgeDeps) -> str:
-    scope = await _scope(called, deps)
-    entries = await deps.knowledge_base.store.entries([scope]) if scope else ()
-    if not entries:
-        return f"I know no files here yet. {ADD}"
-    lines = [f"- `{entry.name}` (about {entry.tokens:,} tokens)" for entry in entries[:ENTRIES_SHOWN_MAX]]
-    if len(entries) > ENTRIES_SHOWN_MAX:
-        lines.append(f"- and {len(entries) - ENTRIES_SHOWN_MAX} more")
-    return "\n".join(lines)

@@ -1,6 +1,5 @@
 """The chat command `plan`, which shows and changes the plan of a thread."""
 
-from collections.abc import Callable
 from functools import partial
 
 from bots.inbound.actions import CommandCalled, Outcome
@@ -10,7 +9,6 @@ from core.domain.threads import Run, ThreadSnapshot
 from core.flow.steps import (
     NOTE_CHARACTERS_MAX,
     STEPS_MAX,
-    Change,
     append_step,
     change_plan,
     close_plan,
@@ -41,10 +39,9 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
     who = called.person.name[:40] or "a user"
     if verb in ("", "show"):
         return Outcome(notice=_shown(await plans.read(thread_id)))
-    edit = _edits(who)[verb]
     try:
         after = await plans.change(
-            thread_id, lambda known: _edited(known, edit, rest, run, is_stop=verb == "stop"), key=called.dedupe_key
+            thread_id, lambda known: _edit_plan(known, verb, rest, run, who), key=called.dedupe_key
         )
     except PlanChangeRefused as refusal:
         return Outcome(notice=str(refusal))
@@ -52,19 +49,7 @@ async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: Pl
     return Outcome(notice=_shown(after), is_private=False, run_id=stopped)
 
 
-Edit = Callable[[Plan, str], Change]
-
-
-def _edits(who: str) -> dict[str, Edit]:
-    return {
-        "add": _added,
-        "remove": _removed,
-        "skip": partial(_skipped, who),
-        "stop": lambda _plan, _rest: partial(close_plan, why=f"stopped by {who}"),
-    }
-
-
-def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bool) -> Plans:
+def _edit_plan(known: Plans, verb: str, rest: str, run: Run | None, who: str) -> Plans:
     """Returns the plans after an edit. Raises PlanChangeRefused if the edit is not possible.
 
     May be called again with newer plans after a concurrent change. A closed plan can be stopped again while its run is
@@ -74,31 +59,28 @@ def _edited(known: Plans, edit: Edit, rest: str, run: Run | None, *, is_stop: bo
     if plan is None:
         raise PlanChangeRefused(AGENT_OWNS_LIST if known else NO_PLAN)
     is_running = run is not None and run.run_id == plan.run_id
-    is_stoppable = is_running and (is_stop or plan.stage != "closed")
+    is_stoppable = is_running and (verb == "stop" or plan.stage != "closed")
     if is_over(plan) and not is_stoppable:
         raise PlanChangeRefused(OVER)
-    return change_plan(known, plan.plan_id, edit(plan, rest))
-
-
-def _added(plan: Plan, rest: str) -> Change:
-    text = " ".join(rest.split())
-    if len(text) > TEXT_CHARACTERS_MAX:
-        raise PlanChangeRefused(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
-    if len(plan.steps) >= STEPS_MAX:
-        raise PlanChangeRefused(f"A plan has at most {STEPS_MAX} steps.")
-    return lambda plan: append_step(plan, text)
-
-
-def _removed(plan: Plan, rest: str) -> Change:
-    step = _numbered(plan, rest)
-    if step is current_step(plan):
-        raise PlanChangeRefused(f"It is being worked on just now; `plan skip {rest}` leaves it.")
-    return lambda plan: remove_step(plan, step)
-
-
-def _skipped(who: str, plan: Plan, rest: str) -> Change:
-    step = _numbered(plan, rest)
-    return lambda plan: skip_step(plan, step, f"skipped by {who}"[:NOTE_CHARACTERS_MAX])
+    match verb:
+        case "add":
+            text = " ".join(rest.split())
+            if len(text) > TEXT_CHARACTERS_MAX:
+                raise PlanChangeRefused(f"A step has at most {TEXT_CHARACTERS_MAX} characters.")
+            if len(plan.steps) >= STEPS_MAX:
+                raise PlanChangeRefused(f"A plan has at most {STEPS_MAX} steps.")
+            change = partial(append_step, text=text)
+        case "remove":
+            step = _numbered(plan, rest)
+            if step is current_step(plan):
+                raise PlanChangeRefused(f"It is being worked on just now; `plan skip {rest}` leaves it.")
+            change = partial(remove_step, step=step)
+        case "skip":
+            note = f"skipped by {who}"[:NOTE_CHARACTERS_MAX]
+            change = partial(skip_step, step=_numbered(plan, rest), note=note)
+        case _:
+            change = partial(close_plan, why=f"stopped by {who}")
+    return change_plan(known, plan.plan_id, change)
 
 
 def _numbered(plan: Plan, rest: str) -> Step:

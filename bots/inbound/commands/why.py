@@ -1,6 +1,5 @@
 """The chat command `why`: what the newest run has read, what it asked people about, and who answered."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled, Outcome
@@ -34,13 +33,9 @@ async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: Comm
     lines = ["Besides what you wrote to me, the newest run has read:", *(lines or ["- nothing"])]
     if before:
         lines.append(f"Before it, this conversation had read {len(before)} other sources.")
-    return Outcome(notice="\n".join([*lines, *_describe_asks(await deps.asks.asks_of_run(run.run_id))]))
-
-
-def _describe_asks(asks: Sequence[Ask]) -> list[str]:
-    if not asks:
-        return ["It asked no questions."]
-    return ["It has asked:", *(_describe_ask(ask) for ask in asks[-ASKS_SHOWN_MAX:])]
+    asks = await deps.asks.asks_of_run(run.run_id)
+    lines.append("It has asked:" if asks else "It asked no questions.")
+    return Outcome(notice="\n".join([*lines, *map(_describe_ask, asks[-ASKS_SHOWN_MAX:])]))
 
 
 def _describe_ask(ask: Ask) -> str:
