@@ -9,7 +9,6 @@ from bots.delivery.poster import Poster
 from core.domain.errors import LeaseLost, StorageUnavailable, SurfaceError, SurfaceRateLimited
 from core.domain.events import (
     AgentEvent,
-    Chunk,
     ReplyLeft,
     ResponseStarted,
     RunFailed,
@@ -80,7 +79,13 @@ class AnswerStream:
             case ResponseStarted():
                 self._begin_text()
             case TextStreamed() | ThinkingStreamed() | ToolCallStreamed() | ToolProgressed():
-                self._add(event)
+                self._is_complete &= event.sequence == self._next_sequence
+                self._next_sequence = event.sequence + 1
+                has_room = len(self._text) < STREAM_CHARACTERS_MAX
+                if isinstance(event, TextStreamed) and self._is_complete and has_room:
+                    self._text += event.text
+                    if len(self._text) >= STREAM_AFTER_CHARACTERS:
+                        self._is_due.set()
             case _:
                 pass
 
@@ -93,15 +98,6 @@ class AnswerStream:
     def _end_if_begun(self) -> None:
         if self._has_begun:
             self._ended.set()
-
-    def _add(self, piece: Chunk) -> None:
-        self._is_complete &= piece.sequence == self._next_sequence
-        self._next_sequence = piece.sequence + 1
-        has_room = len(self._text) < STREAM_CHARACTERS_MAX
-        if isinstance(piece, TextStreamed) and self._is_complete and has_room:
-            self._text += piece.text
-            if len(self._text) >= STREAM_AFTER_CHARACTERS:
-                self._is_due.set()
 
     def _begin_text(self) -> None:
         """Forgets the text of an earlier response. If it is shown already, nothing is added to it."""

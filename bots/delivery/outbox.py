@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -85,7 +85,11 @@ async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[
     """
     planned = await poster.plan([])
     for number in sorted({one.ordinal // REPLY_ORDINALS for one in planned}):
-        await _deliver_reply(_of_reply(planned, number), run, poster, deps)
+        reply = _of_reply(planned, number)
+        for answer in [one for one in reply if one.slot == "answer" and _place(one) == 0]:
+            await _deliver_answer(answer, reply, run, poster, deps)
+        for file in [one for one in reply if one.slot == "file" and _place(one) < WHOLE_ANSWER_ORDINAL]:
+            await _deliver_file(file, run, poster, deps)
     for ask in [one for one in planned if one.slot == "ask"]:
         await _deliver_ask(ask, poster, deps)
     return planned
@@ -96,14 +100,6 @@ def _of_reply(planned: Sequence[Delivery], number: int) -> list[Delivery]:
     return [
         one for one in planned if one.ordinal // REPLY_ORDINALS == number and one.slot in ("answer", "file", "stream")
     ]
-
-
-async def _deliver_reply(planned: Sequence[Delivery], run: Run, poster: Poster, deps: DeliveryDeps) -> None:
-    for answer in [one for one in planned if one.slot == "answer" and _place(one) == 0]:
-        await _deliver_answer(answer, planned, run, poster, deps)
-    for file in [one for one in planned if one.slot == "file"]:
-        if _place(file) < WHOLE_ANSWER_ORDINAL:
-            await _deliver_file(file, run, poster, deps)
 
 
 def _place(one: Delivery) -> int:
@@ -334,18 +330,16 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
         # the text that is stored with an approval also repeats the file
         is_approval = asked.kind == "approval"
         shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
-        content = AskPrompt(ask=replace(asked, text=shown), commands=_commands(ask) if is_allowed(asked) else {})
+        commands = ask.body.get("commands")
+        buttons = commands if isinstance(commands, dict) and is_allowed(asked) else {}
+        texts = {label: str(command) for label, command in buttons.items()}
+        content = AskPrompt(ask=replace(asked, text=shown), commands=texts)
         if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
             await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
     await _show_whole_approval(ask, poster)
     await poster.show(ask, content)
-
-
-def _commands(ask: Delivery) -> Mapping[str, str]:
-    commands = ask.body.get("commands")
-    return {label: str(command) for label, command in commands.items()} if isinstance(commands, dict) else {}
 
 
 def _needs_list(options: Sequence[str]) -> bool:

@@ -48,7 +48,9 @@ class Reactions:
             if last is None and reaction in ("seen", "queued"):
                 # a reaction left by an earlier process is removed when the run ends
                 await add(wanted)
-                self._put(message, wanted, is_sure=self._is_new(sent_at_seconds))
+                # the process that this one replaces may have reacted to older messages
+                is_recent = time.time() - sent_at_seconds < self._sure_seconds
+                self._put(message, wanted, is_sure=is_recent and sent_at_seconds > self._began_at_seconds)
                 return
             known = {last or ""}
             found = known if is_sure else await fetch_own()
@@ -61,14 +63,6 @@ class Reactions:
     def is_sure(self, message: str) -> bool:
         """Whether the remembered reaction is certainly the only reaction of the bot on `message`."""
         return time.monotonic() < self._signs.get(message, ("", float("-inf")))[1]
-
-    def _is_new(self, sent_at_seconds: float) -> bool:
-        """Whether only this process can have reacted to the message with this Unix time.
-
-        The process that this one replaces may have reacted to older messages.
-        """
-        age_seconds = time.time() - sent_at_seconds
-        return sent_at_seconds > self._began_at_seconds and age_seconds < self._sure_seconds
 
     def _put(self, message: str, sign: str, *, is_sure: bool) -> None:
         until = time.monotonic() + self._sure_seconds if is_sure else float("-inf")

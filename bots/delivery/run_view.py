@@ -1,5 +1,6 @@
 """The displayed state of a run. Events update it, and each chat platform renders it as the status message."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
@@ -159,8 +160,20 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - on
             return replace(view, activity="Preparing the next step")
         case ToolStarted() | ToolFinished():
             return _with_task(view, event)
-        case ToolProgressed() | CommandEnded():
-            return _with_news(view, event)
+        case ToolProgressed(call_id=call_id, seconds=seconds, line=line):
+            tasks = [
+                replace(task, seconds=float(seconds), output=line)
+                if task.state == "running" and task.call_id == call_id
+                else task
+                for task in view.tasks
+            ]
+            return replace(view, tasks=tuple(tasks))
+        case CommandEnded(session=session, exit_code=exit_code):
+            tasks = [
+                _command_ended(task, exit_code) if task.state == "started" and task.session == session else task
+                for task in view.tasks
+            ]
+            return replace(view, tasks=tuple(tasks))
         case MessageAdded() | FinishReached() | TurnFinished():
             return view
         case ErrorRaised(message=message):
@@ -175,7 +188,21 @@ def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - on
         case ReplyLeft():
             return replace(view, replies=view.replies + 1)
         case RunFinished() | RunFailed():
-            return _ended(view, event)
+            tasks = tuple(map(_interrupted, view.tasks))
+            ended = replace(view, activity="", preview="", can_stop=False, tasks=tasks)
+            if isinstance(event, RunFailed):
+                return replace(ended, state="failed", message=event.public_message, can_retry=event.can_retry)
+            if event.status == "stopped":
+                state: ViewState = "stopped"
+            elif event.can_continue or event.finish_reason in ("budget", "max_iterations"):
+                state = "limited"
+            elif event.reply is not None and event.reply.kind == "silence":
+                state = "silent"
+            elif event.reply is not None and event.reply.kind != "answer":
+                state = "asking"
+            else:
+                state = "completed"
+            return replace(ended, state=state, message=event.message, can_continue=event.can_continue)
         case _:
             assert_never(event)
 
@@ -184,7 +211,11 @@ def _with_task(view: RunView, event: ToolStarted | ToolFinished) -> RunView:
     if event.name in SEEN_ELSEWHERE:
         return view
     if isinstance(event, ToolStarted):
-        narration = "" if event.name in ENDING_TOOLS else _narration(view.preview)
+        # the last paragraph of what the agent wrote before the call, as one line
+        paragraph = "" if event.name in ENDING_TOOLS else view.preview.strip().rsplit("\n\n", 1)[-1]
+        narration = " ".join(paragraph.split())
+        if len(narration) > NARRATION_CHARACTERS_MAX:
+            narration = f"{narration[:NARRATION_CHARACTERS_MAX]}…"
         task = Task(call_id=event.call_id, title=event.title, state="running", detail=narration)
         # After a crash, an interrupted call restarts with the same ID and replaces its running entry.
         # Finished entries stay, because models may reuse the IDs of earlier turns.
@@ -228,22 +259,6 @@ def _without_session(task: Task, event: ToolFinished) -> Task:
 def _command_ended(task: Task, exit_code: int | None) -> Task:
     state: TaskState = "ended" if exit_code is None else "failed" if exit_code else "done"
     return replace(task, state=state, exit_code=exit_code)
-
-
-def _with_news(view: RunView, event: ToolProgressed | CommandEnded) -> RunView:
-    if isinstance(event, CommandEnded):
-        tasks = [
-            _command_ended(task, event.exit_code) if task.state == "started" and task.session == event.session else task
-            for task in view.tasks
-        ]
-    else:
-        tasks = [
-            replace(task, seconds=float(event.seconds), output=event.line)
-            if task.state == "running" and task.call_id == event.call_id
-            else task
-            for task in view.tasks
-        ]
-    return replace(view, tasks=tuple(tasks))
 
 
 def newest_tasks(tasks: tuple[Task, ...], count: int) -> tuple[tuple[Task, ...], int]:
@@ -295,42 +310,18 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+_REGULAR_VERB = re.compile(
+    "(Accept|Answer|Ask|Chang|Click|Clos|Creat|Delet|Deploy|Dismiss|Download|Dragg|Edit|Fetch|List|Look|Open"
+    "|Press|Schedul|Scroll|Search|Select|Stopp|Switch|Typ|Upload|Us|Wait)ing"
+)
 _PAST_WORDS = {
-    "Accepting": "Accepted",
-    "Answering": "Answered",
-    "Asking": "Asked",
-    "Changing": "Changed",
-    "Clicking": "Clicked",
-    "Closing": "Closed",
-    "Creating": "Created",
-    "Deleting": "Deleted",
-    "Deploying": "Deployed",
-    "Dismissing": "Dismissed",
-    "Downloading": "Downloaded",
-    "Dragging": "Dragged",
     "Drawing": "Drew",
-    "Editing": "Edited",
-    "Fetching": "Fetched",
     "Going": "Went",
-    "Listing": "Listed",
-    "Looking": "Looked",
     "Making": "Made",
-    "Opening": "Opened",
-    "Pressing": "Pressed",
     "Reading": "Read",
     "Running": "Ran",
-    "Scheduling": "Scheduled",
-    "Scrolling": "Scrolled",
-    "Searching": "Searched",
-    "Selecting": "Selected",
-    "Stopping": "Stopped",
-    "Switching": "Switched",
     "Taking": "Took",
-    "Typing": "Typed",
     "Undoing": "Undid",
-    "Uploading": "Uploaded",
-    "Using": "Used",
-    "Waiting": "Waited",
     "Writing": "Wrote",
 }
 
@@ -338,32 +329,9 @@ _PAST_WORDS = {
 def past_tense(title: str) -> str:
     """Returns a title such as "Running `ls`" as "Ran `ls`". Titles that begin with another word stay."""
     first, space, rest = title.partition(" ")
+    if regular := _REGULAR_VERB.fullmatch(first):
+        return f"{regular[1]}ed{space}{rest}"
     return f"{_PAST_WORDS.get(first, first)}{space}{rest}"
-
-
-def _narration(text: str) -> str:
-    """Returns the last paragraph of what the agent wrote before a call, as one line."""
-    paragraphs = text.strip().rsplit("\n\n", 1)
-    line = " ".join(paragraphs[-1].split())
-    return line if len(line) <= NARRATION_CHARACTERS_MAX else f"{line[:NARRATION_CHARACTERS_MAX]}…"
-
-
-def _ended(view: RunView, event: RunFinished | RunFailed) -> RunView:
-    tasks = tuple(map(_interrupted, view.tasks))
-    ended = replace(view, activity="", preview="", can_stop=False, tasks=tasks)
-    if isinstance(event, RunFailed):
-        return replace(ended, state="failed", message=event.public_message, can_retry=event.can_retry)
-    if event.status == "stopped":
-        state: ViewState = "stopped"
-    elif event.can_continue or event.finish_reason in ("budget", "max_iterations"):
-        state = "limited"
-    elif event.reply is not None and event.reply.kind == "silence":
-        state = "silent"
-    elif event.reply is not None and event.reply.kind != "answer":
-        state = "asking"
-    else:
-        state = "completed"
-    return replace(ended, state=state, message=event.message, can_continue=event.can_continue)
 
 
 def terminal_event(run: Run) -> Terminal | None:
