@@ -139,7 +139,13 @@ class RedisStreams:
         failures = 0
         while True:
             try:
-                await self._read_once()
+                streams = cast(Any, dict(self._last))
+                async with asyncio.timeout(BLOCK_SECONDS + READ_SECONDS_MAX):
+                    answer = await self._client.xread(
+                        streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
+                    )
+                for name, entries in answer or ():
+                    self._dispatch(name.decode(), entries)
             except (RedisError, OSError) as error:
                 if not failures:
                     log.warning("redis is unreachable, retrying: %s", error)
@@ -152,13 +158,6 @@ class RedisStreams:
                         for listener in tuple(listeners):
                             listener.on_gap()
                 failures = 0
-
-    async def _read_once(self) -> None:
-        streams = cast(Any, dict(self._last))
-        async with asyncio.timeout(BLOCK_SECONDS + READ_SECONDS_MAX):
-            answer = await self._client.xread(streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000))
-        for name, entries in answer or ():
-            self._dispatch(name.decode(), entries)
 
     def _dispatch(self, stream: str, entries: list[tuple[bytes, Fields]]) -> None:
         if stream not in self._last:

@@ -43,17 +43,15 @@ class FullTextTerms(TypeDecorator[str]):
         return dialect.type_descriptor(TSVECTOR() if dialect.name == "postgresql" else Text())
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return _vector(value) if value is not None and dialect.name == "postgresql" else value
-
-
-def _vector(terms: str) -> str:
-    """Returns a tsvector literal. Our terms contain no quotes, spaces or backslashes."""
-    places: dict[str, list[str]] = {}
-    for position, term in enumerate(terms.split(" "), start=1):
-        held = places.setdefault(term, [])
-        if len(held) < _POSITIONS_MAX:
-            held.append(str(min(position, _POSITION_MAX)))
-    return " ".join(f"'{term}':{','.join(held)}" for term, held in places.items() if term)
+        if value is None or dialect.name != "postgresql":
+            return value
+        # a tsvector literal; our terms contain no quotes, spaces or backslashes
+        places: dict[str, list[str]] = {}
+        for position, term in enumerate(value.split(" "), start=1):
+            held = places.setdefault(term, [])
+            if len(held) < _POSITIONS_MAX:
+                held.append(str(min(position, _POSITION_MAX)))
+        return " ".join(f"'{term}':{','.join(held)}" for term, held in places.items() if term)
 
 
 def rank_chunks(

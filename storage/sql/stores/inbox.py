@@ -24,7 +24,6 @@ from core.domain.threads import (
     JoinedThread,
     Overhear,
     Receipt,
-    Run,
     StopRun,
     Thread,
     ThreadSnapshot,
@@ -95,7 +94,11 @@ def store_input(
     active = snapshot.active_run if snapshot else None
     if active is not None and active.status == "waiting" and snapshot is not None:
         return answer_approval(connection, action, decision, snapshot)
-    asking = _asking_run(connection, action, decision, snapshot)
+    ask, asking = _asked(action, decision, snapshot), None
+    if ask is not None:
+        # the next run keeps the agent of the one that asked, and its request, so that the reaction there is updated
+        row = connection.execute(select(runs).where(runs.c.run_id == ask.run_id)).mappings().one_or_none()
+        asking = run_from_row(row) if row else None
     if asking is not None and asking.attempt == 0:  # the files of a request that was asked about
         taken = select(thread_inputs).where(thread_inputs.c.taken_by == asking.run_id)
         rows = connection.execute(taken.order_by(thread_inputs.c.position)).mappings()
@@ -119,7 +122,6 @@ def store_input(
         touch_thread(connection, thread.thread_id)
     elif decision.is_late:
         ask_before_run(connection, run)
-    ask = _asked(action, decision, snapshot)
     return Receipt(
         decision=decision,
         thread_id=thread.thread_id,
@@ -171,17 +173,6 @@ def _asked(action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | No
     return snapshot.open_ask if decision.ask_id in (None, snapshot.open_ask.ask_id) else None
 
 
-def _asking_run(
-    connection: Connection, action: StoredAction, decision: Accept, snapshot: ThreadSnapshot | None
-) -> Run | None:
-    """Returns the run whose ask is answered. The next run keeps its agent, and its request, so that the reaction there
-    is updated."""
-    ask = _asked(action, decision, snapshot)
-    statement = select(runs).where(runs.c.run_id == (ask.run_id if ask else ""))
-    row = connection.execute(statement).mappings().one_or_none() if ask else None
-    return run_from_row(row) if row else None
-
-
 def amend_input(connection: Connection, change: Change, decision: Accept, snapshot: ThreadSnapshot | None) -> Receipt:
     """An edit changes an input that no run has taken up, or is passed as an input to the run that has read the message.
     A deletion removes an input that no run has taken up.
@@ -205,7 +196,20 @@ def amend_input(connection: Connection, change: Change, decision: Accept, snapsh
 def change_unread(connection: Connection, change: Change, thread_id: str) -> tuple[bool, frozenset[str]]:
     """Applies an edit or a deletion to the message's input that no run has read. Returns whether there was one, and the
     runs that have read inputs with the message."""
-    untaken, readers = _inputs_with(connection, thread_id, change)
+    if not change.message_ref:
+        return False, frozenset()
+    # a request that somebody else made about the message is left out, because its author may not change that
+    author_id, writer = change.person.person_id, thread_inputs.c.author_id
+    is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
+    with_message = (
+        select(thread_inputs.c.input_id, thread_inputs.c.taken_by)
+        .where(thread_inputs.c.thread_id == thread_id, is_theirs)
+        .where(thread_inputs.c.message_ref == change.message_ref)
+        .order_by(thread_inputs.c.position)
+    )
+    rows = connection.execute(with_message).all()
+    untaken = next((row.input_id for row in rows if row.taken_by is None), None)
+    readers = frozenset(row.taken_by for row in rows if row.taken_by)
     if untaken is None:
         return False, readers
     this = thread_inputs.c.input_id == untaken
@@ -216,24 +220,6 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
     changed: dict[str, object] = {"input_id": new_id(), "text": change.text, "sent_at": change.sent_at}
     connection.execute(update(thread_inputs).where(this).values(changed))
     return True, readers
-
-
-def _inputs_with(connection: Connection, thread_id: str, change: Change) -> tuple[str | None, frozenset[str]]:
-    """Returns the id of the changed message's input that no run has read, if any, and the runs that have read inputs
-    with it. A request that somebody else made about the message is left out, because its author may not change that."""
-    if not change.message_ref:
-        return None, frozenset()
-    author_id, writer = change.person.person_id, thread_inputs.c.author_id
-    is_theirs = or_(writer == author_id, writer.startswith(APP_PREFIX)) if author_id else true()
-    statement = (
-        select(thread_inputs.c.input_id, thread_inputs.c.taken_by)
-        .where(thread_inputs.c.thread_id == thread_id, is_theirs)
-        .where(thread_inputs.c.message_ref == change.message_ref)
-        .order_by(thread_inputs.c.position)
-    )
-    rows = connection.execute(statement).all()
-    untaken = next((row.input_id for row in rows if row.taken_by is None), None)
-    return untaken, frozenset(row.taken_by for row in rows if row.taken_by)
 
 
 _FORWARD = Failpoint("storage.forward")

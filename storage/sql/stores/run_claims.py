@@ -155,13 +155,6 @@ def record_heartbeat(connection: Connection, worker_id: str) -> None:
     _HEART_BEATS.execute(connection, {"worker_id": worker_id})
 
 
-def _must_wait(connection: Connection, lease: Lease) -> bool:
-    """The heartbeat was written before, which locks the worker's row: its other claims wait for this transaction."""
-    if lease.deaths < SUSPECT_DEATHS_MIN:
-        return False
-    return bool(_OTHER_SUSPECTS.fetch_tuples(connection, {"run": lease.run_id, "worker": lease.worker_id}))
-
-
 class SqlRunClaims(Store):
     """`core.stores.RunClaims`."""
 
@@ -186,7 +179,9 @@ class SqlRunClaims(Store):
             attempt=row["attempt"] + 1,
             deaths=row["deaths"] + (row["status"] == "running"),
         )
-        if _must_wait(connection, lease):
+        # the heartbeat above locks the worker's row, so its other claims wait for this transaction
+        suspect = {"run": run_id, "worker": worker_id}
+        if lease.deaths >= SUSPECT_DEATHS_MIN and _OTHER_SUSPECTS.fetch_tuples(connection, suspect):
             return None
         _GRANT.execute(connection, to_row(lease, "attempt", "deaths"))
         began = {

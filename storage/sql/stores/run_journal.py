@@ -14,10 +14,10 @@ from core.domain.events import TurnFinished
 from core.domain.messages import Message
 from core.domain.threads import Ask, Lease, ThreadInput, ToolCallRecord
 from core.failpoints import Failpoint
-from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult, UsageEntry
+from core.stores import NOTHING_NEW, JournalEntry, RunEnd, RunResult
 from storage.sql.columns import SanitizedText
 from storage.sql.database import ResultT, Store, Work, read_all, reads, writes
-from storage.sql.rows import RowValues, event_to_row, input_from_row, message_to_row, to_row, tool_call_from_row
+from storage.sql.rows import event_to_row, input_from_row, message_to_row, to_row, tool_call_from_row
 from storage.sql.statements import CompiledStatement, insert_ignoring_conflicts
 from storage.sql.stores.agents import set_run_agent
 from storage.sql.stores.run_transitions import end_run, insert_deliveries, newest_approval, suspend_run
@@ -229,32 +229,23 @@ def _add(connection: Connection, lease: Lease, entry: JournalEntry, held: _Held)
         ]
         _END_CALLS.execute(connection, *rows)
     if entry.events:
-        _add_events(connection, lease, entry)
+        _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
+        finished = [event.event for event in entry.events if isinstance(event.event, TurnFinished)]
+        if lease.deaths and not all(event.is_mended for event in finished):  # not those of an earlier attempt
+            _COME_FURTHER.execute(connection, {"run": lease.run_id, "now_deaths": 0})
     if entry.deliveries:
         insert_deliveries(connection, lease.run_id, entry.deliveries)
     if entry.usage:
-        _add_usage(connection, lease, entry.usage, held)
+        # model calls outside turns are booked without a turn id
+        answered = next((usage.model for usage in reversed(entry.usage) if usage.turn_id), None)
+        # before the sums of the day: who erases a person locks the rows in this order, too
+        _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})
+        add_usage(connection, entry.usage, held.budget_place, {"thread_id": lease.thread_id, "run_id": lease.run_id})
     if entry.taken_input_ids:
         this = {"thread": lease.thread_id, "taker": lease.run_id}
         _TAKE.execute(connection, *({**this, "taken": one} for one in entry.taken_input_ids))
     if entry.heard_refs:
         mark_talk_read(connection, lease.thread_id, lease.run_id, entry.heard_refs)
-
-
-def _add_usage(connection: Connection, lease: Lease, entries: Sequence[UsageEntry], held: _Held) -> None:
-    # model calls outside turns are booked without a turn id
-    answered = next((entry.model for entry in reversed(entries) if entry.turn_id), None)
-    # before the sums of the day: who erases a person locks the rows in this order, too
-    _SETTLE.execute(connection, {"run": lease.run_id, "answered": answered})
-    of: RowValues = {"thread_id": lease.thread_id, "run_id": lease.run_id}
-    add_usage(connection, entries, held.budget_place, of)
-
-
-def _add_events(connection: Connection, lease: Lease, entry: JournalEntry) -> None:
-    _ADD_EVENTS.execute(connection, *map(event_to_row, entry.events))
-    finished = [one.event for one in entry.events if isinstance(one.event, TurnFinished)]
-    if lease.deaths and not all(one.is_mended for one in finished):  # not those of an earlier attempt
-        _COME_FURTHER.execute(connection, {"run": lease.run_id, "now_deaths": 0})
 
 
 def _add_messages(

@@ -151,7 +151,43 @@ class SqlSchedules(Store):
     def begin(
         self, connection: Connection, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
     ) -> Firing | None:
-        return _begin(connection, due, plan, due_at, claimed_until)
+        schedule = due.schedule
+        if plan.expires_question:  # the thread is locked first, as by those who forget it
+            _expire_question(connection, due.runs[0])
+        # the local time as it was stored: its instant changes with the time zone's rules
+        next_local = timing_to_row(schedule.timing)["next_local"]
+        this = [
+            schedules.c.schedule_id == schedule.schedule_id,
+            schedules.c.next_local == next_local,
+            schedules.c.state != "proposed",
+        ]
+        if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
+            this.append(schedules.c.state == "active")
+        pending = and_(firings.c.schedule_id == schedule.schedule_id, _THIS_PENDING)
+        if connection.execute(select(schedules.c.schedule_id).where(*this).with_for_update()).first() is None:
+            return None
+        if connection.execute(select(firings.c.firing_id).where(pending)).first() is not None:
+            return None
+        values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
+        connection.execute(update(schedules).where(schedules.c.schedule_id == schedule.schedule_id).values(values))
+        before = due.runs[0].run_id if plan.note else None
+        firing = Firing(
+            firing_id=new_id(),
+            schedule=schedule,
+            due_at=due_at,
+            missed=plan.missed,
+            note=plan.note,
+            run_id=before,
+            event_key=due_at.isoformat(),
+        )
+        if not _insert(connection, firing, claimed_until):
+            return None
+        if next_local == "":  # events are known for some days
+            return firing
+        of_schedule = and_(firings.c.schedule_id == schedule.schedule_id, firings.c.state != "pending")
+        newest = select(firings.c.firing_id).where(of_schedule).order_by(firings.c.due_at.desc()).limit(FAILURES_MAX)
+        connection.execute(delete(firings).where(of_schedule, firings.c.firing_id.not_in(newest)))
+        return firing
 
     @writes(_BEGIN)
     def begin_event(
@@ -267,56 +303,12 @@ def _with_runs(connection: Connection, schedule: Schedule) -> DueSchedule:
     )
     statement = select(runs).where(runs.c.run_id.in_(fired)).order_by(runs.c.run_id.desc()).limit(FAILURES_MAX)
     newest = tuple(map(run_from_row, connection.execute(statement).mappings().all()))
-    return DueSchedule(
-        schedule=schedule, runs=newest, is_waiting=bool(newest) and _open_question(connection, newest[0])
-    )
-
-
-def _open_question(connection: Connection, run: Run) -> bool:
-    is_open = select(pending_asks.c.ask_id).where(pending_asks.c.run_id == run.run_id, pending_asks.c.state == "open")
-    return connection.execute(is_open).first() is not None
-
-
-def _begin(
-    connection: Connection, due: DueSchedule, plan: FiringPlan, due_at: datetime, claimed_until: datetime
-) -> Firing | None:
-    schedule = due.schedule
-    if plan.expires_question:  # the thread is locked first, as by those who forget it
-        _expire_question(connection, due.runs[0])
-    # the local time as it was stored: its instant changes with the time zone's rules
-    next_local = timing_to_row(schedule.timing)["next_local"]
-    this = [
-        schedules.c.schedule_id == schedule.schedule_id,
-        schedules.c.next_local == next_local,
-        schedules.c.state != "proposed",
-    ]
-    if due_at == schedule.timing.due_at:  # otherwise somebody asked for it, also while it is paused
-        this.append(schedules.c.state == "active")
-    pending = and_(firings.c.schedule_id == schedule.schedule_id, _THIS_PENDING)
-    if connection.execute(select(schedules.c.schedule_id).where(*this).with_for_update()).first() is None:
-        return None
-    if connection.execute(select(firings.c.firing_id).where(pending)).first() is not None:
-        return None
-    values = timing_to_row(plan.next) if plan.next else {"state": "ended"}
-    connection.execute(update(schedules).where(schedules.c.schedule_id == schedule.schedule_id).values(values))
-    before = due.runs[0].run_id if plan.note else None
-    firing = Firing(
-        firing_id=new_id(),
-        schedule=schedule,
-        due_at=due_at,
-        missed=plan.missed,
-        note=plan.note,
-        run_id=before,
-        event_key=due_at.isoformat(),
-    )
-    if not _insert(connection, firing, claimed_until):
-        return None
-    if next_local == "":  # events are known for some days
-        return firing
-    of_schedule = and_(firings.c.schedule_id == schedule.schedule_id, firings.c.state != "pending")
-    newest = select(firings.c.firing_id).where(of_schedule).order_by(firings.c.due_at.desc()).limit(FAILURES_MAX)
-    connection.execute(delete(firings).where(of_schedule, firings.c.firing_id.not_in(newest)))
-    return firing
+    is_waiting = False
+    if newest:
+        of_newest = pending_asks.c.run_id == newest[0].run_id
+        question = select(pending_asks.c.ask_id).where(of_newest, pending_asks.c.state == "open")
+        is_waiting = connection.execute(question).first() is not None
+    return DueSchedule(schedule=schedule, runs=newest, is_waiting=is_waiting)
 
 
 def _insert(connection: Connection, firing: Firing, claimed_until: datetime) -> bool:
