@@ -12,6 +12,7 @@ from core.domain.errors import ConfigurationError
 
 API_TOKEN: web.AppKey[str] = web.AppKey("token", str)
 """The API token of the application. If it is empty, only programs on this machine have access to the API."""
+LOCAL_ONLY = "Without THREADHAND_API_TOKEN the API answers programs on this machine only, no web pages and no proxies."
 _PROXY_HEADERS = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via")
 
 
@@ -51,27 +52,15 @@ async def auth_middleware(request: web.Request, handler: Handler) -> web.StreamR
                     headers={"WWW-Authenticate": "Bearer"},
                 )
         else:
-            _check_local(request)
+            # A page in the operator's browser must not reach the API, neither from another origin nor by DNS rebinding.
+            # Other machines must not reach it through a local proxy that adds forwarding headers.
+            host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+            is_foreign = origin is not None and not is_of_host(origin, host)
+            is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
+            is_proxied = any(name in request.headers for name in _PROXY_HEADERS)
+            if not is_loopback(_host_name(host)) or is_foreign or is_cross_site or is_proxied:
+                raise ApiError(403, "forbidden", LOCAL_ONLY)
     return await handler(request)
-
-
-def _check_local(request: web.Request) -> None:
-    """Raises ApiError 403 for requests from web pages and through proxies.
-
-    Without a token, a page in the operator's browser must not reach the API, neither from another origin nor by DNS
-    rebinding. Other machines must not reach it through a local proxy that adds forwarding headers.
-    """
-    host = _host_name(request.headers.get("Host", ""))
-    origin = request.headers.get("Origin")
-    is_foreign = origin is not None and not is_of_host(origin, request.headers.get("Host", ""))
-    is_cross_site = request.headers.get("Sec-Fetch-Site") in {"cross-site", "same-site"}
-    is_proxied = any(name in request.headers for name in _PROXY_HEADERS)
-    if not is_loopback(host) or is_foreign or is_cross_site or is_proxied:
-        raise ApiError(
-            403,
-            "forbidden",
-            "Without THREADHAND_API_TOKEN the API answers programs on this machine only, no web pages and no proxies.",
-        )
 
 
 def host_and_port(address: str) -> str:

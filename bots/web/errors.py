@@ -95,13 +95,9 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
         if isinstance(error, web.HTTPException) and error.status < HTTPStatus.BAD_REQUEST:
             return error
         shown = _to_api_error(error, request)
-        return error_page(shown) if _is_opened_link(request) else error_response(shown)
-
-
-def _is_opened_link(request: web.Request) -> bool:
-    """Whether a browser opens the address for a person, so that the response is for reading."""
-    wants_page = "text/html" in request.headers.get("Accept", "")
-    return request.method == "GET" and wants_page and not request.path.startswith(_API_PATHS)
+        # a browser opens the link for a person
+        wants_page = request.method == "GET" and "text/html" in request.headers.get("Accept", "")
+        return error_page(shown) if wants_page and not request.path.startswith(_API_PATHS) else error_response(shown)
 
 
 def _to_api_error(error: Exception, request: web.Request) -> ApiError:

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler
 from bots.observability.metrics import Metrics
 from bots.web.runs import OPEN_STREAMS
 from core.domain.errors import StorageUnavailable
-from core.observability import Backlog, Backlogs
+from core.observability import Backlogs
 
 log = logging.getLogger(__name__)
 
@@ -79,17 +79,13 @@ async def show_metrics(request: web.Request) -> web.Response:
     monitoring = request.app[MONITORING]
     if OPEN_STREAMS in request.app:
         monitoring.metrics.streams.set(len(request.app[OPEN_STREAMS]))
-    text = monitoring.metrics.text(await _backlog(monitoring))
+    backlog = None
+    if monitoring.backlogs is not None:
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                backlog = await monitoring.backlogs.backlog()
+        except (StorageUnavailable, TimeoutError) as error:
+            log.warning("the backlog cannot be counted: %s", type(error).__name__)
+    text = monitoring.metrics.text(backlog)
     headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     return web.Response(body=text, headers=headers)
-
-
-async def _backlog(monitoring: MonitoringDeps) -> Backlog | None:
-    if monitoring.backlogs is None:
-        return None
-    try:
-        async with asyncio.timeout(CHECK_SECONDS):
-            return await monitoring.backlogs.backlog()
-    except (StorageUnavailable, TimeoutError) as error:
-        log.warning("the backlog cannot be counted: %s", type(error).__name__)
-        return None

@@ -132,28 +132,25 @@ class McpConsents:
         try:
             async with asyncio.timeout(self.consent_seconds):
                 await consent.begun.wait()
-                said = await self._connect(consent)
+                from core.mcp.connection import check_server
+
+                seen = await check_server(consent.config, {}, consent.authorize)
+            if seen.problem:
+                result = f"`{name}` is not connected: {seen.problem}."
+            else:
+                self.retry(name)
+                result = f"`{name}` is connected and offers {len(seen.tools)} tools. The next request can use them."
         except TimeoutError:
-            said = f"`{name}` is not connected: the link has expired. `mcp connect {name}` makes a new one."
+            result = f"`{name}` is not connected: the link has expired. `mcp connect {name}` makes a new one."
         except Exception:  # the person must learn of it, whatever it is
             log.exception("the consent for the MCP server %s broke", name)
-            said = f"`{name}` is not connected: something broke on my side."
-        consent.result = said
+            result = f"`{name}` is not connected: something broke on my side."
+        consent.result = result
         self._end(token, consent)
         try:
-            await self.tell(consent.address, said)
+            await self.tell(consent.address, result)
         except SurfaceError as error:
             log.warning("the result of the consent for %s was not posted: %s", name, error)
-
-    async def _connect(self, consent: _Consent) -> str:
-        from core.mcp.connection import check_server
-
-        name = consent.config.name
-        seen = await check_server(consent.config, {}, consent.authorize)
-        if seen.problem:
-            return f"`{name}` is not connected: {seen.problem}."
-        self.retry(name)
-        return f"`{name}` is connected and offers {len(seen.tools)} tools. The next request can use them."
 
     def _end(self, token: str, consent: _Consent) -> None:
         """Forgets the consent. If it has no result yet, its task is cancelled."""

@@ -58,7 +58,8 @@ def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
     given, host = request.headers, request.headers[hdrs.HOST]
     headers = _without(given.items(), _REQUEST_HEADERS_DROPPED, given.get(hdrs.CONNECTION, ""))
     headers.append((hdrs.HOST, f"localhost:{port}"))
-    if cookies := _foreign_cookies(given.getall(hdrs.COOKIE, [])):
+    parts = (part.strip() for line in given.getall(hdrs.COOKIE, []) for part in line.split(";"))
+    if cookies := "; ".join(part for part in parts if part and not part.lower().startswith(_OWN_COOKIE_PREFIX)):
         headers.append((hdrs.COOKIE, cookies))
     token, authorization = request.app[DEPS].api_token, given.get(hdrs.AUTHORIZATION, "")
     if authorization and not (token and token in authorization):
@@ -95,11 +96,6 @@ def _without(headers: Iterable[tuple[str, str]], unwanted: frozenset[str], conne
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
-def _foreign_cookies(lines: list[str]) -> str:
-    parts = (part.strip() for line in lines for part in line.split(";"))
-    return "; ".join(part for part in parts if part and not part.lower().startswith(_OWN_COOKIE_PREFIX))
-
-
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 20.0
@@ -126,7 +122,12 @@ async def port_proxy_middleware(request: web.Request, handler: Handler) -> web.S
         raise ApiError(404, "not_found", "What was here is gone.")
     proxy = await request.app[PORT_PROXIES].open(thread_id, port)
     try:
-        url = URL(f"http://localhost:{proxy.port}{_path(request)}", encoded=True)
+        target = request.raw_path  # may be a whole URL, `*`, or what `CONNECT` names
+        if _WHOLE_URL.match(target):
+            target = _WHOLE_URL.sub("", target) or "/"
+        if not target.startswith("/"):
+            raise ApiError(400, "bad_target", "A request must name a path.")
+        url = URL(f"http://localhost:{proxy.port}{target}", encoded=True)
         headers = request_headers_for_sandbox(request, proxy.port)
         if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
             wanted = request.headers.get(hdrs.SEC_WEBSOCKET_PROTOCOL, "")
@@ -319,17 +320,6 @@ async def _log_disconnect(work: Awaitable[None]) -> None:
         await work
     except (AgentError, ToolError, OSError, ClientError) as error:
         log.debug("a connection to a sandbox ended: %s", type(error).__name__)
-
-
-def _path(request: web.Request) -> str:
-    """Returns the path and query of the request's target, which may be a whole URL. Raises ApiError for `*` and for
-    `CONNECT`."""
-    target = request.raw_path
-    if _WHOLE_URL.match(target):
-        target = _WHOLE_URL.sub("", target) or "/"
-    if not target.startswith("/"):
-        raise ApiError(400, "bad_target", "A request must name a path.")
-    return target
 
 
 Socket = ClientWebSocketResponse | web.WebSocketResponse

@@ -233,7 +233,19 @@ async def _form(request: web.Request) -> MessageRequest:
             if part.filename is not None:
                 if len(files) >= FILES_MAX:
                     raise ApiError(413, "too_many_files", f"A message takes at most {FILES_MAX} files.")
-                files.append(await _store_part(request, part))
+                ports = request.app[DEPS]
+                try:
+                    file_ref, size = await upload_spool.store_upload(
+                        ports.spool_folder, _pieces(part), bytes_max=ports.upload_bytes_max
+                    )
+                except upload_spool.TooLarge:
+                    limit = ports.upload_bytes_max / 2**20
+                    raise ApiError(413, "too_large", f"A file may have at most {limit:.4g} MB.") from None
+                mime_type = part.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+                if not _MIME.fullmatch(mime_type):
+                    mime_type = "application/octet-stream"
+                name = sanitize_file_name(part.filename or "")
+                files.append(IncomingFile(file_ref=file_ref, name=name, mime_type=mime_type, size_bytes=size))
             elif part.name in _FORM_FIELDS:
                 characters_max = _FORM_FIELDS[part.name]
                 content = bytearray()
@@ -252,22 +264,6 @@ async def _form(request: web.Request) -> MessageRequest:
         discard_uploads(request, tuple(files))
         raise
     return MessageRequest(texts.get("text", ""), tuple(files), texts.get("agent_id") or None, texts.get("author", ""))
-
-
-async def _store_part(request: web.Request, part: BodyPartReader) -> IncomingFile:
-    ports = request.app[DEPS]
-    try:
-        file_ref, size = await upload_spool.store_upload(
-            ports.spool_folder, _pieces(part), bytes_max=ports.upload_bytes_max
-        )
-    except upload_spool.TooLarge:
-        limit = ports.upload_bytes_max / 2**20
-        raise ApiError(413, "too_large", f"A file may have at most {limit:.4g} MB.") from None
-    mime_type = part.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if not _MIME.fullmatch(mime_type):
-        mime_type = "application/octet-stream"
-    name = sanitize_file_name(part.filename or "")
-    return IncomingFile(file_ref=file_ref, name=name, mime_type=mime_type, size_bytes=size)
 
 
 async def _pieces(part: BodyPartReader) -> AsyncIterator[bytes]:

@@ -58,7 +58,10 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
     run = await _find_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
         raise ApiError(410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages.")
-    after = _cursor(request)
+    text = request.headers.get("Last-Event-ID") or request.query.get("after")
+    if text and not _CURSOR.fullmatch(text):
+        raise ApiError(400, "bad_cursor", "The cursor is not one of this stream.")
+    after = Cursor.parse(text) if text else None
     response = web.StreamResponse(
         headers={
             "Content-Type": "text/event-stream; charset=utf-8",
@@ -173,15 +176,6 @@ def _run_object(run: Run) -> JsonObject:
         "started_at": _isoformat(run.started_at),
         "finished_at": _isoformat(run.finished_at),
     }
-
-
-def _cursor(request: web.Request) -> Cursor | None:
-    text = request.headers.get("Last-Event-ID") or request.query.get("after")
-    if not text:
-        return None
-    if not _CURSOR.fullmatch(text):
-        raise ApiError(400, "bad_cursor", "The cursor is not one of this stream.")
-    return Cursor.parse(text)
 
 
 def _isoformat(moment: datetime | None) -> str | None:

@@ -5,7 +5,6 @@ import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
-from io import BufferedWriter
 from pathlib import Path
 
 from core.domain.errors import AgentError
@@ -35,31 +34,22 @@ async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max:
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
     try:
         with _STORE:
-            size = await _write(part, pieces, bytes_max)
+            size = 0
+            await asyncio.to_thread(part.touch, mode=0o600, exist_ok=False)
+            file = await asyncio.to_thread(part.open, "wb")
+            try:
+                async for piece in pieces:
+                    size += len(piece)
+                    if size > bytes_max:
+                        raise TooLarge
+                    await asyncio.to_thread(file.write, piece)
+            finally:
+                await asyncio.to_thread(file.close)
             await asyncio.to_thread(part.replace, folder / file_id)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
     return f"spool:{file_id}", size
-
-
-async def _write(part: Path, pieces: AsyncIterator[bytes], bytes_max: int) -> int:
-    size = 0
-    file = await asyncio.to_thread(_create, part)
-    try:
-        async for piece in pieces:
-            size += len(piece)
-            if size > bytes_max:
-                raise TooLarge
-            await asyncio.to_thread(file.write, piece)
-    finally:
-        await asyncio.to_thread(file.close)
-    return size
-
-
-def _create(part: Path) -> BufferedWriter:
-    part.touch(mode=0o600, exist_ok=False)
-    return part.open("wb")
 
 
 def discard_upload(folder: Path, file_ref: str) -> None:

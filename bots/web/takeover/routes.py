@@ -85,7 +85,11 @@ async def show_page(request: web.Request) -> web.Response:
     if claim is not None and not _is_theirs(request, claim):
         return error_page(ApiError(410, "taken", TAKEN))
     page = (files(PAGE_FOLDER) / "page.html").read_text(encoding="utf-8")
-    text = page.replace("{{task}}", html.escape(await _task(request, link)))
+    snapshot = await request.app[DEPS].conversations.snapshot(link.thread_id)
+    ask, task = snapshot.open_ask if snapshot else None, "The agent asked for help in its browser."
+    if ask is not None and link.key in ask.text:  # the agent's question, without the line that contains the link
+        task = "\n".join(line for line in ask.text.splitlines() if link.key not in line).strip()
+    text = page.replace("{{task}}", html.escape(task))
     return web.Response(text=text, content_type="text/html", headers=HEADERS)
 
 
@@ -209,15 +213,6 @@ async def _received(hands: BrowserTakeover) -> AsyncGenerator[tuple[JsonObject, 
 async def _send_message(socket: web.WebSocketResponse, message: JsonObject) -> None:
     if not socket.closed:
         await socket.send_json(message)
-
-
-async def _task(request: web.Request, link: links.TakeoverLink) -> str:
-    """Returns the text of the agent's question, without the line that contains the take-over link."""
-    snapshot = await request.app[DEPS].conversations.snapshot(link.thread_id)
-    ask = snapshot.open_ask if snapshot else None
-    if ask is None or link.key not in ask.text:
-        return "The agent asked for help in its browser."
-    return "\n".join(line for line in ask.text.splitlines() if link.key not in line).strip()
 
 
 async def _verified_link(request: web.Request) -> links.TakeoverLink:
