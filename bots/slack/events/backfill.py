@@ -253,8 +253,13 @@ class MessageReplay:
                 is_for_us = not await self._cursors.is_marked_ignored(inbound.dedupe_key)
                 if is_for_us:
                     self._opened.add(_thread_key(inbound))
-            case IncomingMessage() | StopRequested():
-                is_for_us = ts > cursor and self._is_new_for_thread(inbound, ts)
+            case IncomingMessage():
+                joined = self._joined.get(_thread_key(inbound))
+                is_heard = _thread_key(inbound) in self._opened or (joined is not None and joined.first_ref < ts)
+                is_for_us = ts > cursor and is_heard
+            case StopRequested():
+                joined = self._joined.get(_thread_key(inbound))
+                is_for_us = ts > cursor and (joined is None or joined.last_ref < ts)
             case CommandCalled():
                 is_for_us = ts > cursor
             case _:
@@ -264,12 +269,6 @@ class MessageReplay:
         elif ts > cursor:
             await self._event_handler.hear(event)
         return is_for_us
-
-    def _is_new_for_thread(self, inbound: IncomingMessage | StopRequested, ts: str) -> bool:
-        joined = self._joined.get(_thread_key(inbound))
-        if isinstance(inbound, StopRequested):
-            return joined is None or joined.last_ref < ts
-        return _thread_key(inbound) in self._opened or bool(joined and joined.first_ref < ts)
 
 
 def _thread_key(inbound: IncomingMessage | StopRequested) -> tuple[str, str]:

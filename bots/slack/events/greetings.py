@@ -63,20 +63,14 @@ class Greeter:
         if get_text(event, "tab") == "home":
             self._show_home(opened, has_access=has_access)
         elif has_access:
-            await self._welcome(opened, context)
-
-    async def _welcome(self, opened: CommandCalled, context: ParseContext) -> None:
-        """Welcomes a person whose direct messages are empty."""
-        channel = opened.address.channel_id
-        try:
-            page = await self.client.read("conversations.history", {"channel": channel, "limit": 1})
-        except SurfaceError as error:
-            log.info("slack: whether a person is new is not known: %s", error)
-            return
-        if get_objects(page, "messages"):
-            return
-        if await self.greetings.claim(context.key(channel, "welcome")):
-            await self._post(channel, WELCOME)
+            try:
+                page = await self.client.read("conversations.history", {"channel": channel, "limit": 1})
+            except SurfaceError as error:
+                log.info("slack: whether a person is new is not known: %s", error)
+                return
+            # welcomes a person whose direct messages are empty
+            if not get_objects(page, "messages") and await self.greetings.claim(context.key(channel, "welcome")):
+                await self._post(channel, WELCOME)
 
     async def _post(self, channel: str, markdown: str) -> None:
         try:
@@ -94,11 +88,12 @@ class Greeter:
             before.cancel()
         task = spawn(self._keep_home(opened, has_access), name=f"home of {person_id}")
         self._live[person_id] = task
-        task.add_done_callback(lambda done: self._forget(person_id, done))
 
-    def _forget(self, person_id: str, done: asyncio.Task[None]) -> None:
-        if self._live.get(person_id) is done:
-            del self._live[person_id]
+        def forget(done: asyncio.Task[None]) -> None:
+            if self._live.get(person_id) is done:
+                del self._live[person_id]
+
+        task.add_done_callback(forget)
 
     async def _keep_home(self, opened: CommandCalled, has_access: bool) -> None:
         """Publishes the person's page, and again whenever it changes, while one of their runs goes on."""

@@ -231,11 +231,17 @@ def _message(event: JsonObject, context: ParseContext, *, is_addressed: bool) ->
     files = message_content.parse_files(event)
     agent_id, request = split_agent_prefix(words)
     edited = get_text(event, "edited", "ts")
+    person = context.person(get_text(event, "user"))
+    if app_ids:
+        app_id = get_text(event, "app_id") or get_text(event, "bot_profile", "app_id") or get_text(event, "bot_id")
+        name = get_text(event, "username") or get_text(event, "bot_profile", "name")
+        known = context.names.get(person.person_id)
+        person = Person(person_id=f"{APP_PREFIX}{app_id}", name=name or known or f"{APP_PREFIX}{app_id}")
     message = IncomingMessage(
         address=context.address(channel, thread_ts or ts),
         dedupe_key=context.key(channel, ts),
         message_ref=ts,
-        person=_app_person(event, context) if app_ids else context.person(get_text(event, "user")),
+        person=person,
         text=request,
         sent_at=parse_ts(ts),
         is_addressed=is_addressed,
@@ -264,14 +270,6 @@ def _app_ids(message: JsonObject) -> frozenset[str]:
     keys = (("app_id",), ("bot_id",), ("bot_profile", "app_id"), ("bot_profile", "id"))
     is_apps = get_text(message, "bot_id") or "bot_profile" in message
     return frozenset(get_text(message, *key) for key in keys if is_apps) - {""}
-
-
-def _app_person(message: JsonObject, context: ParseContext) -> Person:
-    app_id = get_text(message, "app_id") or get_text(message, "bot_profile", "app_id")
-    name = get_text(message, "username") or get_text(message, "bot_profile", "name")
-    known = context.names.get(get_text(message, "user"))
-    person_id = f"{APP_PREFIX}{app_id or get_text(message, 'bot_id')}"
-    return Person(person_id=person_id, name=name or known or person_id)
 
 
 def _edit(event: JsonObject, context: ParseContext) -> UserAction | Ignored:

@@ -15,7 +15,7 @@ from aiohttp import web
 from yarl import URL
 
 from bots.slack.install.manifest import BOT_SCOPES, REDIRECT_PATH
-from bots.slack.install.oauth import OAuthClient, OAuthGrant, fetch_bot_facts, fetch_workspace_ids, parse_grant
+from bots.slack.install.oauth import OAuthClient, fetch_bot_facts, fetch_workspace_ids, parse_grant
 from bots.slack.install.tokens import TokenCipher
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import StorageUnavailable, SurfaceError
@@ -113,7 +113,10 @@ class InstallFlow:
                 facts = await fetch_bot_facts(grant, client)
                 if facts is None:
                     return _html_page(FAILED, 502)
-                if not await self._may_install(grant, client):
+                is_allowed = self.is_allowed(workspace_id) or self.is_allowed(grant.organisation_id)
+                if not is_allowed and grant.is_organisation:  # an allowed workspace also admits its organisation
+                    is_allowed = any(map(self.is_allowed, await fetch_workspace_ids(client)))
+                if not is_allowed:
                     try:
                         await client.write("auth.revoke", {})
                     except SurfaceError as error:
@@ -139,12 +142,6 @@ class InstallFlow:
         except StorageUnavailable:
             log.exception("slack: an installation could not be stored")
             return _html_page(STORAGE_DOWN, 503)
-
-    async def _may_install(self, grant: OAuthGrant, client: SlackClient) -> bool:
-        """Whether the workspace or organisation may install. An allowed workspace also admits its organisation."""
-        if self.is_allowed(grant.workspace_id) or self.is_allowed(grant.organisation_id):
-            return True
-        return grant.is_organisation and any(map(self.is_allowed, await fetch_workspace_ids(client)))
 
 
 def sign_state(secret: bytes, nonce: str, browser: str, *, expires_at: float) -> str:

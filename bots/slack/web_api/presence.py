@@ -35,25 +35,22 @@ async def _try_status(client_for: ClientFor, address: Address, *, is_busy: bool)
     try:
         async with asyncio.timeout(TYPING_SECONDS_MAX):
             with TYPING:
-                await _set_status(await client_for(address), address, is_busy=is_busy)
+                client = await client_for(address)
+                thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
+                # the status of the agent session, which has a stop button, or else of the assistant thread
+                if _SET_STATUS not in client.unavailable_methods:
+                    try:
+                        await client.write(_SET_STATUS, {**thread, "status": "processing" if is_busy else "active"})
+                        return
+                    except SurfaceRefused as error:
+                        if error.code not in _NO_SESSIONS:
+                            raise
+                        log.info("slack: agent sessions are not available (%s)", error.code)
+                        client.unavailable_methods.add(_SET_STATUS)
+                line = "is working…" if is_busy else ""
+                await client.write("assistant.threads.setStatus", {**thread, "status": line})
     except (SurfaceError, StorageUnavailable, TimeoutError) as error:
         log.debug("slack: the busy status cannot be set: %s", error)
-
-
-async def _set_status(client: SlackClient, address: Address, *, is_busy: bool) -> None:
-    """Sets the status of the agent session, which has a stop button, or of the assistant thread if that fails."""
-    thread = {"channel_id": address.channel_id, "thread_ts": address.thread_key}
-    if _SET_STATUS not in client.unavailable_methods:
-        try:
-            await client.write(_SET_STATUS, {**thread, "status": "processing" if is_busy else "active"})
-            return
-        except SurfaceRefused as error:
-            if error.code not in _NO_SESSIONS:
-                raise
-            log.info("slack: agent sessions are not available (%s)", error.code)
-            client.unavailable_methods.add(_SET_STATUS)
-    line = "is working…" if is_busy else ""
-    await client.write("assistant.threads.setStatus", {**thread, "status": line})
 
 
 EMOJI: dict[Reaction, str] = {
