@@ -85,7 +85,7 @@ class InteractionHandler:
     async def open_request_form(self, interaction: AnyInteraction, message: discord.Message) -> None:
         """Opens the form of "Ask Threadhand". Discord shows the message to the bot only now, so it is remembered."""
         if problem := _why_no_run(interaction, locate_channel(interaction.channel, interaction.guild_id)):
-            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+            await respond(interaction, Outcome(notice=problem))
             return
         self._targets[message.id] = message
         while len(self._targets) > TARGETS_MAX:
@@ -99,7 +99,7 @@ class InteractionHandler:
         if message is None or message.channel.id != interaction.channel_id:
             message = await _fetch_message(interaction, message_id)
         if message is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=UNREADABLE_MESSAGE)))
+            await respond(interaction, Outcome(notice=UNREADABLE_MESSAGE))
             return
         bot_user_id = interaction.application_id
         quote = quote_text(message, bot_user_id, "They ask about a message of")
@@ -119,7 +119,7 @@ class InteractionHandler:
         The interaction token is valid for 15 minutes, so everything after the first edit is an ordinary message."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if (problem := _why_no_run(interaction, location)) or location is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+            await respond(interaction, Outcome(notice=problem))
             return
         message_id = await _defer(interaction)
         named, request = (agent, prompt) if agent else split_agent_prefix(prompt)
@@ -154,14 +154,14 @@ class InteractionHandler:
         """Handles all slash commands except `/agent run`. In a channel, files get a thread, in which they are known."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
+            await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
             return
         called = _build_command(interaction, location, name, argument)
         called = replace(called, files=tuple(map(parse_attachment, files)))
         if not files or location.kind != "channel":
             await respond(interaction, self._receive(called))
         elif problem := _why_no_run(interaction, location):
-            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+            await respond(interaction, Outcome(notice=problem))
         else:
             title = ", ".join(file.name for file in called.files)
             request = _build_request(interaction, location, await _defer(interaction), title, called.files, None)
@@ -190,7 +190,7 @@ class InteractionHandler:
     async def refuse_unknown(interaction: AnyInteraction, name: str) -> None:
         """Tells the person and the log that this version does not know the control, form or command."""
         log.warning("discord: someone used an unknown control, form or command: %r", name)
-        await respond(interaction, _ready_outcome(Outcome(notice=UNKNOWN_CONTROL)))
+        await respond(interaction, Outcome(notice=UNKNOWN_CONTROL))
 
     async def on_ask_answer(
         self, interaction: AnyInteraction, ask_id: str, value: str = "", option: int | None = None
@@ -199,7 +199,7 @@ class InteractionHandler:
         location = locate_channel(interaction.channel, interaction.guild_id)
         unknown = UNKNOWN_CONTROL if option is None and not value.strip() else ""
         if (problem := _why_no_run(interaction, location) or unknown) or location is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=problem)))
+            await respond(interaction, Outcome(notice=problem))
             return
         answered = AskAnswered(**_origin(interaction, location), ask_id=ask_id, text=value, option=option)
         await respond(interaction, self._receive(answered))
@@ -210,7 +210,7 @@ class InteractionHandler:
         starts = action in ("retry", "continue") and isinstance(interaction.channel, discord.Thread)
         problem = _why_no_run(interaction, location) if starts else ""
         if problem or location is None or action not in ("stop", "retry", "continue", "details"):
-            await respond(interaction, _ready_outcome(Outcome(notice=problem or UNSUPPORTED_CHANNEL)))
+            await respond(interaction, Outcome(notice=problem or UNSUPPORTED_CHANNEL))
             return
         pressed = RunButtonPressed(**_origin(interaction, location), run_id=run_id, action=action)
         await respond(interaction, self._receive(pressed))
@@ -221,12 +221,12 @@ class InteractionHandler:
         """Handles a thumb below an answer, and the form with the reason for a thumb down."""
         location = locate_channel(interaction.channel, interaction.guild_id)
         if location is None:
-            await respond(interaction, _ready_outcome(Outcome(notice=UNSUPPORTED_CHANNEL)))
+            await respond(interaction, Outcome(notice=UNSUPPORTED_CHANNEL))
             return
         given = FeedbackGiven(**_origin(interaction, location), run_id=run_id, is_good=is_good, text=reason or "")
         outcome = await _outcome(self._receive(given))
         if is_good or reason is not None or outcome.run_id is None:
-            await respond(interaction, _ready_outcome(replace(outcome, notice=outcome.notice or THANKS)))
+            await respond(interaction, replace(outcome, notice=outcome.notice or THANKS))
             return
         form = build_text_form(
             "What was wrong?", "What should it have done?", custom_id=f"th:reason:{run_id}", is_optional=True
@@ -322,14 +322,18 @@ async def _defer(interaction: AnyInteraction) -> int:
     return message_id or (await interaction.original_response()).id
 
 
-async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None:
-    """Waits for the outcome and shows its notice. Defers the response if that takes long."""
+async def respond(interaction: AnyInteraction, work: Outcome | Awaitable[Outcome]) -> None:
+    """Shows the notice of the outcome. If it has to wait for the outcome and that takes long, defers the response."""
     pending = spawn(_outcome(work), name="discord interaction")
     await asyncio.wait({pending}, timeout=DEFER_AFTER_SECONDS)
     try:
         with ACKNOWLEDGE:
             if pending.done():
-                await _respond(interaction, pending.result())
+                outcome = pending.result()
+                if outcome.notice or _is_command(interaction):
+                    await _send_notice(interaction.response.send_message, outcome)
+                else:  # a command needs a visible response; a click does not
+                    await interaction.response.defer()
                 return
             await interaction.response.defer(ephemeral=True)
         outcome = await pending
@@ -341,9 +345,9 @@ async def respond(interaction: AnyInteraction, work: Awaitable[Outcome]) -> None
         log.warning("discord: an interaction was handled but not answered: %s", translate_error(error))
 
 
-async def _outcome(work: Awaitable[Outcome]) -> Outcome:
+async def _outcome(work: Outcome | Awaitable[Outcome]) -> Outcome:
     try:
-        return await work
+        return work if isinstance(work, Outcome) else await work
     except Exception as error:  # without a response, Discord shows only that the app did not respond
         log.exception("an interaction failed")
         return Outcome(notice=_error_notice(error))
@@ -351,18 +355,6 @@ async def _outcome(work: Awaitable[Outcome]) -> Outcome:
 
 def _error_notice(error: Exception) -> str:
     return NOT_STORED if isinstance(error, StorageUnavailable) else INTERNAL_ERROR
-
-
-async def _ready_outcome(outcome: Outcome) -> Outcome:
-    return outcome
-
-
-async def _respond(interaction: AnyInteraction, outcome: Outcome) -> None:
-    """Responds without deferring. A command needs a visible response; a click does not."""
-    if not outcome.notice and not _is_command(interaction):
-        await interaction.response.defer()
-        return
-    await _send_notice(interaction.response.send_message, outcome)
 
 
 def _is_command(interaction: AnyInteraction) -> bool:

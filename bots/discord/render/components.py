@@ -60,8 +60,20 @@ LEVEL_SIGN: dict[Literal["info", "warning", "error"], str] = {"info": "ℹ️", 
 def render_content(content: Content, *, delivery_id: str = "") -> JsonObject:
     """Returns the message body, with a delivery marker if `delivery_id` is given."""
     match content:
-        case RunStatus(view=view):
-            body = _layout_message(_status(content), delivery_id)
+        case RunStatus(run_id=run_id, view=view):
+            children = [text_display(text) for text in status_sections(view)]
+            controls: list[JsonObject] = []
+            if view.can_stop:
+                controls.append(button(f"th:run:stop:{run_id}", "Stop", DANGER))
+            if view.has_details:
+                controls.append(button(f"th:run:details:{run_id}", "Details"))
+            if view.can_retry:
+                controls.append(button(f"th:run:retry:{run_id}", "Retry", PRIMARY))
+            if view.can_continue:
+                controls.append(button(f"th:run:continue:{run_id}", "Continue", PRIMARY))
+            if controls:
+                children.append(action_row(*controls))
+            body = _layout_message(_container(ACCENT[view.state], children), delivery_id)
             is_silent = delivery_id and view.state not in ("failed", "limited")
             return {**body, "flags": COMPONENTS_V2 | SUPPRESS_NOTIFICATIONS} if is_silent else body
         case AskPrompt(ask=ask, commands=commands):
@@ -116,23 +128,6 @@ def action_row(*items: JsonObject) -> JsonObject:
 
 def _container(colour: int, children: list[JsonObject]) -> JsonObject:
     return {"type": CONTAINER, "accent_color": colour, "components": list(children)}
-
-
-def _status(status: RunStatus) -> JsonObject:
-    view = status.view
-    children = [text_display(text) for text in status_sections(view)]
-    buttons: list[JsonObject] = []
-    if view.can_stop:
-        buttons.append(button(f"th:run:stop:{status.run_id}", "Stop", DANGER))
-    if view.has_details:
-        buttons.append(button(f"th:run:details:{status.run_id}", "Details"))
-    if view.can_retry:
-        buttons.append(button(f"th:run:retry:{status.run_id}", "Retry", PRIMARY))
-    if view.can_continue:
-        buttons.append(button(f"th:run:continue:{status.run_id}", "Continue", PRIMARY))
-    if buttons:
-        children.append(action_row(*buttons))
-    return _container(ACCENT[view.state], children)
 
 
 def _command_row(commands: Mapping[str, str]) -> JsonObject:

@@ -169,7 +169,13 @@ async def prepare_upload(
             spool.seek(0)
             ready.append(discord.File(spool, filename=safe_file_name(file.name)))
             stack.callback(ready[-1].close)
-        yield _upload_body(files), ready
+        attachments: list[JsonValue] = []
+        for index, file in enumerate(files):
+            name = safe_file_name(file.name)
+            marker = delivery_marker.readable_marker(file.delivery_id)
+            description = f"{truncate(name, 200)}, made by the agent, {marker}"
+            attachments.append({"id": index, "filename": name, "description": description})
+        yield {"attachments": attachments, "allowed_mentions": {"parse": []}}, ready
 
 
 def safe_file_name(name: str) -> str:
@@ -180,16 +186,6 @@ def safe_file_name(name: str) -> str:
     if dot and len(ending) < 16:
         return f"{truncate(stem, FILE_NAME_MAX - len(ending) - 1) or 'file'}.{ending}"
     return truncate(kept, FILE_NAME_MAX) or "file"
-
-
-def _upload_body(files: Sequence[OutgoingFile]) -> JsonObject:
-    attachments: list[JsonValue] = []
-    for index, file in enumerate(files):
-        name = safe_file_name(file.name)
-        marker = delivery_marker.readable_marker(file.delivery_id)
-        description = f"{truncate(name, 200)}, made by the agent, {marker}"
-        attachments.append({"id": index, "filename": name, "description": description})
-    return {"attachments": attachments, "allowed_mentions": {"parse": []}}
 
 
 def _upload_too_large(file: OutgoingFile, bytes_max: int) -> SurfaceRefused:

@@ -53,7 +53,11 @@ class DiscordThreadHistory:
         is_whole = len(found) < size or (after is not None and len(heard) < len(found))
         root, omitted = None, 0
         if after is None and not is_direct and address.thread_key not in refs:
-            root = await self._root(address)
+            # the message that the thread was started from has the thread's id; that of a forum post is inside the post
+            for channel_id in (address.channel_id, address.thread_key):
+                with suppress(SurfaceRefused):
+                    root = await self._message(channel_id, address.thread_key)
+                    break
         if not is_whole:
             thread = {} if is_direct else await self._get("/channels/{channel_id}", channel_id=address.thread_key)
             count = thread.get("total_message_sent") or thread.get("message_count")
@@ -106,14 +110,6 @@ class DiscordThreadHistory:
                 "/channels/{channel_id}/messages/{message_id}", channel_id=channel_id, message_id=message_id
             )
         )
-
-    async def _root(self, address: Address) -> ChatMessage | None:
-        """Returns the message that the thread was started from. It is in the thread's channel, or that of a forum post
-        in the post itself, and has the id of the thread."""
-        for channel_id in (address.channel_id, address.thread_key):
-            with suppress(SurfaceRefused):
-                return await self._message(channel_id, address.thread_key)
-        return None
 
     async def _get(self, path: str, channel_id: str, message_id: str = "") -> JsonObject:
         with READ:
