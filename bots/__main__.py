@@ -298,6 +298,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Try every key, server and limit, and name a remedy for each problem. Exit code 1: something is wrong."""
+    from bots.settings import process_environment
     from bots.setup.doctor import list_settings, run_checks
     from bots.setup.findings import print_findings
 
@@ -305,13 +306,8 @@ def doctor(
         print("\n".join(list_settings()))
         return
     findings = _run(run_checks(Path(".env"), is_offline=offline))
-    raise typer.Exit(print_findings(findings, as_json=json, with_color=_has_color()))
-
-
-def _has_color() -> bool:
-    from bots.settings import process_environment
-
-    return sys.stdout.isatty() and not process_environment().get("NO_COLOR")
+    with_color = sys.stdout.isatty() and not process_environment().get("NO_COLOR")
+    raise typer.Exit(print_findings(findings, as_json=json, with_color=with_color))
 
 
 @contextmanager

@@ -56,7 +56,17 @@ async def run_chat(settings: Settings) -> int:
     if not settings.model:
         raise ConfigurationError("\n".join(problems) or "Set THREADHAND_MODEL and the key of its provider.")
     with _own_folder() as folder:
-        async with run_program(_own_settings(settings, folder)) as program:
+        # the program serves this terminal only, beside any other one
+        changes: dict[str, object] = {
+            **dict.fromkeys(("slack_bot_token", "slack_app_token", "slack_signing_secret"), SecretStr("")),
+            **dict.fromkeys(("slack_client_secret", "discord_token", "api_token"), SecretStr("")),
+            **dict.fromkeys(("slack_client_id", "database_url", "redis_url", "public_url", "modal_worker_app"), ""),
+            "data_dir": folder,
+            "http_host": "127.0.0.1",
+            "http_port": 0,
+            "drain_seconds": 0.0,
+        }
+        async with run_program(settings.model_copy(update=changes)) as program:
             chat = _Chat(program.api)
             for warning in program.warnings:
                 chat.write(f"{warning}\n")
@@ -71,20 +81,6 @@ async def run_chat(settings: Settings) -> int:
             if not talk.cancelled():
                 talk.result()
     return 0
-
-
-def _own_settings(settings: Settings, folder: Path) -> Settings:
-    """Returns the settings of a program that serves this terminal only, beside any other one."""
-    changes: dict[str, object] = {
-        **dict.fromkeys(("slack_bot_token", "slack_app_token", "slack_signing_secret"), SecretStr("")),
-        **dict.fromkeys(("slack_client_secret", "discord_token", "api_token"), SecretStr("")),
-        **dict.fromkeys(("slack_client_id", "database_url", "redis_url", "public_url", "modal_worker_app"), ""),
-        "data_dir": folder,
-        "http_host": "127.0.0.1",
-        "http_port": 0,
-        "drain_seconds": 0.0,
-    }
-    return settings.model_copy(update=changes)
 
 
 @contextmanager

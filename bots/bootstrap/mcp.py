@@ -35,19 +35,14 @@ def load_mcp_server_configs(settings: Settings) -> tuple[McpServerConfig, ...]:
     Raises ConfigurationError if the file cannot be used."""
     if not settings.mcp_config:
         return ()
-    configs = tuple(
-        _with_token_folder(config, settings.data_dir / "mcp-tokens")
-        for config in read_servers(settings.mcp_config, process_environment())
-    )
-    for config in configs:
+    configs: list[McpServerConfig] = []
+    for config in read_servers(settings.mcp_config, process_environment()):
+        if config.oauth is not None and config.oauth.token_folder is None:
+            oauth = config.oauth.model_copy(update={"token_folder": settings.data_dir / "mcp-tokens"})
+            config = config.model_copy(update={"oauth": oauth})
+        configs.append(config)
         add_log_secrets((*config.secrets, *secret_values(config)))
-    return configs
-
-
-def _with_token_folder(config: McpServerConfig, folder: Path) -> McpServerConfig:
-    if config.oauth is None or config.oauth.token_folder is not None:
-        return config
-    return config.model_copy(update={"oauth": config.oauth.model_copy(update={"token_folder": folder})})
+    return tuple(configs)
 
 
 log = logging.getLogger(__name__)
@@ -81,7 +76,11 @@ class McpSessions:
 
     async def delete_dead(self) -> None:
         """Deletes the sessions of processes that have ended. Failed deletions are logged, not raised."""
-        for name in self._session_names():
+        try:
+            names = sorted(path.name for path in self.folder.iterdir())
+        except OSError:
+            return
+        for name in filter(is_from_this_host, names):
             lock = acquire_stale_lock(self.folder / name)
             if lock < 0:
                 continue
@@ -105,13 +104,6 @@ class McpSessions:
             return
         with suppress(OSError):
             (self.folder / name).unlink()
-
-    def _session_names(self) -> list[str]:
-        try:
-            names = [path.name for path in self.folder.iterdir()]
-        except OSError:
-            return []
-        return sorted(filter(is_from_this_host, names))
 
     async def _acquire_lock(self, name: str) -> int:
         """Creates and locks the file of a session. Returns its file descriptor, or -1 if files cannot be locked.

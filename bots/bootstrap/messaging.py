@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlalchemy.engine import make_url
 
@@ -15,11 +14,6 @@ from core.domain.errors import ConfigurationError
 from core.ports import EventBus, RunQueue, StopSignals
 from storage.memory.event_bus import MemoryEventBus
 from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
-
-    from storage.redis.streams import Breaker
 
 SHARED_SERVERS_REQUIRED = (
     "Separate workers need servers that all processes share: set THREADHAND_REDIS_URL, and THREADHAND_DATABASE_URL "
@@ -86,7 +80,7 @@ async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> A
 
     from storage.redis.event_bus import RedisEventBus
     from storage.redis.rate_budget import RedisRateBudget
-    from storage.redis.run_queue import RedisStopSignals
+    from storage.redis.run_queue import RedisRunQueue, RedisStopSignals
     from storage.redis.streams import READ_SECONDS_MAX, Breaker, RedisStreams, create_redis_client
 
     async with AsyncExitStack() as stack:
@@ -106,24 +100,18 @@ async def open_messaging(settings: Settings, queue: RunQueue | None = None) -> A
         await stack.enter_async_context(signals.listening())
         rates = RedisRateBudget(client, streams, MemoryRateBudget(), breaker)
         await stack.enter_async_context(rates.listening())
+        if queue is None and settings.modal_worker_app:
+            from sandbox.modal.account import ModalAccount
+            from sandbox.modal.run_queue import open_modal_run_queue
+            from storage.redis.run_queue import RedisHandovers
+
+            account = ModalAccount(settings.modal_worker_app)
+            add_log_secrets(account.secrets)
+            queue = await stack.enter_async_context(open_modal_run_queue(account, RedisHandovers(client, breaker)))
         yield Messaging(
             bus=RedisEventBus(client, streams, breaker),
-            queue=queue or await _build_queue(settings, client, breaker, stack),
+            queue=queue or RedisRunQueue(client, breaker),
             signals=signals,
             rates=rates,
             ping=client.ping,  # pyright: ignore[reportUnknownMemberType, reportArgumentType] - typed as both kinds
         )
-
-
-async def _build_queue(settings: Settings, client: "Redis", breaker: "Breaker", stack: AsyncExitStack) -> RunQueue:
-    if not settings.modal_worker_app:
-        from storage.redis.run_queue import RedisRunQueue
-
-        return RedisRunQueue(client, breaker)
-    from sandbox.modal.account import ModalAccount
-    from sandbox.modal.run_queue import open_modal_run_queue
-    from storage.redis.run_queue import RedisHandovers
-
-    account = ModalAccount(settings.modal_worker_app)
-    add_log_secrets(account.secrets)
-    return await stack.enter_async_context(open_modal_run_queue(account, RedisHandovers(client, breaker)))

@@ -27,7 +27,6 @@ from core.run.deps import (
     RunStores,
 )
 from core.tools.tool import ThreadLinks
-from core.web_access.services import WebServices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +48,7 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
     """Builds the dependencies of runs. The caller may still add platforms to `platforms` afterwards."""
     settings, stores = parts.settings, parts.stores
     web = build_web_services(settings)
+    sandboxes = parts.sandboxes
     return RunDeps(
         worker_id=worker_id,
         stores=RunStores(
@@ -68,7 +68,16 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
             histories=platforms.thread_talks,
             links=partial(_thread_links, links, has_browser=parts.sandboxes.has_browser),
         ),
-        defaults=_defaults(parts, web),
+        defaults=AgentDefaults(
+            model=parts.settings.model,
+            prompt=partial(build_prompt, sandboxes, time_zone=parts.settings.time_zone),
+            dialect=parts.model_client.dialect,
+            dialect_setting=parts.settings.dialect,
+            time_zone=parts.settings.time_zone,
+            toolbox=build_toolbox(
+                web, has_sandbox=sandboxes.provider is not None, has_browser=sandboxes.has_browser, roster=parts.roster
+            ),
+        ),
         agents=AgentSources(
             roster=parts.roster,
             mcp_tools=parts.mcp_servers.tools,
@@ -94,20 +103,6 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
         metrics=parts.metrics,
         web=web,
         draining=asyncio.Event(),
-    )
-
-
-def _defaults(parts: ProgramParts, web: WebServices) -> AgentDefaults:
-    sandboxes = parts.sandboxes
-    return AgentDefaults(
-        model=parts.settings.model,
-        prompt=partial(build_prompt, sandboxes, time_zone=parts.settings.time_zone),
-        dialect=parts.model_client.dialect,
-        dialect_setting=parts.settings.dialect,
-        time_zone=parts.settings.time_zone,
-        toolbox=build_toolbox(
-            web, has_sandbox=sandboxes.provider is not None, has_browser=sandboxes.has_browser, roster=parts.roster
-        ),
     )
 
 

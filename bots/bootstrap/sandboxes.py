@@ -149,7 +149,18 @@ async def build_sandboxes(
                 installed_text=describe_installed((*PROGRAMS, *PACKAGES)),
             )
         case "docker":
-            return await _docker(settings)
+            provider = build_docker_sandboxes(settings)
+            tried = await provider.probe()
+            if not tried.ok:
+                await provider.close()
+                return _tools_off(tried)
+            await provider.start_background_work()
+            return SandboxDeps(
+                name="docker",
+                provider=provider,
+                prompt_text=IN_SANDBOX.format(network=NO_WAY_OUT),
+                installed_text=describe_installed(tried.installed),
+            )
 
 
 def confine_parsers(settings: Settings) -> str:
@@ -168,19 +179,6 @@ def confine_parsers(settings: Settings) -> str:
 def _tools_off(tried: "ProbeResult") -> SandboxDeps:
     off = f"The sandbox tools are off: {tried.reason} {tried.remedy}"
     return SandboxDeps(name="none", provider=None, warnings=(off,))
-
-
-async def _docker(settings: Settings) -> SandboxDeps:
-    provider = build_docker_sandboxes(settings)
-    tried = await provider.probe()
-    if tried.ok:
-        await provider.start_background_work()
-        text = IN_SANDBOX.format(network=NO_WAY_OUT)
-        return SandboxDeps(
-            name="docker", provider=provider, prompt_text=text, installed_text=describe_installed(tried.installed)
-        )
-    await provider.close()
-    return _tools_off(tried)
 
 
 def build_docker_sandboxes(settings: Settings) -> "DockerSandboxProvider":

@@ -15,9 +15,9 @@ from core.web_access.cloudflare import CloudflarePages
 from core.web_access.forward_proxy import ForwardProxy, parse_forward_proxy
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator
-from core.web_access.pages import Firecrawl, LocalReader, PageReader
+from core.web_access.pages import Firecrawl, LocalReader
 from core.web_access.providers import RapidApi
-from core.web_access.search import KeylessSearch, Search, Tavily
+from core.web_access.search import KeylessSearch, Tavily
 from core.web_access.services import WebServices
 
 DRAWING_SECONDS = 300.0
@@ -39,14 +39,32 @@ def build_forward_proxy(settings: Settings) -> ForwardProxy | None:
 def build_web_services(settings: Settings) -> WebServices:
     """Builds the web services that are configured or need no key."""
     guard = build_address_guard(settings, settings.fetch_allow)
+    if key := settings.tavily_api_key.get_secret_value():
+        search = Tavily(Api(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
+    else:
+        search = KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
+    pages = LocalReader(guard)
+    if key := settings.firecrawl_api_key.get_secret_value():
+        url, headers = settings.firecrawl_api_url, _bearer(key)
+        pages = Firecrawl(Api(name="Firecrawl", url=url, headers=headers, seconds_max=90, bytes_max=20_000_000), guard)
+    sites, account_id = None, settings.cloudflare_account_id
+    if (key := settings.cloudflare_api_token.get_secret_value()) and account_id:
+        api = Api(
+            name="Cloudflare Pages",
+            url=settings.cloudflare_api_url,
+            headers=_bearer(key),
+            seconds_max=120,
+            key_remedy="the token needs the right to edit Cloudflare Pages in this account",
+        )
+        sites = CloudflarePages(api=api, account_id=account_id)
     key = settings.rapidapi_key.get_secret_value()
     return WebServices(
         guard=guard,
-        search=_search(settings),
-        pages=_pages(settings, guard),
+        search=search,
+        pages=pages,
         image_generator=_build_image_generator(settings, guard),
         providers=RapidApi(key=key, url=settings.rapidapi_url) if key else None,
-        sites=_sites(settings),
+        sites=sites,
     )
 
 
@@ -58,21 +76,6 @@ def build_toolbox(
     missing: set[Requirement] = {name for name, is_there in here.items() if not is_there}
     box = build_tool_set(missing_services(outside) | missing)
     return ToolSet({**box.tools, edit_agent.name: build_edit_agent(roster)}) if roster else box
-
-
-def _search(settings: Settings) -> Search:
-    if key := settings.tavily_api_key.get_secret_value():
-        return Tavily(Api(name="Tavily", url=settings.tavily_api_url, headers=_bearer(key)))
-    return KeylessSearch(Api(name="The search", url=settings.search_url, seconds_max=30))
-
-
-def _pages(settings: Settings, guard: AddressGuard) -> PageReader:
-    if key := settings.firecrawl_api_key.get_secret_value():
-        api = Api(
-            name="Firecrawl", url=settings.firecrawl_api_url, headers=_bearer(key), seconds_max=90, bytes_max=20_000_000
-        )
-        return Firecrawl(api, guard)
-    return LocalReader(guard)
 
 
 def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGenerator | None:
@@ -92,20 +95,6 @@ def _build_image_generator(settings: Settings, guard: AddressGuard) -> ImageGene
     # a configured price of 0 says that pictures are free, too; another one is for language models
     unpriced_usd = 0.0 if settings.price_input_per_million_usd == 0 else UNPRICED_PICTURE_USD
     return ImageGenerator(source, settings.image_model, guard, unpriced_usd)
-
-
-def _sites(settings: Settings) -> CloudflarePages | None:
-    token, account_id = (settings.cloudflare_api_token.get_secret_value(), settings.cloudflare_account_id)
-    if not token or not account_id:
-        return None
-    api = Api(
-        name="Cloudflare Pages",
-        url=settings.cloudflare_api_url,
-        headers=_bearer(token),
-        seconds_max=120,
-        key_remedy="the token needs the right to edit Cloudflare Pages in this account",
-    )
-    return CloudflarePages(api=api, account_id=account_id)
 
 
 def _bearer(key: str) -> Mapping[str, str]:

@@ -59,7 +59,10 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
                     log.error("the story broke on %s", name, exc_info=played)
                 _say(f"BROKEN: {played}")
                 verdict |= {"ok": False, name: None}
-            for leftover in _leftovers(stage):
+            # the steps of the script that the model did not reach, except for those that need a missing browser
+            left = stage.script.unplayed_steps() if stage.script is not None else ()
+            in_browser = f"{file_stories.PAGE_CONVERSATION}, "
+            for leftover in [step for step in left if stage.has_browser or not step.startswith(in_browser)]:
                 _say(f"LEFT OVER: {leftover}")
                 verdict["ok"] = False
             _say("")
@@ -94,12 +97,6 @@ async def _play_stories(
     if stage.has_browser:
         played.append(await file_stories.play_page(platform, patience_seconds=patience))
     return tuple(played)
-
-
-def _leftovers(stage: DemoEnvironment) -> list[str]:
-    """Returns the steps of the script that the model did not reach, except for those that need a missing browser."""
-    left = stage.script.unplayed_steps() if stage.script is not None else ()
-    return [one for one in left if stage.has_browser or not one.startswith(f"{file_stories.PAGE_CONVERSATION}, ")]
 
 
 def page_samples(stage: DemoEnvironment, *, play_themselves: bool = False) -> tuple[Sample, ...]:

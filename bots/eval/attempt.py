@@ -134,17 +134,6 @@ async def attempt_task(task: Task, stage: DemoEnvironment) -> Attempt:
     return await _judge(attempted, trouble, seconds)
 
 
-def _watch_status(attempted: Attempted) -> asyncio.Task[None]:
-    """Notes which messages of the thread are status messages, which can be told only while the agent works."""
-    reader = ThreadReader(
-        platform=attempted.platform,
-        thread_id=attempted.thread_id,
-        patience_seconds=attempted.task.limits.seconds + 60,
-        status_ids=attempted.status_ids,
-    )
-    return spawn(reader.until(lambda: False, "the attempt ends"), name=f"watch {attempted.task.name}")
-
-
 async def _act(attempted: Attempted, act: Act) -> None:
     if attempted.acted_at:
         await (_until_working if act.after == "working" else _until_quiet)(attempted)
@@ -167,7 +156,15 @@ async def _act(attempted: Attempted, act: Act) -> None:
             raise ActImpossible("there is no message to react to")
         await platform.react(*place, ours[-1].message_id, act.react)
     attempted.acted_at.append(time.time())
-    attempted.watch = attempted.watch or _watch_status(attempted)
+    if attempted.watch is None:  # notes which messages are status messages: only the agent at work tells
+        reader = ThreadReader(
+            platform=attempted.platform,
+            thread_id=attempted.thread_id,
+            patience_seconds=attempted.task.limits.seconds + 60,
+            status_ids=attempted.status_ids,
+        )
+        until_end = reader.until(lambda: False, "the attempt ends")
+        attempted.watch = spawn(until_end, name=f"watch {attempted.task.name}")
     deadline = time.monotonic() + NOTICE_SECONDS
     while True:
         await asyncio.sleep(POLL_SECONDS)

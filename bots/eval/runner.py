@@ -57,7 +57,9 @@ async def run_eval(settings: Settings, options: EvalOptions, say: Callable[[str]
     tasks = tuple(task for task in tasks if task.is_smoke or not options.is_smoke)
     result = await evaluate(settings, tasks, options, say)
     if options.out_dir is not None:
-        _write(options.out_dir, "result", result.model_dump_json(indent=1), result_page(result))
+        options.out_dir.mkdir(parents=True, exist_ok=True)
+        (options.out_dir / "result.json").write_text(result.model_dump_json(indent=1), "utf-8")
+        (options.out_dir / "result.html").write_text(result_page(result), "utf-8")
         say(f"Written to {options.out_dir / 'result.json'} and result.html.")
     for line in summary_lines(result):
         say(line)
@@ -170,9 +172,3 @@ def _player(model: str) -> Player | None:
     if name in PLAYERS:
         return name
     raise ConfigurationError(f"There is no scripted model {name}: choose {', '.join(PLAYERS)}.")
-
-
-def _write(folder: Path, name: str, result: str, page: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(result, "utf-8")
-    (folder / f"{name}.html").write_text(page, "utf-8")

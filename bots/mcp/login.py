@@ -32,9 +32,10 @@ async def log_in(settings: Settings, name: str) -> str:
         return web.Response(text="Threadhand has received the answer. You can close this page.")
 
     async def authorize(link: str) -> str:
-        _show(
+        print(  # noqa: T201 - the command's output
             f"Open this link and agree:\n\n{link}\n\nIf the browser runs on another machine, forward the port first: "
-            f"ssh -L {place.port}:127.0.0.1:{place.port} HOST"
+            f"ssh -L {place.port}:127.0.0.1:{place.port} HOST",
+            flush=True,
         )
         return await arrived
 
@@ -53,7 +54,3 @@ async def log_in(settings: Settings, name: str) -> str:
     if seen.problem:
         raise ConfigurationError(f"{patient.name}: {seen.problem}.")
     return f"{patient.name} is authorized and offers {len(seen.tools)} tools. Runs use it from now on."
-
-
-def _show(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - the command's output

@@ -7,7 +7,6 @@ import shutil
 import socket
 import sqlite3
 import sys
-from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,7 +26,7 @@ from bots.setup.web_checks import list_web_services, web_checks
 from core.domain.budget import NO_LIMIT
 from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig
-from sandbox.limits import HeldBy, LimitState
+from sandbox.limits import HeldBy
 
 if TYPE_CHECKING:
     from sandbox.local.probe import ProbeResult
@@ -313,7 +312,11 @@ async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
                 if jails.browser_unavailable_reason
                 else ""
             )
-            return (_probe_finding(result, f"local: jails work.{lack}"), *_limit_findings(limits))
+            findings = [_probe_finding(result, f"local: jails work.{lack}")]
+            for holder, text in WHO_HOLDS_LIMITS.items():
+                if held := [f"{limit.name} ({limit.how})" for limit in limits if limit.held_by == holder]:
+                    findings.append(Finding("ok", "limits", f"{text}: {', '.join(held)}."))
+            return tuple(findings)
         case "docker":
             result = await build_docker_sandboxes(settings).probe()
             return (_probe_finding(result, f"docker: containers of {settings.docker_image} work."),)
@@ -323,7 +326,16 @@ async def check_sandbox(settings: Settings) -> tuple[Finding, ...]:
             fact = "is a plain process: commands can do what you can."
             return (Finding("note", "sandbox", fact),)
         case "modal":
-            return (await _check_modal(settings),)
+            from sandbox.memory_records import MemorySandboxRecords
+            from sandbox.modal.provider import ModalSandboxProvider
+
+            # the probe creates neither an image nor a sandbox
+            sandboxes = ModalSandboxProvider(build_modal_plan(settings), MemorySandboxRecords())
+            try:
+                result = await sandboxes.probe()
+            finally:
+                await sandboxes.close()
+            return (_probe_finding(result, f"modal: the token opens the app {settings.modal_app}."),)
 
 
 WHO_HOLDS_LIMITS: dict[HeldBy, str] = {
@@ -334,30 +346,10 @@ WHO_HOLDS_LIMITS: dict[HeldBy, str] = {
 }
 
 
-def _limit_findings(limits: tuple[LimitState, ...]) -> Iterator[Finding]:
-    for holder, text in WHO_HOLDS_LIMITS.items():
-        held = [f"{limit.name} ({limit.how})" for limit in limits if limit.held_by == holder]
-        if held:
-            yield Finding("ok", "limits", f"{text}: {', '.join(held)}.")
-
-
 def _check_parsers(settings: Settings) -> Finding:
     if unsafe := confine_parsers(settings):
         return Finding("note", "parsers", unsafe, "Make bubblewrap work; see docs/operators/security.md.")
     return Finding("ok", "parsers", "read documents and pictures in a jail.")
-
-
-async def _check_modal(settings: Settings) -> Finding:
-    """Checks that the Modal token gives access to the app. Creates neither an image nor a sandbox."""
-    from sandbox.memory_records import MemorySandboxRecords
-    from sandbox.modal.provider import ModalSandboxProvider
-
-    sandboxes = ModalSandboxProvider(build_modal_plan(settings), MemorySandboxRecords())
-    try:
-        result = await sandboxes.probe()
-    finally:
-        await sandboxes.close()
-    return _probe_finding(result, f"modal: the token opens the app {settings.modal_app}.")
 
 
 def _probe_finding(result: "ProbeResult", good: str) -> Finding:
@@ -405,15 +397,10 @@ async def _check_tool_server(server: McpServerConfig, settings: Settings) -> tup
     if not seen.tools:
         fact = f"{server.name} answers, but none of its {seen.listed} tools can be used."
         return (Finding("note", "mcp", fact, f"Look at its enabled_tools in {place}."),)
-    fact = f"{server.name} answers with {_format_tool_names(seen.tools)}."
+    count, shown = len(seen.tools), ", ".join(seen.tools[:NAMES_SHOWN_MAX])
+    more = f" and {count - NAMES_SHOWN_MAX} more" if count > NAMES_SHOWN_MAX else ""
+    fact = f"{server.name} answers with {count} {'tool' if count == 1 else 'tools'}: {shown}{more}."
     if seen.left_out:
         left_out = "; ".join(seen.left_out)[:LEFT_OUT_CHARACTERS_MAX]
-        fact = f"{fact} {len(seen.tools)} of its {seen.listed} tools can be used, left out: {left_out}."
+        fact = f"{fact} {count} of its {seen.listed} tools can be used, left out: {left_out}."
     return (Finding("ok", "mcp", fact),)
-
-
-def _format_tool_names(names: tuple[str, ...]) -> str:
-    rest = len(names) - NAMES_SHOWN_MAX
-    more = f" and {rest} more" if rest > 0 else ""
-    noun = "tool" if len(names) == 1 else "tools"
-    return f"{len(names)} {noun}: {', '.join(names[:NAMES_SHOWN_MAX])}{more}"

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import cast
@@ -83,7 +83,9 @@ class ServiceClient:
                 **options,  # pyright: ignore[reportArgumentType] - the three named above
             ) as response:
                 if not url.startswith(self.own_url or "\n"):
-                    self._note_clock(response.headers.get("Date", ""))
+                    with suppress(ValueError, TypeError):
+                        answered_at = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+                        self.clock_errors.append(time.time() - answered_at)
                 body = bytearray()
                 async for chunk in response.content.iter_chunked(1 << 16):
                     body += chunk
@@ -109,12 +111,6 @@ class ServiceClient:
     async def discord(self, settings: Settings, path: str) -> Reply:
         token = settings.discord_token.get_secret_value()
         return await self.call("GET", f"{settings.discord_api_url}{path}", f"Bot {token}")
-
-    def _note_clock(self, date: str) -> None:
-        try:
-            self.clock_errors.append(time.time() - parsedate_to_datetime(date).timestamp())
-        except (ValueError, TypeError):
-            return
 
 
 @asynccontextmanager
@@ -276,7 +272,13 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
         remedy = f"Add it: {discord_invite(application_id)}"
         fact = f"the bot {me.text('username')} is in no server."
         return (*findings, Finding("fail", "discord", fact, remedy))
-    findings += [one for guild in guilds if (one := _guild_problem(settings, guild, application_id))]
+    for guild in guilds:
+        guild_id = str(guild.get("id"))
+        is_allowed = not settings.allowed_workspaces or {guild_id, "*"} & set(settings.allowed_workspaces)
+        if is_allowed and (missing := _missing_permissions(_number(guild.get("permissions")))):
+            fact = f"in {guild.get('name')} the bot lacks {', '.join(missing)}."
+            remedy = f"Grant it again: {discord_invite(application_id, guild_id)}"
+            findings.append(Finding("fail", "discord", fact, remedy))
     findings += await _check_channels(client, settings, guilds, me.text("id"))
     if findings:
         return tuple(findings)
@@ -285,16 +287,6 @@ async def check_discord(client: ServiceClient, settings: Settings) -> tuple[Find
     servers = "1 server" if len(guilds) == 1 else f"{len(guilds)} servers"
     fact = f"knows the bot as {me.text('username')} in {servers}: {names}{more}."
     return (Finding("ok", "discord", fact),)
-
-
-def _guild_problem(settings: Settings, guild: Mapping[str, object], application_id: str) -> Finding | None:
-    guild_id = str(guild.get("id"))
-    allowed = set(settings.allowed_workspaces) & {guild_id, "*"} or not settings.allowed_workspaces
-    missing = _missing_permissions(_number(guild.get("permissions")))
-    if not allowed or not missing:
-        return None
-    fact = f"in {guild.get('name')} the bot lacks {', '.join(missing)}."
-    return Finding("fail", "discord", fact, f"Grant it again: {discord_invite(application_id, guild_id)}")
 
 
 def _missing_permissions(permissions: int) -> list[str]:

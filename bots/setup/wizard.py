@@ -110,7 +110,12 @@ class Wizard:
             settings = self.settings()
             if not report(self._dialog, await check_settings(settings)):
                 return 1
-            await self._send_test_message(settings)
+            channels = (await load_directory(self.client, settings)).channels
+            while picked := self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True):
+                problem = await post_test_message(self.client, settings, picked[0])
+                self.say(problem or "Sent.")
+                if not problem:
+                    break
             return None if self.confirm("Start now?", is_yes_usual=True) else 0
         except EOFError:
             self.say(f"Left at {title}. `threadhand setup` asks for what is missing.")
@@ -216,14 +221,6 @@ class Wizard:
         env.write_env_file(self.env_file, answers)
         self.say("Saved, not tested." if failed else "Saved.")
         return True
-
-    async def _send_test_message(self, settings: Settings) -> None:
-        channels = (await load_directory(self.client, settings)).channels
-        while picked := self.pick("Send a test message to (Enter: nowhere)", channels, is_single=True):
-            problem = await post_test_message(self.client, settings, picked[0])
-            self.say(problem or "Sent.")
-            if not problem:
-                return
 
 
 def report(dialog: Dialog, findings: tuple[Finding, ...]) -> bool:
