@@ -339,14 +339,11 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
 
     Raises ConfigurationError, StorageUnavailable."""
     from bots.inbound.commands.admin import format_audit_entry
-    from storage.sql.database import open_database
+    from storage.sql.database import opened_database
     from storage.sql.stores.audit import SqlAuditLog
 
-    database = await open_database(settings.storage_url)
-    try:
+    async with opened_database(settings.storage_url) as database:
         entries = await SqlAuditLog(database).newest(limit=limit)
-    finally:
-        await database.close()
     return [format_audit_entry(entry) for entry in reversed(entries)]
 
 
@@ -355,14 +352,11 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
 
     Raises ConfigurationError, StorageUnavailable."""
     from bots.inbound.commands.admin import format_feedback
-    from storage.sql.database import open_database
+    from storage.sql.database import opened_database
     from storage.sql.stores.talk import SqlFeedback
 
-    database = await open_database(settings.storage_url)
-    try:
+    async with opened_database(settings.storage_url) as database:
         found = await SqlFeedback(database).newest(limit=limit, only_bad=only_bad)
-    finally:
-        await database.close()
     lines = [format_feedback(one) for one in found]
     if export is not None:
         with _requires_simulator("The export"):

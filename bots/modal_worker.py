@@ -11,7 +11,7 @@ from bots.settings import Settings, load_process_settings, load_settings, proces
 from core.domain.errors import ConfigurationError
 from sandbox.modal.provider import ModalSandboxProvider
 from storage.memory.run_queue import MemoryRunQueue
-from storage.sql.database import Database, open_database
+from storage.sql.database import Database, opened_database
 from storage.sql.stores.conversations import SqlConversations
 from storage.sql.stores.run_claims import SqlRunClaims
 from storage.sql.stores.sandboxes import SqlSandboxRecords
@@ -49,8 +49,7 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
 
     Raises ConfigurationError."""
     settings = settings or _load_settings()
-    database = await open_database(settings.storage_url)
-    try:
+    async with opened_database(settings.storage_url) as database:
         record = _RunRecord(database, run_id)
         if await record.is_not_for(""):
             return
@@ -68,15 +67,12 @@ async def execute_run(run_id: str, settings: Settings | None = None) -> None:
                         await RedisHandovers(client).end(run_id)
                     finally:
                         await client.aclose()
-    finally:
-        await database.close()
 
 
 async def sweep_sandboxes(settings: Settings | None = None) -> None:
     """Stops idle sandboxes of this database once, and deletes those that no record names. Raises ConfigurationError."""
     settings = settings or _load_settings()
-    database = await open_database(settings.storage_url)
-    try:
+    async with opened_database(settings.storage_url) as database:
         found = await build_sandboxes(settings, SqlSandboxRecords(database))
         if not isinstance(found.provider, ModalSandboxProvider):
             raise ConfigurationError("The janitor is for Modal: set THREADHAND_SANDBOX=modal.")
@@ -86,8 +82,6 @@ async def sweep_sandboxes(settings: Settings | None = None) -> None:
         finally:
             await found.provider.close()
         log.info("the janitor ended %d sandboxes without a record", ended)
-    finally:
-        await database.close()
 
 
 class SingleRunQueue(MemoryRunQueue):

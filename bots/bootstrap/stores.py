@@ -9,7 +9,7 @@ from bots.settings import Settings
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.semantic_search import SemanticSearch
 from core.ports import RunQueue
-from storage.sql.database import Database, LimitedDatabase, open_database
+from storage.sql.database import Database, LimitedDatabase, opened_database
 from storage.sql.stores.agents import SqlAgentVersions, SqlPlans
 from storage.sql.stores.audit import SqlAuditLog
 from storage.sql.stores.conversations import SqlConversations
@@ -67,8 +67,7 @@ async def open_stores(settings: Settings, queue: RunQueue | None) -> AsyncGenera
 
     `queue` replaces the queue from the settings. Raises ConfigurationError if the database or Redis cannot be used."""
     async with AsyncExitStack() as stack:
-        database = await open_database(settings.storage_url)
-        stack.push_async_callback(database.close)
+        database = await stack.enter_async_context(opened_database(settings.storage_url))
         messaging = await stack.enter_async_context(open_messaging(settings, queue))
         semantics = await stack.enter_async_context(open_semantic_search(settings, database))
         yield Stores(database, messaging, semantics)

@@ -15,7 +15,7 @@ from core.context.untrusted_text import unwrap_message
 from core.domain.errors import ConfigurationError
 from core.domain.messages import JsonObject, Message
 from simulator.threadbench.task import TASK_FILE
-from storage.sql.database import open_database
+from storage.sql.database import opened_database
 from storage.sql.stores.conversations import SqlConversations
 
 _FILE = re.compile(r"(?m)^\[?Attached file: /workspace/uploads/(.+?) \(")
@@ -28,11 +28,8 @@ async def record_thread(settings: Settings, thread_id: str, out_dir: Path) -> Pa
     Files that people sent are copied from the thread's local sandbox; others must be put beside the task. The checks
     are a beginning: that the last run ended well and handed over the files that it named. Raises ConfigurationError if
     there is no such thread, or the task exists already."""
-    database = await open_database(settings.storage_url)
-    try:
+    async with opened_database(settings.storage_url) as database:
         messages = await SqlConversations(database).messages(thread_id)
-    finally:
-        await database.close()
     task, files = task_of(messages)
     name = _NOT_A_NAME.sub("-", cast(str, task["title"]).lower()).strip("-")[:50].strip("-")
     folder = out_dir / (name or "recorded")

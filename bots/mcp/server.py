@@ -24,7 +24,7 @@ from core.model_usage import build_usage_pricer
 from core.observability import NO_METRICS
 from core.ports import Sandbox, SandboxProvider
 from core.tools.tool import Requirement, ToolBudget, ToolContext, ToolSet
-from storage.sql.database import open_database
+from storage.sql.database import opened_database
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +62,7 @@ async def _open_sessions(settings: Settings) -> AsyncGenerator[tuple[ToolSet, Op
     """Yields the tools, and the function that opens the context of a session: a thread of its own, which is deleted
     at the end."""
     async with AsyncExitStack() as stack:
-        database = await open_database(settings.storage_url)
-        stack.push_async_callback(database.close)
+        database = await stack.enter_async_context(opened_database(settings.storage_url))
         semantics = await stack.enter_async_context(open_semantic_search(settings, database))
         stores = Stores(database, Messaging(), semantics)
         sandboxes = await build_sandboxes(settings, stores.sandboxes)

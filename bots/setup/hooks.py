@@ -1,8 +1,5 @@
 """The commands of `threadhand hooks`: they list, add, test and remove hooks in the database."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-
 from bots.inbound.commands.schedules import arm_hook
 from bots.inbound.commands.table import HOOK_NAME
 from bots.settings import Settings
@@ -14,27 +11,18 @@ from core.domain.schedules import Schedule
 from core.domain.threads import Address, Person
 from core.stores import Schedules
 from core.tools.schedules import change_schedule_by, describe_schedule, is_hook
-from storage.sql.database import open_database
+from storage.sql.database import opened_database
 from storage.sql.stores.schedules import SqlSchedules
 
 OPERATOR = Person(person_id="operator", name="The operator")
 NONE = "There are no hooks yet."
 
 
-@asynccontextmanager
-async def _open_store(settings: Settings) -> AsyncGenerator[Schedules]:
-    database = await open_database(settings.storage_url)
-    try:
-        yield SqlSchedules(database)
-    finally:
-        await database.close()
-
-
 async def list_hooks(settings: Settings) -> str:
     """Returns a line for each hook that is armed. Raises ConfigurationError, StorageUnavailable, as all of these do."""
-    async with _open_store(settings) as store:
-        hooks = [describe_schedule(one, single_line) for one in await store.triggers() if is_hook(one)]
-    return "\n".join(hooks) or NONE
+    async with opened_database(settings.storage_url) as database:
+        triggers = await SqlSchedules(database).triggers()
+    return "\n".join(describe_schedule(one, single_line) for one in triggers if is_hook(one)) or NONE
 
 
 async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, task: str) -> str:
@@ -53,8 +41,8 @@ async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, t
         thread_key="",
     )
     owner = Person(person_id=owner_id, name=owner_id)
-    async with _open_store(settings) as store:
-        hook = await arm_hook(name.lower(), task, address, owner, store, settings.schedule_limits)
+    async with opened_database(settings.storage_url) as database:
+        hook = await arm_hook(name.lower(), task, address, owner, SqlSchedules(database), settings.schedule_limits)
     if isinstance(hook, str):
         raise ConfigurationError(hook)
     key = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
@@ -63,7 +51,8 @@ async def add_hook(settings: Settings, name: str, channel: str, owner_id: str, t
 
 async def try_hook(settings: Settings, name: str) -> str:
     """Begins the hook's task without a call, as soon as the program looks."""
-    async with _open_store(settings) as store:
+    async with opened_database(settings.storage_url) as database:
+        store = SqlSchedules(database)
         hook = await _find(store, name)
         try:
             await change_schedule_by(OPERATOR, hook, "run_now", store, settings.schedule_limits)
@@ -73,7 +62,8 @@ async def try_hook(settings: Settings, name: str) -> str:
 
 
 async def remove_hook(settings: Settings, name: str) -> str:
-    async with _open_store(settings) as store:
+    async with opened_database(settings.storage_url) as database:
+        store = SqlSchedules(database)
         await store.delete((await _find(store, name)).schedule_id, by=OPERATOR)
     return f"Removed: {name}."
 

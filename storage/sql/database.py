@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import wraps
 from pathlib import Path
 from types import CoroutineType
@@ -177,6 +177,16 @@ async def open_database(url: str) -> Database:
         await database.close()
         raise
     return database
+
+
+@asynccontextmanager
+async def opened_database(url: str) -> AsyncGenerator[Database]:
+    """Context manager: yields the database of `open_database`, which is closed at the end."""
+    database = await open_database(url)
+    try:
+        yield database
+    finally:
+        await database.close()
 
 
 async def migrate(url: str, *, revision: str = "") -> None:
