@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel
 
-from bots.settings.validation import Names
+from bots.settings.validation import Names, require
 
 ANYONE = r"\*"
 WORKSPACE_ID = r"[TE][A-Z0-9]{1,20}"
@@ -23,16 +23,14 @@ def _require_ids(*shapes: str, example: str) -> AfterValidator:
     pattern = re.compile("|".join((*shapes, DISCORD_ID)), re.ASCII)
     ending = ", or * for all" if ANYONE in shapes else ""
 
-    def check(value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            if pattern.fullmatch(text) is None:
-                raise ValueError(
-                    f"{text[:40]!r} is no id. Write ids such as {example} (Slack) or 123456789012345678"
-                    f" (Discord){ending}; without this line, `threadhand setup` finds ids by name"
-                )
-        return value
+    def check(text: str) -> None:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(
+                f"{text[:40]!r} is no id. Write ids such as {example} (Slack) or 123456789012345678"
+                f" (Discord){ending}; without this line, `threadhand setup` finds ids by name"
+            )
 
-    return AfterValidator(check)
+    return require(check)
 
 
 _PERSON = rf"(?:(?:{WORKSPACE_ID}|{DISCORD_ID})/)?(?:{USER_ID}|{DISCORD_ID})"

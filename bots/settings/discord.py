@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, ServiceUrl
+from bots.settings.validation import NO_SECRET, ServiceUrl, require
 
 COUNT_MAX = 10_000
 EXAMPLE = "0-3/8"
@@ -47,16 +47,9 @@ def parse_shards(text: str) -> Shards:
     return Shards(first, last, count)
 
 
-def validate_shards(text: str) -> str:
-    """Returns `text` unchanged. Raises ValueError if `text` is neither empty nor a valid shard range."""
-    if text:
-        parse_shards(text)
-    return text
-
-
 class DiscordSettings(BaseModel):
     """Part of `bots.settings.Settings`."""
 
     discord_token: SecretStr = NO_SECRET
     discord_api_url: ServiceUrl = "https://discord.com/api/v10"
-    discord_shards: Annotated[str, AfterValidator(validate_shards)] = ""
+    discord_shards: Annotated[str, require(parse_shards)] = ""

@@ -2,20 +2,19 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, Field, SecretStr
 
-from bots.settings.validation import NO_SECRET, WebUrl, lowercase, uppercase
+from bots.settings.validation import NO_SECRET, WebUrl, lowercase, require, uppercase
 
 LINK_SECRET_CHARACTERS_MIN = 32
 
 
-def _check_length(value: SecretStr) -> SecretStr:
-    if 0 < len(value.get_secret_value()) < LINK_SECRET_CHARACTERS_MIN:
+def _check_length(secret: str) -> None:
+    if len(secret) < LINK_SECRET_CHARACTERS_MIN:
         raise ValueError(
             f"it needs at least {LINK_SECRET_CHARACTERS_MIN} characters that no one can guess"
             " (`openssl rand -hex 32` makes some)"
         )
-    return value
 
 
 class ObservabilitySettings(BaseModel):
@@ -27,4 +26,4 @@ class ObservabilitySettings(BaseModel):
     retention_days: int = Field(default=0, ge=0, le=36_500)
     worker_http_port: int | None = Field(default=None, ge=0, le=65_535)
     otel_endpoint: WebUrl = ""
-    link_secret: Annotated[SecretStr, AfterValidator(_check_length)] = NO_SECRET
+    link_secret: Annotated[SecretStr, require(_check_length)] = NO_SECRET

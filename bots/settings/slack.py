@@ -2,28 +2,25 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr
 
-from bots.settings.validation import NO_SECRET, ServiceUrl, require_secret_prefix
+from bots.settings.validation import NO_SECRET, ServiceUrl, require, require_secret_prefix
 from core.domain.errors import ConfigurationError
 
 
-def _check_keys(value: SecretStr) -> SecretStr:
-    keys = _split_keys(value)
-    if keys:
-        # imported only if keys are set, because the import takes 30 ms
-        from cryptography.fernet import Fernet
+def _check_keys(keys: str) -> None:
+    # imported only if keys are set, because the import takes 30 ms
+    from cryptography.fernet import Fernet
 
-        try:
-            for key in keys:
-                Fernet(key)
-        except ValueError as error:
-            raise ValueError("each key must be 32 bytes in url-safe base64") from error
-    return value
+    try:
+        for key in _split_keys(keys):
+            Fernet(key)
+    except ValueError as error:
+        raise ValueError("each key must be 32 bytes in url-safe base64") from error
 
 
-def _split_keys(value: SecretStr) -> tuple[str, ...]:
-    return tuple(key.strip() for key in value.get_secret_value().split(",") if key.strip())
+def _split_keys(keys: str) -> tuple[str, ...]:
+    return tuple(key.strip() for key in keys.split(",") if key.strip())
 
 
 class SlackSettings(BaseModel):
@@ -36,13 +33,13 @@ class SlackSettings(BaseModel):
     slack_client_id: str = ""
     slack_client_secret: SecretStr = NO_SECRET
     slack_api_url: ServiceUrl = "https://slack.com/api"
-    encryption_keys: Annotated[SecretStr, AfterValidator(_check_keys)] = NO_SECRET
+    encryption_keys: Annotated[SecretStr, require(_check_keys)] = NO_SECRET
     public_url: ServiceUrl = ""
 
     @property
     def token_keys(self) -> tuple[str, ...]:
         """The keys that encrypt stored tokens, newest first."""
-        return _split_keys(self.encryption_keys)
+        return _split_keys(self.encryption_keys.get_secret_value())
 
     @property
     def slack_mode(self) -> Literal["off", "socket", "http"]:

@@ -2,9 +2,9 @@
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
@@ -13,11 +13,27 @@ from pydantic_core import ErrorDetails
 from core.prompt.system_prompt import find_time_zone
 from core.web_access.forward_proxy import parse_forward_proxy
 
+ValueT = TypeVar("ValueT", str, SecretStr, tuple[str, ...])
+
 
 def _split_at_commas(value: object) -> object:
     if isinstance(value, str):
         return tuple(part for part in (piece.strip() for piece in value.split(",")) if part)
     return value
+
+
+def require(check: Callable[[str], object]) -> AfterValidator:
+    """Returns a validator that calls `check` with each text of a value, unless it is empty. `check` raises ValueError
+    for a bad one."""
+
+    def validate(value: ValueT) -> ValueT:
+        plain = value.get_secret_value() if isinstance(value, SecretStr) else value
+        for text in (plain,) if isinstance(plain, str) else plain:
+            if text:
+                check(text)
+        return value
+
+    return AfterValidator(validate)
 
 
 def require_prefix(*prefixes: str) -> AfterValidator:
@@ -33,23 +49,21 @@ def require_prefix(*prefixes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _refuse_credentials(value: str) -> str:
+def _refuse_credentials(value: str) -> None:
     """Rejects a user name or password in the address of a service whose key is sent in a header: no HTTP client sends
     both."""
     if "@" in urlsplit(value).netloc:
         raise ValueError("it must not contain a user name or password; the service's key has its own setting")
-    return value
 
 
 def require_secret_prefix(prefix: str) -> AfterValidator:
     """Returns a validator that rejects non-empty secrets that do not start with the prefix."""
 
-    def check(value: SecretStr) -> SecretStr:
-        if value.get_secret_value() and not value.get_secret_value().startswith(prefix):
+    def check(secret: str) -> None:
+        if not secret.startswith(prefix):
             raise ValueError(f"such a token starts with {prefix}")
-        return value
 
-    return AfterValidator(check)
+    return require(check)
 
 
 def lowercase(value: object) -> object:
@@ -64,13 +78,9 @@ def parse_json_object(value: object) -> object:
         raise ValueError(f"it is no JSON object: {error}") from error
 
 
-def _check_time_zone(value: str) -> str:
-    if value and find_time_zone(value) is None:
-        raise ValueError(f"there is no time zone {value[:80]}; write one like Europe/Helsinki")
-    return value
-
-
-TimeZoneName = Annotated[str, AfterValidator(_check_time_zone)]
+def _check_time_zone(name: str) -> None:
+    if find_time_zone(name) is None:
+        raise ValueError(f"there is no time zone {name[:80]}; write one like Europe/Helsinki")
 
 
 def uppercase(value: object) -> object:
@@ -88,33 +98,20 @@ def parse_endpoint(text: str) -> tuple[str, int]:
         raise ValueError(f"{text} is no address with a port, such as 127.0.0.1:8080") from error
 
 
-def _check_endpoints(value: tuple[str, ...]) -> tuple[str, ...]:
-    for text in value:
-        parse_endpoint(text)
-    return value
-
-
-def _check_networks(value: tuple[str, ...]) -> tuple[str, ...]:
-    for text in value:
-        try:
-            ip_network(text)
-        except ValueError as error:
-            raise ValueError(f"{text} is no address or network, such as 192.0.2.0/24") from error
-    return value
-
-
-def _check_proxy(value: str) -> str:
-    if value:
-        parse_forward_proxy(value)
-    return value
+def _check_network(text: str) -> None:
+    try:
+        ip_network(text)
+    except ValueError as error:
+        raise ValueError(f"{text} is no address or network, such as 192.0.2.0/24") from error
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_at_commas)]
-Networks = Annotated[Names, AfterValidator(_check_networks)]
-Endpoints = Annotated[Names, AfterValidator(_check_endpoints)]
+Networks = Annotated[Names, require(_check_network)]
+Endpoints = Annotated[Names, require(parse_endpoint)]
 WebUrl = Annotated[str, require_prefix("http://", "https://")]
-ProxyUrl = Annotated[str, AfterValidator(_check_proxy)]
-ServiceUrl = Annotated[WebUrl, AfterValidator(_refuse_credentials)]
+ProxyUrl = Annotated[str, require(parse_forward_proxy)]
+ServiceUrl = Annotated[WebUrl, require(_refuse_credentials)]
+TimeZoneName = Annotated[str, require(_check_time_zone)]
 Dollars = Annotated[float | None, Field(ge=0, allow_inf_nan=False)]
 Tokens = Annotated[int | None, Field(ge=0)]
 
