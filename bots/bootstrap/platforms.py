@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from bots.slack.app import OnWorkspaceUninstall, SlackApp
     from bots.slack.install.flow import InstallFlow
     from bots.slack.install.tokens import TokenStore
-    from bots.slack.web_api.client import SlackClient
 
 
 log = logging.getLogger(__name__)
@@ -207,7 +206,7 @@ def add_slack(
     # imported only if Slack is configured, because importing the SDK takes 0.3 s
     from bots.slack.app import SlackApp
 
-    installs = SlackInstallDeps(settings, stores) if settings.slack_client_id else None
+    tokens, install = build_slack_installs(settings, stores) if settings.slack_client_id else (None, None)
     app = platforms.slack = SlackApp(
         bot_token=settings.slack_bot_token.get_secret_value(),
         app_token=settings.slack_app_token.get_secret_value() or None,
@@ -219,8 +218,8 @@ def add_slack(
         conversations=stores.conversations,
         trace=build_http_trace("slack", observability.metrics.called),
         groups=settings.allowed_roles,
-        tokens=installs.tokens if installs else None,
-        install=installs.install if installs else None,
+        tokens=tokens,
+        install=install,
         limiter=observability.limiter,
         on_uninstall=on_uninstall,
         inbox=stores.inbox,
@@ -310,43 +309,34 @@ def connection_check(app: "SlackApp | DiscordApp") -> ReadinessCheck:
     return check
 
 
-class SlackInstallDeps:
-    """The dependencies of a Slack app that workspaces install: `install` obtains their tokens, `tokens` stores them."""
+def build_slack_installs(settings: Settings, stores: Stores) -> "tuple[TokenStore, InstallFlow]":
+    """Returns what stores the tokens of the workspaces that install the app, and what obtains them."""
+    from bots.slack.install.flow import InstallFlow
+    from bots.slack.install.oauth import OAuthClient
+    from bots.slack.install.tokens import TokenCipher, TokenStore
+    from bots.slack.web_api.client import SlackClient
+    from bots.slack.web_api.downloads import FileRefSigner
 
-    tokens: "TokenStore"
-    install: "InstallFlow"
-
-    def __init__(self, settings: Settings, stores: Stores) -> None:
-        from bots.slack.install.flow import InstallFlow
-        from bots.slack.install.oauth import OAuthClient
-        from bots.slack.install.tokens import TokenCipher, TokenStore
-        from bots.slack.web_api.downloads import FileRefSigner
-
-        self._api_url = settings.slack_api_url
-        oauth = OAuthClient(
-            client=self._build_client(""),
-            client_id=settings.slack_client_id,
-            client_secret=settings.slack_client_secret.get_secret_value(),
-        )
-        token_cipher = TokenCipher(settings.token_keys)
-        self.tokens = TokenStore(
-            installations=stores.installations,
-            token_cipher=token_cipher,
-            oauth=oauth,
-            file_ref_signer=FileRefSigner(settings.token_keys),
-        )
-        self.install = InstallFlow(
-            oauth=oauth,
-            token_cipher=token_cipher,
-            installations=stores.installations,
-            claim_store=stores.inbox,
-            public_url=settings.public_url,
-            secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
-            is_allowed=build_access_policy(settings).may_install,
-            new_client=self._build_client,
-        )
-
-    def _build_client(self, token: str) -> "SlackClient":
-        from bots.slack.web_api.client import SlackClient
-
-        return SlackClient(bot_token=token, api_url=self._api_url)
+    oauth = OAuthClient(
+        client=SlackClient(bot_token="", api_url=settings.slack_api_url),
+        client_id=settings.slack_client_id,
+        client_secret=settings.slack_client_secret.get_secret_value(),
+    )
+    token_cipher = TokenCipher(settings.token_keys)
+    tokens = TokenStore(
+        installations=stores.installations,
+        token_cipher=token_cipher,
+        oauth=oauth,
+        file_ref_signer=FileRefSigner(settings.token_keys),
+    )
+    install = InstallFlow(
+        oauth=oauth,
+        token_cipher=token_cipher,
+        installations=stores.installations,
+        claim_store=stores.inbox,
+        public_url=settings.public_url,
+        secret=hashlib.sha256(f"install:{settings.token_keys[0]}".encode()).digest(),
+        is_allowed=build_access_policy(settings).may_install,
+        new_client=lambda token: SlackClient(bot_token=token, api_url=settings.slack_api_url),
+    )
+    return tokens, install

@@ -13,11 +13,12 @@ from sqlalchemy import text
 from yarl import URL
 
 from bots.bootstrap.messaging import Messaging
-from bots.bootstrap.platforms import SlackInstallDeps
+from bots.bootstrap.platforms import build_slack_installs
 from bots.bootstrap.stores import Stores
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import Settings
 from bots.slack.app import SlackApp
+from bots.slack.install.tokens import TokenStore
 from core import http_shutdown
 from core.domain.actions import IncomingMessage
 from core.domain.threads import Address
@@ -38,7 +39,7 @@ class InstallableApp:
 
     slack: SlackSimulator
     database: Database
-    installs: SlackInstallDeps
+    tokens: TokenStore
     app: SlackApp
     receiver: RecordingReceiver
     left: list[tuple[str, str]]
@@ -113,7 +114,7 @@ async def opened(
         allowed_workspaces=allowed,
     )
     stores = Stores(database, Messaging())
-    installs = SlackInstallDeps(settings, stores)
+    tokens, install = build_slack_installs(settings, stores)
 
     async def receive(inbound: UserAction) -> Outcome:
         """What is said is stored, as the program does."""
@@ -133,14 +134,14 @@ async def opened(
         api_url=slack.api_url,
         receive=receive,
         groups=groups,
-        tokens=installs.tokens,
-        install=installs.install,
+        tokens=tokens,
+        install=install,
         on_uninstall=leave,
         inbox=stores.inbox,
     )
     await app.start()
     try:
-        yield InstallableApp(slack, database, installs, app, receiver, left, url)
+        yield InstallableApp(slack, database, tokens, app, receiver, left, url)
     finally:
         await app.close()
         await http_shutdown.shut_down_server(runner)

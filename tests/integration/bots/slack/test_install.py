@@ -46,7 +46,7 @@ async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(installa
     assert all("xoxb" not in token for _, token in stored)
     tokens = {owner.team_id: token for token, owner in installable.slack.tokens.items()}
     for team_id in (FIRST, SECOND):
-        access = require(await installable.installs.tokens.find_token(team_id))
+        access = require(await installable.tokens.find_token(team_id))
         assert (access.token, access.identity.team_id) == (tokens[team_id], team_id)
 
 
@@ -190,21 +190,21 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: Inst
     await installable.install(FIRST)
     ((_, sealed),) = await installable.stored()
     installable.slack.oauth.lifetime_seconds = 43_200
-    access = require(await installable.installs.tokens.find_token(FIRST))
+    access = require(await installable.tokens.find_token(FIRST))
     assert installable.slack.tokens[access.token].team_id == FIRST
     ((_, newer),) = await installable.stored()
     assert newer != sealed
-    again = await installable.installs.tokens.find_token(FIRST)
+    again = await installable.tokens.find_token(FIRST)
     assert again == access
 
 
 async def test_a_token_under_an_old_key_is_sealed_with_the_newest(installable: InstallableApp) -> None:
     await installable.install(FIRST)
-    before = await installable.installs.tokens.find_token(FIRST)
+    before = await installable.tokens.find_token(FIRST)
     newest = Fernet.generate_key().decode()
-    old = installable.installs.tokens
+    old = installable.tokens
     rotated = replace(old, token_cipher=TokenCipher([newest, KEY]))
     assert await rotated.find_token(FIRST) == before
     without = replace(old, token_cipher=TokenCipher([newest]))
     assert await without.find_token(FIRST) == before
-    assert await installable.installs.tokens.find_token(FIRST) is None
+    assert await installable.tokens.find_token(FIRST) is None

@@ -79,7 +79,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     await installed(installable, grid)
     assert [owner for owner, _ in await installable.stored()] == [EVERYBODY]
     assert "xoxb" not in (await installable.stored())[0][1]
-    assert await installable.installs.tokens.find_token(SALES) is None, "nothing has come from there"
+    assert await installable.tokens.find_token(SALES) is None, "nothing has come from there"
     addresses = [
         await installable.said(grid.sales, "dan", "hello"),
         await installable.said(grid.research, "erin", "hello"),
@@ -91,7 +91,7 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     posts = [call for call in installable.slack.calls if call.method == "chat.postMessage"]
     assert [call.team_id for call in posts] == [SALES, RESEARCH]
     # what another process knows, which hears no events
-    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH, ALONE)]
+    found = [await installable.tokens.find_token(one) for one in (SALES, RESEARCH, ALONE)]
     assert [one and one.installed_by for one in found] == [EVERYBODY, EVERYBODY, None]
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
@@ -111,7 +111,7 @@ async def test_a_workspace_is_served_with_its_own_token_first(installable: Insta
     await installable.install(SALES)
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
         await installable.said(people, person, "hello")
-    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
+    found = [await installable.tokens.find_token(one) for one in (SALES, RESEARCH)]
     assert [one and one.installed_by for one in found] == [SALES, EVERYBODY]
     tokens = [one.token for one in found if one]
     assert tokens[0] != tokens[1]
@@ -119,7 +119,7 @@ async def test_a_workspace_is_served_with_its_own_token_first(installable: Insta
     await until(lambda: installable.left)
     assert set(installable.left) == {("slack", SALES)}
     await installable.said(grid.sales, "dan", "and now?")
-    again = require(await installable.installs.tokens.find_token(SALES))
+    again = require(await installable.tokens.find_token(SALES))
     assert (again.installed_by, again.token) == (EVERYBODY, tokens[1])
 
 
@@ -165,7 +165,7 @@ async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
 ) -> None:
     await installable.install(RESEARCH)
     await installable.said(grid.research, "erin", "hello")
-    access = require(await installable.installs.tokens.find_token(RESEARCH))
+    access = require(await installable.tokens.find_token(RESEARCH))
     assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
     assert refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
 
@@ -256,6 +256,6 @@ async def test_a_token_of_an_organisation_is_refreshed_once_for_all(installable:
     for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
         await installable.said(people, person, "hello")
     installable.slack.oauth.lifetime_seconds = 43_200
-    found = [await installable.installs.tokens.find_token(one) for one in (SALES, RESEARCH)]
+    found = [await installable.tokens.find_token(one) for one in (SALES, RESEARCH)]
     tokens = {one.token for one in found if one}
     assert tokens == {installable.slack.tenants.organisations[EVERYBODY].token}
