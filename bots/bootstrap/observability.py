@@ -13,7 +13,7 @@ from yarl import URL
 from bots.bootstrap.messaging import Messaging
 from bots.delivery.rate_limiter import RateLimiter
 from bots.observability.metrics import Metrics
-from bots.observability.tracing import CombinedMetrics, open_tracing
+from bots.observability.tracing import open_tracing
 from bots.settings import Settings
 from bots.web.health import MonitoringDeps, ReadinessCheck
 from core.domain.threads import Address, Usage
@@ -142,9 +142,7 @@ async def open_observability(
         stack.push_async_callback(cancel, spawn(metrics.watch_loop(), name="loop lag"))
         run_metrics: RunMetrics = metrics
         if settings.otel_endpoint:
-            run_metrics = CombinedMetrics(
-                metrics, await stack.enter_async_context(open_tracing(settings.otel_endpoint))
-            )
+            run_metrics = await stack.enter_async_context(open_tracing(settings.otel_endpoint, metrics))
         limiter = RateLimiter(messaging.rates, waited=metrics.waited)
         yield ObservabilityDeps(run_metrics=run_metrics, health=health, limiter=limiter)
 

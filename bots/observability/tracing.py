@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from bots.observability.metrics import error_label
@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
-    """Context manager: sends spans to `endpoint`, for example `http://host:4318`, inside the block.
+async def open_tracing(endpoint: str, metrics: RunMetrics) -> AsyncGenerator["RunTracing"]:
+    """Context manager: inside the block, what is measured goes to `metrics`, and as spans to `endpoint`, for example
+    `http://host:4318`.
 
     Raises ConfigurationError if the optional dependency `threadhand[otel]` is not installed."""
     try:
@@ -50,80 +51,60 @@ async def open_tracing(endpoint: str) -> AsyncGenerator["RunTracing"]:
     provider = TracerProvider(resource=Resource.create({"service.name": "threadhand"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
     try:
-        yield RunTracing(provider)
+        yield RunTracing(provider, metrics)
     finally:
         await asyncio.to_thread(provider.force_flush, CLOSE_MILLISECONDS)
         await asyncio.to_thread(provider.shutdown)
 
 
 class RunTracing:
-    """Implements `RunMetrics` with spans. Each step is a child span of the enclosing step.
+    """Adds spans to `metrics`. Each step is a child span of the enclosing step.
 
     Names and attributes follow OpenTelemetry's conventions for generative AI
     (https://opentelemetry.io/docs/specs/semconv/gen-ai/), others begin with `threadhand.`. They contain IDs and fixed
     labels, but no text from users or the model."""
 
-    def __init__(self, provider: "TracerProvider") -> None:
+    def __init__(self, provider: "TracerProvider", metrics: RunMetrics) -> None:
         self._tracer: Tracer = provider.get_tracer("threadhand")
+        self._metrics = metrics
 
     @contextmanager
     def timed(self, step: Step, **labels: str) -> Generator[Timing]:
         from opentelemetry.trace import SpanKind, StatusCode, use_span
 
-        timing = Timing(labels)
         kind = SpanKind.CLIENT if step == "model" else SpanKind.INTERNAL
         subject = labels.get("model") or labels.get("tool") or ("threadhand" if step == "run" else "")
         span = self._tracer.start_span(f"{_OPERATIONS.get(step, step)} {subject}".strip(), kind=kind)
-        try:
-            if step == "model":
-                # A model call is a generator. Other work runs between its chunks and must not become its child spans.
-                yield timing
-            else:
-                with use_span(span, record_exception=False, set_status_on_exception=False):
-                    yield timing
-        except BaseException as error:
-            # record only the label of the error, because its message may quote users
-            span.set_status(StatusCode.ERROR, error_label(error))
-            span.set_attribute("error.type", error_label(error))
-            raise
-        finally:
-            found: dict[str, str | int | float] = {
-                _ATTRIBUTES.get(name, f"threadhand.{name}"): value for name, value in timing.labels.items()
-            }
-            if step in _OPERATIONS:
-                found["gen_ai.operation.name"] = _OPERATIONS[step]
-            if step == "model":
-                provider = timing.labels.get("model", "").partition("/")
-                found["gen_ai.provider.name"] = _PROVIDERS.get(provider[0], provider[0]) if provider[1] else "unknown"
-            if (usage := timing.usage) is not None:
-                found["gen_ai.usage.input_tokens"] = usage.input_tokens
-                found["gen_ai.usage.output_tokens"] = usage.output_tokens
-                found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
-            if timing.first_seconds is not None:
-                found["threadhand.first_token_seconds"] = timing.first_seconds
-            span.set_attributes(found)
-            span.end()
-
-    def used(self, model: str, usage: Usage) -> None:
-        """Does nothing, because token usage is recorded as metrics and not as spans."""
-
-
-class CombinedMetrics:
-    """Forwards every measurement to two `RunMetrics` objects."""
-
-    def __init__(self, one: RunMetrics, other: RunMetrics) -> None:
-        self._one = one
-        self._other = other
-
-    @contextmanager
-    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
-        with self._one.timed(step, **labels) as first, self._other.timed(step, **labels) as second:
+        # a model call is a generator: other work runs between its chunks and must not become its child spans
+        own = (
+            use_span(span, record_exception=False, set_status_on_exception=False) if step != "model" else nullcontext()
+        )
+        with self._metrics.timed(step, **labels) as timing:
             try:
-                yield first
+                with own:
+                    yield timing
+            except BaseException as error:
+                # record only the label of the error, because its message may quote users
+                span.set_status(StatusCode.ERROR, error_label(error))
+                span.set_attribute("error.type", error_label(error))
+                raise
             finally:
-                second.labels |= first.labels
-                second.first_seconds, second.usage = first.first_seconds, first.usage
+                found: dict[str, str | int | float] = {
+                    _ATTRIBUTES.get(name, f"threadhand.{name}"): value for name, value in timing.labels.items()
+                }
+                if step in _OPERATIONS:
+                    found["gen_ai.operation.name"] = _OPERATIONS[step]
+                if step == "model":
+                    name, slash, _ = timing.labels.get("model", "").partition("/")
+                    found["gen_ai.provider.name"] = _PROVIDERS.get(name, name) if slash else "unknown"
+                if (usage := timing.usage) is not None:
+                    found["gen_ai.usage.input_tokens"] = usage.input_tokens
+                    found["gen_ai.usage.output_tokens"] = usage.output_tokens
+                    found["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+                if timing.first_seconds is not None:
+                    found["threadhand.first_token_seconds"] = timing.first_seconds
+                span.set_attributes(found)
+                span.end()
 
     def used(self, model: str, usage: Usage) -> None:
-        self._one.used(model, usage)
-        self._other.used(model, usage)
+        self._metrics.used(model, usage)

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from bots.observability.metrics import Metrics
-from bots.observability.tracing import NO_EXTRA, CombinedMetrics, RunTracing, open_tracing
+from bots.observability.tracing import NO_EXTRA, RunTracing, open_tracing
 from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
@@ -26,8 +26,9 @@ WITHOUT = """
 import asyncio, sys
 sys.modules["opentelemetry.sdk"] = None
 from bots.observability.tracing import open_tracing
+from core.observability import NO_METRICS
 async def main():
-    async with open_tracing("http://127.0.0.1:1"):
+    async with open_tracing("http://127.0.0.1:1", NO_METRICS):
         pass
 asyncio.run(main())
 """
@@ -42,16 +43,15 @@ def kept() -> InMemorySpanExporter:
 def tracing(kept: InMemorySpanExporter) -> RunTracing:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    return RunTracing(provider)
+    return RunTracing(provider, Metrics())
 
 
 async def test_the_steps_of_a_run_lie_below_it(tracing: RunTracing, kept: InMemorySpanExporter) -> None:
-    figures = CombinedMetrics(Metrics(), tracing)
-    with figures.timed("run", run_id="r-1", thread_id="t-1") as run:
-        with figures.timed("turn"), figures.timed("model", model="gemini/m") as model:
+    with tracing.timed("run", run_id="r-1", thread_id="t-1") as run:
+        with tracing.timed("turn"), tracing.timed("model", model="gemini/m") as model:
             model.first_seconds = 0.25
             model.usage = Usage(input_tokens=100, cached_tokens=90, output_tokens=5)
-            with figures.timed("tool", tool="ask"):
+            with tracing.timed("tool", tool="ask"):
                 pass
         run.labels["state"] = "completed"
     spans = {span.name: span for span in kept.get_finished_spans()}
@@ -115,7 +115,7 @@ async def test_spans_reach_a_collector_before_the_program_ends(
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     address, names = collector
-    async with open_tracing(f"{address}/") as figures:
+    async with open_tracing(f"{address}/", Metrics()) as figures:
         with figures.timed("run", run_id="r-1"):
             pass
     assert names == ["invoke_agent threadhand"]
