@@ -42,8 +42,7 @@ class AnswerStream:
 
     A run streams at most one message. Text before a tool call stays as it is, and the answer is a message of its own.
     Otherwise the message becomes the answer when the run ends or leaves it (`Poster.finish_stream`), however much of it
-    was shown, so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies.
-    """
+    was shown, so that nothing is lost or doubled if an append fails, the model is asked again, or the process dies."""
 
     def __init__(self) -> None:
         self._text = ""

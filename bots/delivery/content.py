@@ -63,8 +63,7 @@ class Notice:
     """A short message in Markdown that the bot itself writes, not the model.
 
     It has a button for each of the `commands`, at most five, by their labels. A press does what the typed command does,
-    such as `schedules pause k7m2xq`.
-    """
+    such as `schedules pause k7m2xq`."""
 
     markdown: str
     level: Literal["info", "warning", "error"] = "info"

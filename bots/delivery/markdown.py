@@ -1,8 +1,7 @@
 """Splits long Markdown into messages, preferably between paragraphs, without breaking code fences and tables.
 
 Slack and Discord state their limits in characters. Lengths here are in UTF-16 units, which are the larger count, so a
-text that fits by it always fits.
-"""
+text that fits by it always fits."""
 
 import re
 import unicodedata
@@ -48,8 +47,7 @@ _CLUSTER_MAX = 32
 class MarkdownBlock:
     """A paragraph, code fence or table.
 
-    `gap` holds the line breaks before the block. The lines of a fence include its opening and closing lines.
-    """
+    `gap` holds the line breaks before the block. The lines of a fence include its opening and closing lines."""
 
     kind: Literal["text", "fence", "table"]
     lines: tuple[str, ...]
@@ -66,8 +64,7 @@ def split_markdown(markdown: str, limit: int) -> list[str]:
     Text that fits is returned unchanged. A code fence that is too long is closed at the end of one part and reopened,
     with its info string, in the next part. A table that is too long is split between rows, and every part repeats the
     header. A line that is too long is split after a sentence, otherwise after a word, otherwise at the limit.
-    Raises ValueError if `limit` is less than 2.
-    """
+    Raises ValueError if `limit` is less than 2."""
     if limit < 2:
         raise ValueError("a part holds at least one character, which may take two units")
     if not markdown.strip():
@@ -218,8 +215,7 @@ def _cut(block: MarkdownBlock, room: int, limit: int) -> Iterator[str]:
 def _cut_framed(text: str, lines: Sequence[str], frame: tuple[str, str], room: int, limit: int) -> Iterator[str]:
     """Yields groups of lines, each between the two strings of `frame`, such as the opening and closing of a fence.
 
-    Splits `text` as plain text instead if the frame leaves too little room.
-    """
+    Splits `text` as plain text instead if the frame leaves too little room."""
     before, after = frame
     space = limit - utf16_length(before) - utf16_length(after)
     is_table = not after

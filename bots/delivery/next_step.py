@@ -3,8 +3,7 @@
 Two loops of `bots.delivery.run_delivery` carry out the steps, each of them one step at a time. With a single loop, a
 reaction would wait for a post, which can take long: an upload 20 s, a limited post minutes. `next_post` returns the
 steps that post and edit messages, in the order in which people should see them. `next_reaction` returns those that take
-a moment. All times are in seconds of the event loop's clock.
-"""
+a moment. All times are in seconds of the event loop's clock."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -54,8 +53,7 @@ class ChatState:
     `follow_ups` are the messages that came during the run, `unread` those that it has not read. `end` is set when all
     messages are posted. `status`, `outbox` and `signs` are what the chat shows. `may_be_closed`: a reaction was refused
     as if the bot may not write there. `inputs` counts how often something may have come, `inputs_read` is the count at
-    the last look. `paused_until` is when a kind of step may be carried out again, after a failure or an edit.
-    """
+    the last look. `paused_until` is when a kind of step may be carried out again, after a failure or an edit."""
 
     request_ref: str = ""
     attention: Attention = "addressed"
@@ -139,8 +137,7 @@ def next_post(state: ChatState, now: float) -> Step | None:
     """Returns the next step that posts or edits, or None if none will follow.
 
     A run's first status message comes before what it leaves in the outbox. It is due at the first step or reply, or
-    after `status_after_seconds` if the agent was certainly meant.
-    """
+    after `status_after_seconds` if the agent was certainly meant."""
     if state.end is not None:
         return None
     if state.is_over:
@@ -202,8 +199,7 @@ def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]
     """Returns the reaction that each user message should have. Messages that are not named keep theirs.
 
     A request that may be meant for other people has none before the first step, and one that begins at once is never
-    "queued". Nothing changes from the end of a run until its messages are posted.
-    """
+    "queued". Nothing changes from the end of a run until its messages are posted."""
     if state.end is not None:
         had_none = state.end.state == "silent" and not state.is_for_agent
         return {} if had_none else final_signs(state.end)

@@ -81,8 +81,7 @@ async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[
     """Posts the run's replies in their order, each with its files, then what did not fit, then its question. Skips
     delivered items, so it is safe to repeat.
 
-    Returns all deliveries of the run as they were planned.
-    """
+    Returns all deliveries of the run as they were planned."""
     planned = await poster.plan([])
     for number in sorted({one.ordinal // REPLY_ORDINALS for one in planned}):
         reply = _of_reply(planned, number)
@@ -110,8 +109,7 @@ def _place(one: Delivery) -> int:
 async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
     """Ends the stream of a run that wrote no answer after it. What was written stays.
 
-    Also gives up a notice about a message that was posted after all.
-    """
+    Also gives up a notice about a message that was posted after all."""
     for one in planned:
         if one.slot == "stream":
             await poster.finish_stream(one)
@@ -161,8 +159,7 @@ async def _deliver_answer(
     """Posts the answer in parts, the last of them with the run's files. A very long answer is uploaded as a file,
     followed by a message with its beginning.
 
-    If the platform refuses the file, all parts are posted.
-    """
+    If the platform refuses the file, all parts are posted."""
     text, start = str(answer.body.get("text", "")), answer.ordinal
     planned, parts = await _plan_parts(answer, planned, poster)
     rows = sorted((one for one in planned if one.slot == "answer"), key=_place)
@@ -187,8 +184,7 @@ async def _plan_parts(
     """Returns the deliveries of the reply and the parts of its answer.
 
     The parts are stored before the first is posted: a program that splits elsewhere, as after an update, posts the rest
-    of them. An answer of one part, or whose whole text is in a file, needs no others.
-    """
+    of them. An answer of one part, or whose whole text is in a file, needs no others."""
     later = sorted((one for one in planned if one.slot == "answer"), key=_place)[1:]
     text, limit = await asyncio.to_thread(tidy_markdown, str(answer.body.get("text", ""))), poster.surface.answer_limit
     in_file = answer.ordinal + WHOLE_ANSWER_ORDINAL
@@ -346,8 +342,7 @@ def _needs_list(options: Sequence[str]) -> bool:
     """Whether a platform may leave options out or shorten them.
 
     Discord lists 1,500 characters, 8 of them for each number, and 1,000 of an option; a label in one of Slack's menus
-    has 75, and all of them together 12,000.
-    """
+    has 75, and all of them together 12,000."""
     count = max(1, len(options))
     room = max(min(1000, 1500 // count - 8), min(75, 12_000 // count))
     return count > OPTIONS_SHOWN_MAX or max(map(len, options), default=0) > room
@@ -356,8 +351,7 @@ def _needs_list(options: Sequence[str]) -> bool:
 async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     """Posts the file that an approval's card names, or its text if the platform refuses the file.
 
-    It comes first, so that no one can approve what is not shown.
-    """
+    It comes first, so that no one can approve what is not shown."""
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
     first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
     if not text or poster.newest(ask).message_ref or await _send_text_file(name, text, first, poster):
@@ -393,8 +387,7 @@ def _text_file(name: str, text: str) -> OutgoingFile:
 async def tell_refusal(run: Run, planned: Sequence[Delivery], poster: Poster) -> bool:
     """Tells the requester elsewhere that the thread refused the run's messages. Returns whether it refused any.
 
-    The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun.
-    """
+    The message has a Retry button, which posts the kept answer, or starts the run again if it was not begun."""
     refused = poster.refused_posts(planned)
     every = (*planned, *refused)
     results = [one for one in every if one.slot in ("answer", "ask") or "path" in one.body]

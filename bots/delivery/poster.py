@@ -2,8 +2,7 @@
 
 Every post is recorded in the store before and after the call. If the outcome of a call is unknown, the thread is
 searched for the message before a retry. Rate limits are waited out. A message that the platform never takes counts as
-refused only if the platform takes another one meanwhile.
-"""
+refused only if the platform takes another one meanwhile."""
 
 import asyncio
 import logging
@@ -50,8 +49,7 @@ RATE_LIMIT_SECONDS_MAX = 300.0
 SURE_SECONDS = 2.0
 """How long the delivery lease is trusted after a successful write, without another check.
 
-Shorter than the time after which a silent worker loses its runs, so no other worker can hold the lease yet.
-"""
+Shorter than the time after which a silent worker loses its runs, so no other worker can hold the lease yet."""
 
 
 class AnswerStreams(Protocol):
@@ -70,8 +68,7 @@ class AnswerStreams(Protocol):
     ) -> None:
         """Ends the stream and replaces its text with the content, if there is one. May be repeated.
 
-        If the platform refuses the content, raises SurfaceRefused, and the message is deleted if that is allowed.
-        """
+        If the platform refuses the content, raises SurfaceRefused, and the message is deleted if that is allowed."""
         ...
 
 
@@ -91,8 +88,7 @@ class ThreadBeginner(Protocol):
         """Posts the content into the channel and opens its thread. Returns the message's id, which is the thread key.
 
         With `may_be_posted`, an earlier attempt may have posted it, so it is looked for first. Raises SurfaceError, or
-        the exception of the precondition.
-        """
+        the exception of the precondition."""
         ...
 
 
@@ -147,8 +143,7 @@ class DeliveryDeps:
 
     `link_for(thread_id, path)` returns an expiring download link for a sandbox file, or None if links are not served.
     `stop_run(run_id)` requests that the run stop. A run without steps that ends within `status_after_seconds` has no
-    status message; 0 gives every run one.
-    """
+    status message; 0 gives every run one."""
 
     worker_id: str
     surfaces: Mapping[str, DeliverySurface]
@@ -175,8 +170,7 @@ class AttachedFile:
 class Poster:
     """Posts the messages of one run and caches the last stored record of each delivery.
 
-    `held_since` is when the delivery lease was certainly held, in `core.tasks.boot_seconds`, or 0.
-    """
+    `held_since` is when the delivery lease was certainly held, in `core.tasks.boot_seconds`, or 0."""
 
     address: Address
     surface: DeliverySurface
@@ -211,8 +205,7 @@ class Poster:
 
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
         not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message would have
-        to wait and is not final or not `may_wait`, and LeaseLost if another process now delivers this run.
-        """
+        to wait and is not final or not `may_wait`, and LeaseLost if another process now delivers this run."""
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
             return
@@ -254,8 +247,7 @@ class Poster:
         """Posts the message, last as mere text. If the platform fails at it again and again, it must take a notice, and
         then fail at the message once more, for it to count as refused: it may fail at all messages for a time.
 
-        Raises SurfaceUnclear if it does not take the notice either.
-        """
+        Raises SurfaceUnclear if it does not take the notice either."""
         send = self._sender(record, content)
         is_answer = isinstance(content, AnswerPart)
         plain = self._sender(record, replace(content, is_plain=True)) if is_answer else send
@@ -285,8 +277,7 @@ class Poster:
     async def _show_with_files(self, record: Delivery, content: Content, files: Sequence[AttachedFile]) -> bool:
         """Posts the message with the files in it. Returns False if nothing was posted, because they were refused.
 
-        The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone.
-        """
+        The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone."""
         sent = [await self._record(replace(self.newest(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
@@ -332,8 +323,7 @@ class Poster:
     ) -> bool:
         """Ends the stream, if it is open, and makes its message the answer. Returns whether the answer is delivered.
 
-        A process that does not know how much was written can do this as well, because the whole text is replaced.
-        """
+        A process that does not know how much was written can do this as well, because the whole text is replaced."""
         record = self.newest(stream)
         if record.state == "delivered":
             return False
@@ -358,8 +348,7 @@ class Poster:
     async def send_file(self, delivery: Delivery, file: Callable[[], OutgoingFile]) -> SurfaceRefused | None:
         """Uploads the file of a delivery at most once.
 
-        Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered.
-        """
+        Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered."""
         record = self.newest(delivery)
         if record.state in ("delivered", "failed"):
             return None
@@ -384,8 +373,7 @@ class Poster:
     async def plan(self, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Stores the drafts as pending deliveries and returns all deliveries of the run.
 
-        Raises LeaseLost if another process now delivers this run.
-        """
+        Raises LeaseLost if another process now delivers this run."""
         began = boot_seconds()
         planned = await self.deliveries.plan(self.rendering, drafts)
         self.held_since = began
@@ -401,8 +389,7 @@ class Poster:
         Returns the code of a refusal, or "".
 
         If `is_patient` is true, waits out rate limits and retries, and raises StorageUnavailable if the lease cannot be
-        checked. Sets no reaction if the lease is lost.
-        """
+        checked. Sets no reaction if the lease is lost."""
 
         try:
             await self._send(
@@ -420,8 +407,7 @@ class Poster:
     async def _looked_for(self, record: Delivery) -> Delivery:
         """Searches the thread for the message if an earlier attempt to post it has an unknown outcome.
 
-        Returns the record, with the message reference if the message exists. The message may show an older state.
-        """
+        Returns the record, with the message reference if the message exists. The message may show an older state."""
         if record.state != "attempting" or record.message_ref is not None:
             return record
         found = await self._send("find", lambda: self.surface.find(self.address, record.delivery_id))
@@ -445,8 +431,7 @@ class Poster:
         Records the message as delivered if `is_final` is true. A message that is not final takes no other message's
         turn: like one that may not wait, it is not sent if it would have to. If the platform answers the searches and
         does not take the message, raises SurfaceRefused with the code ALWAYS_FAILS, or SurfaceUnclear if the message is
-        not final.
-        """
+        not final."""
         attempting = await self._record(replace(record, state="attempting"))
         every = pauses_seconds or (*PAUSES_SECONDS, 0.0)
         for pause in every if is_final else every[:1]:
@@ -481,8 +466,7 @@ class Poster:
 
         With PATIENT_SECONDS, waits out rate limits without losing its place, and calls again if the outcome is unknown
         and `is_repeatable` is true. Otherwise raises SurfaceUnclear, and SurfaceRateLimited after this wait: newer
-        edits follow, and answers must not wait for them.
-        """
+        edits follow, and answers must not wait for them."""
         is_patient, unclear = patience_seconds == PATIENT_SECONDS, 0
         while True:
             try:
@@ -503,8 +487,7 @@ class Poster:
     async def _check_lease(self) -> None:
         """Checks the lease in the store if the last successful write is older than `sure_seconds`.
 
-        Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it.
-        """
+        Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it."""
         if boot_seconds() - self.held_since > self.sure_seconds:
             await self.plan([])
 

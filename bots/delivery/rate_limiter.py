@@ -23,8 +23,7 @@ class RateLimit:
 
     `owner` combines the platform and a digest of the token. `name` is the method or channel that the platform counts.
     A proactive limit always applies. Other limits apply only for a while after the platform refuses a call, because
-    the platform documents them as a guaranteed minimum and often allows more.
-    """
+    the platform documents them as a guaranteed minimum and often allows more."""
 
     owner: str
     name: str
@@ -45,14 +44,12 @@ class RateLimit:
 class RateBudget(Protocol):
     """Counts the calls made with a token and says when the next call may be made. Never raises, never sleeps.
 
-    A budget covers either one process or all processes that share its storage.
-    """
+    A budget covers either one process or all processes that share its storage."""
 
     async def reserve(self, limit: RateLimit, *, wait_seconds_max: float) -> float:
         """Reserves a slot for a call that counts toward the limit. Returns the seconds until that slot.
 
-        Reserves nothing if the result exceeds `wait_seconds_max`.
-        """
+        Reserves nothing if the result exceeds `wait_seconds_max`."""
         ...
 
     def is_refused(self, limit: RateLimit) -> bool:
@@ -62,8 +59,7 @@ class RateBudget(Protocol):
     async def refuse(self, allowances: Sequence[RateLimit], *, seconds: float) -> None:
         """Records that the platform refused a call (HTTP 429).
 
-        Blocks all calls for `seconds`. Afterwards, calls are spaced by the interval of each limit.
-        """
+        Blocks all calls for `seconds`. Afterwards, calls are spaced by the interval of each limit."""
         ...
 
 
@@ -104,8 +100,7 @@ class RateLimiter:
     """Delays calls until a RateBudget allows them. `waited` is called after each delay.
 
     Calls wait in order of arrival for their narrowest limit. Only the first of each such line waits for the next wider
-    limit, so the narrow ones (channels) take turns at the wide one (a workspace).
-    """
+    limit, so the narrow ones (channels) take turns at the wide one (a workspace)."""
 
     def __init__(
         self,
@@ -126,8 +121,7 @@ class RateLimiter:
 
         Raises SurfaceRateLimited if the wait would exceed `wait_seconds_max`, which `waiting_at_most` changes. If
         `oversleeps` is false, also raises SurfaceRateLimited after a wait during which the process was paused, so that
-        the caller checks its lease again before it posts.
-        """
+        the caller checks its lease again before it posts."""
         asked = _waiting_at_most.get()
         if asked is not None:
             is_patient = asked >= PATIENT_SECONDS
@@ -216,8 +210,7 @@ class _Count:
     """The state of one limit in the generic cell rate algorithm (GCRA), in seconds of the budget's clock.
 
     `full_at` is the theoretical arrival time of the next call. No call is made before `refused_until`. A limit that is
-    not proactive applies until `paced_until`.
-    """
+    not proactive applies until `paced_until`."""
 
     full_at: float = 0.0
     refused_until: float = 0.0
@@ -261,8 +254,7 @@ class MemoryRateBudget:
     def note(self, key: str, seconds: float, burst_seconds: float) -> None:
         """Records a refusal, which another process may have received. Calls are blocked for `seconds`.
 
-        `burst_seconds` counts the whole burst as used, so only single calls at the interval follow.
-        """
+        `burst_seconds` counts the whole burst as used, so only single calls at the interval follow."""
         now = self._clock()
         self._forget(now)
         count = self._counts.setdefault(key, _Count())

@@ -38,8 +38,7 @@ class Reactions:
 
         `message` names it, and `sent_at_seconds` is its Unix time. `fetch_own` returns the bot's reactions on it, or
         None if they cannot be read. Calls for one message wait for each other, because the end of a run and the start
-        of the next may concern it.
-        """
+        of the next may concern it."""
         lock = self._locks.setdefault(message, asyncio.Lock())
         async with lock:
             wanted = self._emoji[reaction] if reaction else ""

@@ -97,8 +97,7 @@ class RunDelivery:
     async def close(self, *, drain_seconds: float = 0.0) -> None:
         """Stops delivery. Waits up to `drain_seconds` for ended runs to finish posting, then cancels everything.
 
-        Another process continues the cancelled deliveries and first searches for messages that may have been sent.
-        """
+        Another process continues the cancelled deliveries and first searches for messages that may have been sent."""
         if self._sweeper is not None:
             await cancel(self._sweeper)
         self._again.clear()
@@ -332,8 +331,7 @@ class _Show:
         """Sets the final reactions again after this process lost its lease.
 
         A reaction that this process sent late may have replaced the final reaction that the new owner set. Reactions of
-        runs that have not ended are left to the process that shows them.
-        """
+        runs that have not ended are left to the process that shows them."""
         signs = dict(self._state.signs)
         with suppress(SurfaceError, StorageUnavailable):
             for other in reversed(await self._deps.conversations.runs(run.thread_id)):

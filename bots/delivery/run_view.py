@@ -53,8 +53,7 @@ class Task:
     """A tool call as shown in the status message.
 
     `detail` is what the agent wrote before the call, or the error of a failed call. `output` is the newest line that a
-    running call has printed. `session` is the shell session of a command.
-    """
+    running call has printed. `session` is the shell session of a command."""
 
     call_id: str
     title: str
@@ -89,8 +88,7 @@ class RunView:
     `activity` describes the current action. `tasks` holds the newest STEPS_KEPT tool calls; `tasks_dropped` counts the
     older ones. The state is "waiting" while a user must approve an action. `approvals` counts the approval requests.
     `replies` counts those that the run has left before its end. `seconds` and `cost_usd` are those of the whole run,
-    once it has ended.
-    """
+    once it has ended."""
 
     state: ViewState = "queued"
     activity: str = ""

@@ -1,7 +1,6 @@
 """Access control: allowlists, and pairing codes for direct messages.
 
-By default, nobody has access. Access is checked for every message and every click.
-"""
+By default, nobody has access. Access is checked for every message and every click."""
 
 import hashlib
 import logging
@@ -45,8 +44,7 @@ class AccessPolicy:
     its workspaces. Admins always have access.
 
     `apps` are the ids of apps whose mentions start runs where the lists for workspaces and channels match. No other
-    app has access, whatever the other lists say.
-    """
+    app has access, whatever the other lists say."""
 
     workspaces: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
@@ -60,8 +58,7 @@ class AccessPolicy:
     def is_admin(self, workspace_id: str, person_id: str, actor: ActorContext = MEMBER) -> bool:
         """Whether the user is an admin. No app is one.
 
-        Members of other workspaces are admins only if listed as `WORKSPACE/USER` with the workspace they act in.
-        """
+        Members of other workspaces are admins only if listed as `WORKSPACE/USER` with the workspace they act in."""
         if actor.app_ids:
             return False
         if f"{workspace_id}/{person_id}" in self.admins:
@@ -136,8 +133,7 @@ class AccessCheck:
         """Returns whether the user has access.
 
         Raises StorageUnavailable if the database cannot be used, and SurfaceUnclear, so that the action waits, if the
-        platform does not say who the user is. Users who expect an answer are refused instead.
-        """
+        platform does not say who the user is. Users who expect an answer are refused instead."""
         sentence, address = refusal_sentence(action, self.policy), action.address
         workspace_id = pairing_workspace(address)
         if sentence is None or (
@@ -152,8 +148,7 @@ class AccessCheck:
     async def find_refusal(self, action: UserAction) -> Outcome | None:
         """Returns the outcome for a user without access, or None if the user has access.
 
-        Raises the errors of `admits`.
-        """
+        Raises the errors of `admits`."""
         if await self.admits(action):
             return None
         sentence = refusal_sentence(action, self.policy) or NOT_ALLOWED

@@ -128,8 +128,7 @@ def conversation_link(address: Address) -> str:
 def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
     """Whether people could have read the open question when they wrote words that were sent then.
 
-    What comes over HTTP answers what the client has read there.
-    """
+    What comes over HTTP answers what the client has read there."""
     if address.platform == "api":
         return True
     shown_at = time_of_message(address, ask.message_ref)
@@ -142,8 +141,7 @@ def was_shown_before(ask: Ask, address: Address, sent_at: datetime) -> bool:
 def is_late(action: Action, now: datetime) -> bool:
     """Whether it is a message that was missed, and for so long that people may have done without the agent.
 
-    One that comes live is never late, whatever the clocks of this machine and of the platform say.
-    """
+    One that comes live is never late, whatever the clocks of this machine and of the platform say."""
     is_missed = isinstance(action, IncomingMessage) and action.is_missed
     return is_missed and (now - action.acted_at).total_seconds() > LATE_SECONDS
 
@@ -216,8 +214,7 @@ def decide_message(
 
     `agents` are the agents that a message can request by name. `follow_mode` holds unless people have chosen another.
     `is_admin`: whether an admin wrote it. A message that `is_late` answers nothing, and no run begins because of it.
-    With `may_hold`, one that comes while a question is being posted is decided on once it is there.
-    """
+    With `may_hold`, one that comes while a question is being posted is decided on once it is there."""
     ask = snapshot.open_ask if snapshot else None
     is_being_posted = ask is not None and not ask.message_ref and message.address.platform != "api"
     if may_hold and not is_late and is_being_posted:
@@ -268,8 +265,7 @@ def _decide_reply(message: IncomingMessage, snapshot: ThreadSnapshot) -> Accept 
     """Returns the decision if the message answers the open question, else None.
 
     Whatever the person who was asked says next is the answer, and so is what anybody says to the agent, unless it is a
-    question or for somebody else. While people are talking to each other, only messages to the agent count.
-    """
+    question or for somebody else. While people are talking to each other, only messages to the agent count."""
     ask = snapshot.open_ask
     if ask is None or message.is_to_others:
         return None
@@ -347,8 +343,7 @@ def decide_delete(deletion: MessageDeleted, snapshot: ThreadSnapshot | None) -> 
     """Returns how to handle a deletion.
 
     If the message that started a run is deleted, the run stops, unless the requester asked about another's message.
-    Deleting a later message withdraws it, unless the run has already read it.
-    """
+    Deleting a later message withdraws it, unless the run has already read it."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way")
     requester, author = snapshot.active_run.requester, deletion.person.person_id
@@ -388,8 +383,7 @@ def is_requested_after(run: Run, sent_at: datetime | None) -> bool:
 def decide_answer(answer: AskAnswered, snapshot: ThreadSnapshot | None, *, is_admin: bool = False) -> Decision:
     """Returns how to handle an answer to a question. Only the first answer to an open question is accepted.
 
-    `is_admin`: whether an admin gave it.
-    """
+    `is_admin`: whether an admin gave it."""
     if answer.actor.app_ids:
         return Ignore(reason="an app answers nothing")
     ask = snapshot.open_ask if snapshot else None

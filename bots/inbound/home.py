@@ -38,8 +38,7 @@ class HomePage:
     the limits on cost, and the agent that works for them by default.
 
     Only the person's own runs are in it. `abilities` names what the agent may do; `is_admin` adds what only admins use,
-    and `findings` tells them what the program found wrong or missing when it started.
-    """
+    and `findings` tells them what the program found wrong or missing when it started."""
 
     runs: tuple[tuple[Run, Thread, str], ...]
     schedules: tuple[str, ...]
@@ -60,8 +59,7 @@ class Greetings:
     """Reads what greetings and pages tell. `claim` returns False for a key that was claimed before.
 
     `default_modes` holds the configured follow mode of each channel, and the default under "". The end of the start
-    fills `startup_findings`.
-    """
+    fills `startup_findings`."""
 
     claim: Callable[[str], Awaitable[bool]]
     commands: CommandDeps

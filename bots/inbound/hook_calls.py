@@ -1,8 +1,7 @@
 """What programs send to a hook: whether it is signed, and what it says. Pure functions over headers and bodies.
 
 Signatures are those of Standard Webhooks (with a timestamp), GitHub, GitLab, Sentry, and a bearer token.
-Everything in a body is written by strangers: it is data, however it is signed.
-"""
+Everything in a body is written by strangers: it is data, however it is signed."""
 
 import base64
 import hashlib

@@ -50,8 +50,7 @@ class ActionReceiver:
     `wake_delivery` is called with the ID of a run that has new content to show. `reopen_delivery` makes the refused
     messages of a run pending again, and returns whether it had any. `answering` holds the dedupe keys of commands
     that are being answered. `follow_modes` holds the configured follow mode of each channel by its ID, and the
-    default under "".
-    """
+    default under ""."""
 
     inbox: Inbox
     stops: StopRequests
@@ -82,8 +81,7 @@ class ActionReceiver:
         """Checks access, then stores the action durably.
 
         Raises StorageUnavailable if the action is not stored. The caller must then not acknowledge the event to the
-        platform, so that the platform sends it again.
-        """
+        platform, so that the platform sends it again."""
         if (refusal := await self._find_refusal(action)) is not None:
             if isinstance(action, IncomingMessage):
                 await self.commands.conversations.note_author(action.address, action.person)
@@ -166,8 +164,7 @@ class ActionReceiver:
     async def _answer(self, called: CommandCalled) -> Outcome:
         """Answers a command and then claims its dedupe key.
 
-        The key is claimed last, so that a redelivered command is answered again after a crash.
-        """
+        The key is claimed last, so that a redelivered command is answered again after a crash."""
         key = called.dedupe_key
         if key in self.answering:
             return Outcome(is_ignored=True)
@@ -203,8 +200,7 @@ class ActionReceiver:
         """Whether another process has answered the command with this dedupe key.
 
         The first process to ask gets False and answers. Later processes wait for that answer for up to two seconds.
-        If it does not come, they get False too, because the first process may have died.
-        """
+        If it does not come, they get False too, because the first process may have died."""
         if not await self.inbox.is_claimed(key) and await self.inbox.claim(f"{key}:begun"):
             return False
         for _ in range(POLLS_MAX):

@@ -32,8 +32,7 @@ class RetryBuffer:
 
     Slack redelivers an event for six minutes only and Discord never does, and the database may be down for longer.
     An event may also be redelivered to another process, so `process` must be harmless the second time: dedupe keys
-    see to that.
-    """
+    see to that."""
 
     def __init__(self, platform: str) -> None:
         self._platform = platform

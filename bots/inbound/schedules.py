@@ -1,7 +1,6 @@
 """Begins the tasks of schedules: at their times, and when something happens that one of them waits for.
 
-The database decides which process does it. Each time and each event begins one run.
-"""
+The database decides which process does it. Each time and each event begins one run."""
 
 import asyncio
 import logging
@@ -88,8 +87,7 @@ class ScheduleRunner:
     `admits` checks the access of the person who armed it at that time, and `receive` takes the task in like a message
     of theirs. `serves` tells whether this process posts on a platform, and `closed_reasons` names its refusals.
     `quiet_hours` are the hours of the day in which nothing is due. `apps` are those whose messages may begin a task. At
-    the last look, triggers waited in the `watched` channels.
-    """
+    the last look, triggers waited in the `watched` channels."""
 
     schedules: Schedules
     conversations: Conversations

@@ -98,8 +98,7 @@ async def list_knowledge(request: web.Request) -> web.Response:
 async def upload_knowledge(request: web.Request) -> web.Response:
     """`POST /api/knowledge?thread_id=` or `?agent_id=`: adds the files of a multipart form.
 
-    Each file is added or not; `problems` tells why some were not.
-    """
+    Each file is added or not; `problems` tells why some were not."""
     scope, deps = await _scope(request), _deps(request)
     files = (await request_parsing.parse_message(request)).files
     added: list[JsonObject] = []

@@ -30,8 +30,7 @@ SHUTDOWN_SECONDS = 3.0
 def web_app(deps: WebDeps, monitoring: MonitoringDeps | None = None) -> web.Application:
     """Returns the application of the HTTP API.
 
-    The caller may add routes before serving it. Added routes outside `/api` must do their own access checks.
-    """
+    The caller may add routes before serving it. Added routes outside `/api` must do their own access checks."""
     app = web.Application(
         middlewares=[health.metrics_middleware, error_middleware, port_proxy_middleware, auth_middleware],
         client_max_size=JSON_BYTES_MAX,

@@ -44,8 +44,7 @@ class WebDeps:
     card, with its text, the commands of its buttons by their labels, and a title, and raises SurfaceError, too. `stop`
     requests that a run stop and returns whether the run was still active. `sandboxes` is None if the sandbox tools are
     disabled. `upload_bytes_max` limits the size of each file. If `api_token` is empty, only programs on this machine
-    have access. `time_zone` is that of schedules whose client names none.
-    """
+    have access. `time_zone` is that of schedules whose client names none."""
 
     conversations: Conversations
     takeover_claims: TakeoverClaims

@@ -81,8 +81,7 @@ async def error_middleware(request: web.Request, handler: Handler) -> web.Stream
     """Converts exceptions of handlers into error responses.
 
     Unexpected exceptions are logged, and their details are not sent. If part of a response is already sent, the
-    connection is aborted, because the client would read an error response as the rest of the body.
-    """
+    connection is aborted, because the client would read an error response as the rest of the body."""
     try:
         return await handler(request)
     except Exception as error:  # noqa: BLE001,RUF100 - outermost: the caller gets a response, the log the traceback

@@ -1,7 +1,6 @@
 """Signed links to a sandbox: to a file, a preview of a web page, the browser, and a port.
 
-Signed links work without the API token. All of them expire, except links to ports.
-"""
+Signed links work without the API token. All of them expire, except links to ports."""
 
 import base64
 import binascii
@@ -39,8 +38,7 @@ class SignedLinks:
     def port(self, thread_id: str, port: int) -> str | None:
         """Returns the URL of a port of the thread's sandbox, or None if ports cannot be exposed.
 
-        The URL is valid as long as the thread exists.
-        """
+        The URL is valid as long as the thread exists."""
         return port_url(self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url)
 
     def file(self, thread_id: str, path: str) -> str | None:
@@ -52,8 +50,7 @@ class SignedLinks:
     def preview(self, thread_id: str, path: str) -> str | None:
         """Returns a URL that shows a web page from the workspace, including files that the page uses.
 
-        The URL is valid for a week. Returns None if `public_url` is empty.
-        """
+        The URL is valid for a week. Returns None if `public_url` is empty."""
         if not self.public_url:
             return None
         return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
@@ -61,8 +58,7 @@ class SignedLinks:
     def takeover(self, thread_id: str) -> str | None:
         """Returns a URL on which the first user to start takes control of the thread's browser.
 
-        The URL is valid for half an hour. Returns None if `public_url` is empty.
-        """
+        The URL is valid for half an hour. Returns None if `public_url` is empty."""
         if not self.public_url:
             return None
         return sign_takeover_link(self.secret, self.public_url, thread_id, expires_at=time.time() + TAKEOVER_SECONDS)
@@ -97,8 +93,7 @@ def sign_file_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *
 def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> tuple[str, str]:
     """Returns the sandbox ID and path in a token.
 
-    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired. `now` is a Unix time, for tests.
-    """
+    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired. `now` is a Unix time, for tests."""
     sandbox_id, path, expires_at = cast(tuple[str, str, int], _verified_content(secret, _FILE, token))
     _check_time(expires_at, now)
     return sandbox_id, path
@@ -107,8 +102,7 @@ def verify_file_link(secret: bytes, token: str, *, now: float | None = None) -> 
 def sign_preview_link(secret: bytes, public_url: str, sandbox_id: str, path: str, *, expires_at: float) -> str:
     """Returns a URL that shows a web page from a sandbox. The token gives access to the whole workspace.
 
-    `expires_at` is a Unix time.
-    """
+    `expires_at` is a Unix time."""
     token = _signed_token(secret, _PREVIEW, [sandbox_id, int(expires_at)])
     return f"{public_url.rstrip('/')}/preview/{token}/{quote(path)}"
 
@@ -129,8 +123,7 @@ def sign_takeover_link(secret: bytes, public_url: str, thread_id: str, *, expire
 def verify_takeover_link(secret: bytes, token: str, *, now: float | None = None) -> TakeoverLink:
     """Returns the content of a take-over token.
 
-    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired.
-    """
+    Raises ApiError 404 if the token is invalid, and ApiError 410 if it is expired."""
     thread_id, expires_at, _ = cast(tuple[str, int, str], _verified_content(secret, _TAKEOVER, token))
     _check_time(expires_at, now)
     return TakeoverLink(thread_id=thread_id, expires_at=expires_at, key=token.partition(".")[2])
@@ -140,8 +133,7 @@ def load_link_secret(folder: Path, given: str = "") -> bytes:
     """Returns the secret that signs links: `given` if it is not empty, otherwise the secret stored in `folder`.
 
     Creates the stored secret on the first call, in a file that only its owner can read. Raises ConfigurationError if
-    the folder cannot be read or written.
-    """
+    the folder cannot be read or written."""
     if given:
         return given.encode()
     try:
@@ -202,8 +194,7 @@ _CLAIM_BYTES = 18
 _LABEL = re.compile(r"[a-z2-7]{55}")
 """Matches the host name label of an exposed port: base32 of thread ID (16 bytes), port (2) and signature (16).
 
-The label must fit into the 63 characters of a DNS label.
-"""
+The label must fit into the 63 characters of a DNS label."""
 LOCAL_DOMAIN = "localhost"
 """Browsers resolve all subdomains of localhost to their own machine (RFC 6761, section 6.3)."""
 
@@ -227,8 +218,7 @@ def port_url(secret: bytes, thread_id: str, port: int, *, domain: str, public_ur
 def exposed_ports_domain(domain: str, public_url: str) -> str:
     """Returns the parent domain of exposed ports, or an empty string if ports cannot be exposed.
 
-    If no domain is configured, returns `localhost`, unless `public_url` names another machine.
-    """
+    If no domain is configured, returns `localhost`, unless `public_url` names another machine."""
     if domain:
         return (urlsplit(f"//{domain}").hostname or "").lower()
     host = urlsplit(public_url).hostname or ""
@@ -238,8 +228,7 @@ def exposed_ports_domain(domain: str, public_url: str) -> str:
 def label_from_host(host_header: str, host: str) -> str:
     """Returns the label of an exposed port from a Host header, or an empty string for other host names.
 
-    `host` is the parent domain of exposed ports.
-    """
+    `host` is the parent domain of exposed ports."""
     try:
         name = urlsplit(f"//{host_header}").hostname or ""
     except ValueError:
@@ -251,8 +240,7 @@ def label_from_host(host_header: str, host: str) -> str:
 def sign_label(secret: bytes, thread_id: str, port: int) -> str:
     """Returns the signed host name label for a port of a thread's sandbox.
 
-    Raises ValueError if `thread_id` is not a UUID.
-    """
+    Raises ValueError if `thread_id` is not a UUID."""
     claim = uuid.UUID(thread_id).bytes + port.to_bytes(2, "big")
     signature = hmac.digest(secret, _PORT + claim, hashlib.sha256)[:_SIGNATURE_BYTES]
     return base64.b32encode(claim + signature).rstrip(b"=").decode().lower()

@@ -1,8 +1,7 @@
 """A person's consent for an MCP server (OAuth): an admin asks for a link in chat, and the thread learns the result.
 
 The link belongs to the browser that begins first. The answer of the authorization server is accepted once, from that
-browser, with the state of that consent.
-"""
+browser, with the state of that consent."""
 
 import asyncio
 import hmac
@@ -56,8 +55,7 @@ class _Consent:
     async def authorize(self, link: str) -> str:
         """Shows the link of the authorization server. Returns the address that its answer was sent to.
 
-        Raises ServerUnreachable if the link must not be opened.
-        """
+        Raises ServerUnreachable if the link must not be opened."""
         # imported here because the MCP SDK takes a second
         from core.mcp.connection import ServerUnreachable
 
@@ -77,8 +75,7 @@ class McpConsents:
     """The consents that are asked for, at most one for each server, each valid for `consent_seconds`.
 
     `public_url` returns the address of this server for people. `tell` posts a sentence into a thread, and `retry`
-    connects to a server anew.
-    """
+    connects to a server anew."""
 
     configs: Mapping[str, McpServerConfig]
     public_url: Callable[[], str]

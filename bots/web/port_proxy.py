@@ -73,8 +73,7 @@ def request_headers_for_sandbox(request: web.Request, port: int) -> Headers:
 def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
     """Returns the headers to forward to the client, without those that affect other host names, such as HSTS.
 
-    Adds a referrer policy if there is none, because the URL contains a secret that other sites must not receive.
-    """
+    Adds a referrer policy if there is none, because the URL contains a secret that other sites must not receive."""
     given = answer.headers
     headers = _without(given.items(), _RESPONSE_HEADERS_DROPPED, given.get(hdrs.CONNECTION, ""))
     for cookie in given.getall(hdrs.SET_COOKIE, []):
@@ -90,8 +89,7 @@ def response_headers_for_client(answer: ClientResponse, port: int) -> Headers:
 def _without(headers: Iterable[tuple[str, str]], unwanted: frozenset[str], connection: str) -> Headers:
     """Returns the headers except `unwanted` headers and the hop-by-hop headers listed in `connection`.
 
-    `connection` is the value of the Connection header.
-    """
+    `connection` is the value of the Connection header."""
     dropped = unwanted.union(part.strip().lower() for part in connection.split(","))
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
@@ -178,8 +176,7 @@ class PortProxy:
     """A private Unix socket that forwards connections to a port of a sandbox.
 
     `session` sends HTTP requests through the socket, `websocket_session` opens WebSockets. `forwarders` holds the task
-    of each open connection. `websockets` are those of visitors, with the one that was silent for the longest first.
-    """
+    of each open connection. `websockets` are those of visitors, with the one that was silent for the longest first."""
 
     port: int
     server: asyncio.Server

@@ -94,8 +94,7 @@ def path_id(request: web.Request, name: str) -> str:
 def parse_query_integer(request: web.Request, name: str, *, default: int, smallest: int = 0, largest: int) -> int:
     """Returns an integer query parameter, or `default` if it is missing.
 
-    Raises ApiError 400 if the value is not a whole number from `smallest` to `largest`.
-    """
+    Raises ApiError 400 if the value is not a whole number from `smallest` to `largest`."""
     text = request.query.get(name)
     if text is None:
         return default
@@ -159,8 +158,7 @@ def idempotency_key(request: web.Request) -> str | None:
 async def parse_json_object(request: web.Request) -> JsonObject:
     """Returns the JSON object in the request body, or an empty object if the body is empty.
 
-    Raises ApiError 400 if the body is not a JSON object, and ApiError 415 if its content type is not JSON.
-    """
+    Raises ApiError 400 if the body is not a JSON object, and ApiError 415 if its content type is not JSON."""
     body = await request.read()
     if not body:
         return {}
@@ -188,8 +186,7 @@ async def parse_body(request: web.Request, kind: type[BodyT]) -> BodyT:
 def parse_text_field(body: JsonObject, name: str, *, characters_max: int) -> str:
     """Returns a string field of the body, or an empty string if the field is missing.
 
-    Raises ApiError 400 if the value is not a string, and ApiError 413 if it is too long.
-    """
+    Raises ApiError 400 if the value is not a string, and ApiError 413 if it is too long."""
     value = body.get(name, "")
     if not isinstance(value, str):
         raise ApiError(400, "bad_request", f"{name} must be a string.")
@@ -200,8 +197,7 @@ async def parse_message(request: web.Request) -> MessageRequest:
     """Returns the message in a request: a JSON object with `text`, or a multipart form with `text` and files.
 
     Both formats accept an optional `agent_id` and `author`. Files are streamed to the upload spool and deleted if the
-    request is rejected. Raises ApiError if the request is invalid.
-    """
+    request is rejected. Raises ApiError if the request is invalid."""
     if request.content_type.startswith("multipart/"):
         message = await _form(request)
     else:

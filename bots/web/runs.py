@@ -53,8 +53,7 @@ async def stop_run(request: web.Request) -> web.Response:
 async def stream_run(request: web.Request) -> web.StreamResponse:
     """`GET /api/agent-run/{run_id}/stream`: streams the events of a run as server-sent events.
 
-    The header `Last-Event-ID` or the parameter `after` holds the ID of the last event that the client has received.
-    """
+    The header `Last-Event-ID` or the parameter `after` holds the ID of the last event that the client has received."""
     run = await _find_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
         raise ApiError(410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages.")
@@ -117,8 +116,7 @@ class _Stream:
     async def _write_end(self, run_id: str, after: Cursor | None) -> None:
         """Writes a final status if the run has ended and the client cannot have received its terminal event.
 
-        Writes nothing if the client's cursor is that of the terminal event.
-        """
+        Writes nothing if the client's cursor is that of the terminal event."""
         run = await self._ports.conversations.run(run_id)
         if run is None or run.status not in ("completed", "failed", "stopped"):
             return

@@ -239,6 +239,5 @@ async def _find_page(files: Files, path: str) -> FileEntry | None:
 def _redirect_with_slash(name: str) -> web.Response:
     """Redirects to a folder's URL with a trailing slash, so that relative links on its page work.
 
-    The redirect itself is relative, so that it works behind a proxy with a path prefix.
-    """
+    The redirect itself is relative, so that it works behind a proxy with a path prefix."""
     return web.Response(status=302, headers={**PREVIEW_HEADERS, "Location": f"./{quote(name, safe='')}/"})

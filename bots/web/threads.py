@@ -130,8 +130,7 @@ async def show_thread(request: web.Request) -> web.Response:
 async def list_messages(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages?after=&limit=`: returns messages of all types, in the stream format.
 
-    `after` is a sequence number; only later messages are returned.
-    """
+    `after` is a sequence number; only later messages are returned."""
     snapshot = await find_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
     limit = request_parsing.parse_query_integer(request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX)
@@ -156,8 +155,7 @@ async def send_image(request: web.Request) -> web.Response:
 async def add_message(request: web.Request) -> web.Response:
     """`POST /api/thread/{thread_id}/messages`: adds a message to a thread.
 
-    The message starts a run, is passed to the active run, or answers an open question.
-    """
+    The message starts a run, is passed to the active run, or answers an open question."""
     snapshot = await find_thread(request)
     thread = snapshot.thread
     if thread.address.platform != "api":

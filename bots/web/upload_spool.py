@@ -27,8 +27,7 @@ class TooLarge(Exception):
 async def store_upload(folder: Path, pieces: AsyncIterator[bytes], *, bytes_max: int) -> tuple[str, int]:
     """Stores an upload in a new file. Returns its reference and its size in bytes.
 
-    Raises TooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written.
-    """
+    Raises TooLarge if the upload exceeds `bytes_max`, and OSError if it cannot be written."""
     file_id = new_id()
     part = folder / f"{file_id}.part"
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)

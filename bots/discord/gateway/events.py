@@ -60,8 +60,7 @@ class EventHandler:
     With `needs_roles`, fetches the authors of backfilled messages, because these messages lack the authors' roles.
     Without `sees_all_content` Discord blanks messages that do not mention the bot. `admits` tells whether an author
     has access; without it everybody is told why the bot cannot answer in a channel. `hear` takes in events
-    that are not addressed to the bot.
-    """
+    that are not addressed to the bot."""
 
     def __init__(
         self,

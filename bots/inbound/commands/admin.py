@@ -55,8 +55,7 @@ class AdminDeps:
 def is_answer_public(called: CommandCalled) -> bool:
     """Whether everyone in the channel can see the answer.
 
-    This is the case for commands in Discord channel messages. On Slack, only the caller sees the answer.
-    """
+    This is the case for commands in Discord channel messages. On Slack, only the caller sees the answer."""
     is_private = called.actor.expects_answer or called.actor.is_direct
     return called.address.platform == "discord" and not is_private
 

@@ -148,8 +148,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
 
     First stops the thread's run or withdraws its question, and closes their messages, which cannot be found once the
     run is deleted. Deletes the sandbox before the conversation, because after a crash in between it could no longer be
-    found. Deletes it again at the end, because a worker may have created a new sandbox in the meantime.
-    """
+    found. Deletes it again at the end, because a worker may have created a new sandbox in the meantime."""
     snapshot = await deps.conversations.snapshot(thread_id)
     run = snapshot.active_run if snapshot else None
     if run is not None:

@@ -81,8 +81,7 @@ async def add_knowledge(
 ) -> KnowledgeEntry:
     """Reads the file from the platform of the address and adds it to the scope.
 
-    Raises AgentError and ToolError with a sentence for people, among others if the person's budget is used up.
-    """
+    Raises AgentError and ToolError with a sentence for people, among others if the person's budget is used up."""
     if deps.knowledge_base.semantics is not None:  # only embeddings cost something
         spent = await deps.ledger.spending_by(by, at, since=utc_day(datetime.now(UTC)))
         if (end := find_exhausted(deps.budget, spent)) is not None:

@@ -32,8 +32,7 @@ class PlanChangeRefused(Exception):
 async def answer_plan(called: CommandCalled, snapshot: ThreadSnapshot, plans: PlanStore) -> Outcome:
     """Executes a `plan` command. The answer is private if it only shows the plan, and public if it changes the plan.
 
-    For `plan stop`, the outcome contains the ID of the run to stop, if a run is active.
-    """
+    For `plan stop`, the outcome contains the ID of the run to stop, if a run is active."""
     verb, _, rest = called.argument.partition(" ")
     thread_id, run = snapshot.thread.thread_id, snapshot.active_run
     who = called.person.name[:40] or "a user"
@@ -53,8 +52,7 @@ def _edit_plan(known: Plans, verb: str, rest: str, run: Run | None, who: str) ->
     """Returns the plans after an edit. Raises PlanChangeRefused if the edit is not possible.
 
     May be called again with newer plans after a concurrent change. A closed plan can be stopped again while its run is
-    active, because a crash may have closed the plan without stopping the run.
-    """
+    active, because a crash may have closed the plan without stopping the run."""
     plan = flow_plan(known)
     if plan is None:
         raise PlanChangeRefused(AGENT_OWNS_LIST if known else NO_PLAN)

@@ -26,8 +26,7 @@ Find = Callable[[CommandCalled, CommandDeps], Awaitable[Sequence[Suggestion]]]
 async def suggest(find: Find, called: CommandCalled, deps: CommandDeps) -> Sequence[Suggestion]:
     """Returns the values that contain what was typed.
 
-    Returns nothing if they are not known within two seconds; a sandbox that starts meanwhile goes on doing so.
-    """
+    Returns nothing if they are not known within two seconds; a sandbox that starts meanwhile goes on doing so."""
     finding = spawn(_find_values(find, called, deps), name="suggestions")
     await asyncio.wait({finding}, timeout=SUGGEST_SECONDS_MAX)
     typed = called.argument.strip().casefold()

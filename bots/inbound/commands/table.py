@@ -1,7 +1,6 @@
 """The chat commands, one row each, and what is made from the rows: the grammar of typed commands, help and dispatch.
 
-The platforms make their menus, forms and suggestions from the rows, too.
-"""
+The platforms make their menus, forms and suggestions from the rows, too."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -68,8 +67,7 @@ class Form:
     stand for others, alternatives with `|`, and optional parts in brackets.
 
     `audit` is how the audit log calls it, if it changed something and no store has recorded that. `is_typed`: it can
-    be written as a message, and is not only an option of a platform's own command.
-    """
+    be written as a message, and is not only an option of a platform's own command."""
 
     usage: str = ""
     help: str = ""
@@ -122,8 +120,7 @@ class Command:
 
     `answer` is None for what goes through the inbox. With `is_private`, nothing is answered where everybody reads it.
     `slash_prefix` is written before the values of the options; `is_top_level`: a platform's own command has the name
-    alone.
-    """
+    alone."""
 
     name: str
     help: str
@@ -387,8 +384,7 @@ def parse_command(text: str, *, has_files: bool = False, may_be_wrong: bool = Tr
     """Returns the command and what follows its name, if the whole message is a command, else None.
 
     A message with files is only a command that takes files. With `may_be_wrong`, few words that are a command in a
-    wrong form are one, too; its answer says how it is written.
-    """
+    wrong form are one, too; its answer says how it is written."""
     words = _PLEASE.sub("", text.strip()).strip(" ,").split()
     if not words:
         return None
@@ -417,8 +413,7 @@ def parse_words(
     """Returns the command or the wish to stop if the message's `words` are nothing else, or else the message.
 
     Without a mention, only a wish to stop and `follow` count. People may be talking without the agent in the thread,
-    but StopRequested posts nothing if no run is active.
-    """
+    but StopRequested posts nothing if no run is active."""
     command = parse_command(words, has_files=has_files, may_be_wrong=message.is_addressed)
     is_for_others = message.is_to_others and not message.is_addressed
     if command is None or message.actor.app_ids or is_for_others:
@@ -464,8 +459,7 @@ async def suggest_values(called: CommandCalled, deps: CommandDeps) -> Sequence[S
 def audit_entry_for(called: CommandCalled, outcome: Outcome) -> AuditEntry | None:
     """Returns the audit entry for a command that changes knowledge or a plan, otherwise None.
 
-    The stores create the audit entries of all other commands.
-    """
+    The stores create the audit entries of all other commands."""
     form, argument = COMMANDS[called.name].read(called.argument.split()) or (Form(), "")
     if (action := form.audit) is None or outcome.is_private:
         return None

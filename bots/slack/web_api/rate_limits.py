@@ -3,8 +3,7 @@
 From docs.slack.dev/apis/web-api/rate-limits and the page of each method: limits apply per method, workspace and app.
 Tiers are minimums a minute (20+, 50+, 100+) with unspecified bursts, so a tier is enforced only for a while after a
 429. For messages, Slack allows one a second per channel, with short bursts, and may drop the excess, so that limit is
-enforced from the start.
-"""
+enforced from the start."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,6 @@
 """HTTP routes of the page on which a user takes over the agent's browser.
 
-A take-over link works only for the first user who presses the start button.
-"""
+A take-over link works only for the first user who presses the start button."""
 
 import asyncio
 import html
@@ -73,8 +72,7 @@ async def takeover_sessions_context(app: web.Application) -> AsyncGenerator[None
 async def show_page(request: web.Request) -> web.Response:
     """`GET /takeover/{token}`: shows the page.
 
-    A GET request does not claim the browser, because chat platforms also fetch links.
-    """
+    A GET request does not claim the browser, because chat platforms also fetch links."""
     try:
         link = await _verified_link(request)
     except ApiError as error:
@@ -130,8 +128,7 @@ async def finish_takeover(request: web.Request) -> web.Response:
 async def connect_browser(request: web.Request) -> web.WebSocketResponse:
     """`GET /takeover/{token}/socket`: a WebSocket that sends browser frames and receives the user's input.
 
-    A frame consists of its width and height as 16-bit big-endian numbers, followed by a JPEG image.
-    """
+    A frame consists of its width and height as 16-bit big-endian numbers, followed by a JPEG image."""
     _check_origin(request)
     sessions, session = await _require_session(request)
     sandboxes = request.app[DEPS].sandboxes

@@ -56,8 +56,7 @@ class TakeoverSession:
 class TakeoverSessions:
     """Manages all take-overs.
 
-    A take-over ends when the user hands the browser back or is idle for too long, or when its link expires.
-    """
+    A take-over ends when the user hands the browser back or is idle for too long, or when its link expires."""
 
     def __init__(self, deps: WebDeps, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self._deps = deps
@@ -79,8 +78,7 @@ class TakeoverSessions:
         """Claims a take-over link for the first caller.
 
         Returns the cookie that identifies this user, or None if the link is already claimed. Raises StorageUnavailable
-        if the claim cannot be stored.
-        """
+        if the claim cannot be stored."""
         cookie = secrets.token_urlsafe(32)
         claim = TakeoverClaim(
             link_key=link.key,
@@ -115,8 +113,7 @@ class TakeoverSessions:
     async def finish(self, session: TakeoverSession, reason: str = HANDED_BACK) -> bool:
         """Hands the browser back and notifies the agent. Returns False if the take-over has already ended.
 
-        Raises StorageUnavailable if the database cannot be used. The call can then be repeated.
-        """
+        Raises StorageUnavailable if the database cannot be used. The call can then be repeated."""
         claim = session.claim
         found = await self.find_claim(claim.link_key)
         if found is None or found.is_ended:
@@ -137,8 +134,7 @@ class TakeoverSessions:
     async def _notify_agent(self, snapshot: ThreadSnapshot, link_key: str, text: str) -> None:
         """Answers the question that contains the take-over link, or sends a message if the question is closed.
 
-        The dedupe key ensures that repeated calls have no further effect.
-        """
+        The dedupe key ensures that repeated calls have no further effect."""
         ask, now = snapshot.open_ask, datetime.now(UTC)
         address, dedupe_key = snapshot.thread.address, f"takeover:{link_key}"
         if ask is not None and ask.kind != "approval" and link_key in ask.text:
@@ -155,8 +151,7 @@ class TakeoverSessions:
     async def _watch(self, session: TakeoverSession) -> None:
         """Ends the take-over when it is idle for too long or expires.
 
-        Every process monitors the take-over. Processes without the user's page read its last use from the database.
-        """
+        Every process monitors the take-over. Processes without the user's page read its last use from the database."""
         expires_at = session.claim.expires_at.timestamp()
         while True:
             try:
@@ -175,8 +170,7 @@ class TakeoverSessions:
     async def _synchronize(self, session: TakeoverSession) -> bool:
         """Synchronizes the time of the user's last action with the database, which other processes also update.
 
-        Returns True if the take-over has ended.
-        """
+        Returns True if the take-over has ended."""
         claims, link_key = self._deps.takeover_claims, session.claim.link_key
         found = await claims.find(link_key)
         if found is None or found.is_ended:
@@ -202,8 +196,7 @@ def _hash_cookie(cookie: str) -> str:
 async def _close_sockets(session: TakeoverSession) -> None:
     """Closes the pages of a take-over and waits until they release the browser.
 
-    Must happen before the agent is notified, because the agent cannot use the browser until then.
-    """
+    Must happen before the agent is notified, because the agent cannot use the browser until then."""
     for socket, is_released in list(session.sockets.items()):
         await socket.close(code=4000, message=b"handed back")
         with suppress(TimeoutError):
