@@ -37,7 +37,20 @@ async def load_directory(client: ServiceClient, settings: Settings) -> Directory
                 name = _text(row, "real_name") or _text(row, "name")
                 found.people.append(Choice(_text(row, "id"), f"{name} (Slack)"))
     if settings.discord_token:
-        await _add_discord(client, settings, found)
+        for guild in (await client.discord(settings, "/users/@me/guilds")).rows:
+            guild_id, name = _text(guild, "id"), _text(guild, "name")
+            found.workspaces.append(Choice(guild_id, f"{name} (Discord)"))
+            channels = await client.discord(settings, f"/guilds/{guild_id}/channels")
+            for row in channels.rows:
+                if row.get("type") == _TEXT_CHANNEL:
+                    label = f"#{_text(row, 'name')} (Discord, {name})"
+                    found.channels.append(Choice(_text(row, "id"), label))
+        # a list of all members takes an intent that the bot does not need
+        application = (await client.discord(settings, "/applications/@me")).body
+        owner = json_fields(application.get("owner"))
+        if _text(owner, "id") and not application.get("team"):
+            label = f"{_text(owner, 'username')} (Discord, owner of the application)"
+            found.people.append(Choice(_text(owner, "id"), label))
     return found
 
 
@@ -54,23 +67,6 @@ async def _slack_rows(
         if not cursor:
             break
     return rows
-
-
-async def _add_discord(client: ServiceClient, settings: Settings, found: Directory) -> None:
-    for guild in (await client.discord(settings, "/users/@me/guilds")).rows:
-        guild_id, name = _text(guild, "id"), _text(guild, "name")
-        found.workspaces.append(Choice(guild_id, f"{name} (Discord)"))
-        channels = await client.discord(settings, f"/guilds/{guild_id}/channels")
-        for row in channels.rows:
-            if row.get("type") == _TEXT_CHANNEL:
-                label = f"#{_text(row, 'name')} (Discord, {name})"
-                found.channels.append(Choice(_text(row, "id"), label))
-    # a list of all members takes an intent that the bot does not need
-    application = (await client.discord(settings, "/applications/@me")).body
-    owner = json_fields(application.get("owner"))
-    if _text(owner, "id") and not application.get("team"):
-        label = f"{_text(owner, 'username')} (Discord, owner of the application)"
-        found.people.append(Choice(_text(owner, "id"), label))
 
 
 async def post_test_message(client: ServiceClient, settings: Settings, channel_id: str) -> str:

@@ -22,7 +22,6 @@ from core.context.tokens import count_text
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject, json_objects
-from core.domain.threads import Usage
 from core.llm.embeddings import ModelEmbedder
 from core.llm.error_mapping import NO_TOOL_CALLS
 from core.model_usage import written_text
@@ -243,14 +242,10 @@ async def check_embedding_model(settings: Settings) -> tuple[Finding, ...]:
     except ConfigurationError as error:
         return (Finding("fail", "meaning", str(error), NO_VECTORS),)
     try:
-        (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=_ignore_usage)
+        (vector,) = await ModelEmbedder(client, model).embed(["word"], spent=lambda _model, _usage: None)
     except ModelError as error:
         fact = " ".join((error.detail or str(error)).split())
         return (Finding("fail", "meaning", f"{model} makes no vectors: {fact}.", NO_VECTORS),)
     finally:
         await client.close()
     return (Finding("ok", "meaning", f"{model} makes vectors of {len(vector)} numbers."),)
-
-
-def _ignore_usage(_model: str, _usage: Usage) -> None:
-    """Does nothing, because the doctor does not record usage."""

@@ -48,11 +48,16 @@ async def run_in_parallel(checks: Sequence[Check], *, seconds: float = REPORT_SE
             task.cancel()
     if late:
         await asyncio.wait(late, timeout=CANCEL_SECONDS)
-    groups = [
-        _no_answer(check, seconds) if task in late or task.cancelled() else task.result()
-        for check, task in zip(checks, tasks, strict=True)
-    ]
-    return tuple(finding for group in groups for finding in group)
+    findings: list[Finding] = []
+    for check, task in zip(checks, tasks, strict=True):
+        if task in late or task.cancelled():
+            name = check.name or check.subject
+            remedy = check.remedy or untested(check.subject, name).remedy
+            fact = f"{name} did not answer in {seconds:g} s."
+            findings.append(Finding("fail", check.subject, fact, remedy, is_untested=True))
+        else:
+            findings += task.result()
+    return tuple(findings)
 
 
 async def _guarded(check: Check) -> tuple[Finding, ...]:
@@ -62,9 +67,3 @@ async def _guarded(check: Check) -> tuple[Finding, ...]:
         fact = f"cannot be checked: {type(error).__name__}."
         those = f", above all those of {check.name}" if check.name else ""
         return (Finding("fail", check.subject, fact, f"Compare its settings with docs/operators/settings.md{those}."),)
-
-
-def _no_answer(check: Check, seconds: float) -> tuple[Finding, ...]:
-    usual = untested(check.subject, check.name or check.subject)
-    fact = f"{check.name or check.subject} did not answer in {seconds:g} s."
-    return (Finding("fail", check.subject, fact, check.remedy or usual.remedy, is_untested=True),)

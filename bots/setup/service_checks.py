@@ -170,25 +170,23 @@ async def check_slack_channels(client: ServiceClient, settings: Settings) -> tup
         return ()
     calls = (client.slack(settings, "conversations.info", token, channel=one) for one in ids)
     replies = zip(ids, await asyncio.gather(*calls), strict=True)
-    return tuple(found for one in replies if (found := _slack_channel_problem(*one)) is not None)
-
-
-def _slack_channel_problem(channel_id: str, reply: Reply) -> Finding | None:
-    error, channel = reply.text("error"), json_fields(reply.body.get("channel"))
-    if error == "channel_not_found":
-        fact = f"the bot cannot see the allowed channel {channel_id} ({error})."
-        remedy = "Write `/invite @threadhand` there, or correct THREADHAND_ALLOWED_CHANNELS."
-        return Finding("fail", "slack", fact, remedy)
-    if reply.body.get("ok") is not True:
-        return None  # the check of the token says why
-    if channel.get("is_archived"):
-        fact = f"the allowed channel #{channel.get('name')} is archived."
-        remedy = f"Take {channel_id} out of THREADHAND_ALLOWED_CHANNELS, or unarchive it in Slack."
-        return Finding("fail", "slack", fact, remedy)
-    if channel.get("is_member") is False:
-        fact = f"the bot is not in the allowed channel #{channel.get('name')}."
-        return Finding("note", "slack", fact, "Write `/invite @threadhand` there.")
-    return None
+    findings: list[Finding] = []
+    for channel_id, reply in replies:
+        channel = json_fields(reply.body.get("channel"))
+        if reply.text("error") == "channel_not_found":
+            fact = f"the bot cannot see the allowed channel {channel_id} (channel_not_found)."
+            remedy = "Write `/invite @threadhand` there, or correct THREADHAND_ALLOWED_CHANNELS."
+            findings.append(Finding("fail", "slack", fact, remedy))
+        elif reply.body.get("ok") is not True:
+            continue  # the check of the token says why
+        elif channel.get("is_archived"):
+            fact = f"the allowed channel #{channel.get('name')} is archived."
+            remedy = f"Take {channel_id} out of THREADHAND_ALLOWED_CHANNELS, or unarchive it in Slack."
+            findings.append(Finding("fail", "slack", fact, remedy))
+        elif channel.get("is_member") is False:
+            fact = f"the bot is not in the allowed channel #{channel.get('name')}."
+            findings.append(Finding("note", "slack", fact, "Write `/invite @threadhand` there."))
+    return tuple(findings)
 
 
 def _scope_finding(known: Reply, place: str, mode: str) -> Finding:
