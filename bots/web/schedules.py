@@ -17,7 +17,7 @@ from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject
 from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, commands_about
-from core.domain.threads import Address, Person
+from core.domain.threads import Address
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by
 
 BY_API = "This came over the HTTP API."
@@ -72,8 +72,12 @@ async def add_schedule(request: web.Request) -> web.Response:
         raise ApiError(400, "bad_schedule", str(error)) from error
     if card and body.id:
         raise ApiError(409, "needs_approval", "In a chat, a person has to agree to a change. Ask for it there.")
-    repeated = None if body.id else await deps.schedules.store.find(here.schedule_id(params))
-    schedule = repeated or await _arm(here, params, None if card else API_PERSON)
+    schedule = None if body.id else await deps.schedules.store.find(here.schedule_id(params))
+    if schedule is None:
+        try:
+            schedule = await here.arm(params, None if card else API_PERSON)
+        except ToolError as error:
+            raise ApiError(409, "not_scheduled", str(error)) from error
     if schedule.state != "proposed":
         return web.json_response(_schedule_object(schedule), status=201)
     try:
@@ -83,13 +87,6 @@ async def add_schedule(request: web.Request) -> web.Response:
         await deps.schedules.store.delete(schedule.schedule_id, by=API_PERSON)
         raise
     return web.json_response(_schedule_object(schedule), status=202)
-
-
-async def _arm(here: RunSchedules, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
-    try:
-        return await here.arm(params, approved_by)
-    except ToolError as error:
-        raise ApiError(409, "not_scheduled", str(error)) from error
 
 
 async def change_schedule(request: web.Request) -> web.Response:

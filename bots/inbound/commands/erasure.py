@@ -12,9 +12,7 @@ from bots.inbound.actions import CommandCalled, Outcome, conversation_link
 from bots.inbound.commands.admin import is_answer_public
 from core.context.message_text import full_message_text
 from core.domain.errors import SurfaceError
-from core.domain.messages import Message
 from core.domain.outside_text import escape_markdown, single_line
-from core.domain.schedules import Schedule
 from core.domain.threads import Address, Person, Selection, ThreadSnapshot
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
@@ -179,11 +177,26 @@ def _place(called: CommandCalled) -> str:
 async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ErasureDeps) -> Outcome:
     """Answers `export`: posts the conversation and its schedules as a JSON file."""
     thread_id = snapshot.thread.thread_id
-    history = await deps.conversations.history(thread_id)
-    armed = [
-        one for one in await deps.schedules.listed(Selection.of_channel(called.address)) if one.thread_id == thread_id
+    entries = [
+        {
+            "at": message.created_at.isoformat(),
+            "type": message.type,
+            "from": str(message.metadata.get("author") or ""),
+            "text": full_message_text(message),
+        }
+        for message in await deps.conversations.history(thread_id)
+        if message.is_dialogue
     ]
-    entries = [*(_exported(one) for one in history if one.is_dialogue), *map(_exported_schedule, armed)]
+    entries += [
+        {
+            "at": schedule.armed_at.isoformat(),
+            "type": "schedule",
+            "from": schedule.owner.name,
+            "text": f"{schedule.task} ({schedule.headline})",
+        }
+        for schedule in await deps.schedules.listed(Selection.of_channel(called.address))
+        if schedule.thread_id == thread_id
+    ]
     content = json.dumps(entries, ensure_ascii=False, indent=1).encode()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -195,22 +208,3 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
     except SurfaceError as error:
         return Outcome(notice=f"The export could not be posted: {error}")
     return Outcome(notice=f"The conversation is in `{EXPORT_NAME}`.", is_private=False)
-
-
-def _exported_schedule(schedule: Schedule) -> dict[str, object]:
-    return {
-        "at": schedule.armed_at.isoformat(),
-        "type": "schedule",
-        "from": schedule.owner.name,
-        "text": f"{schedule.task} ({schedule.headline})",
-    }
-
-
-def _exported(message: Message) -> dict[str, object]:
-    author = message.metadata.get("author")
-    return {
-        "at": message.created_at.isoformat(),
-        "type": message.type,
-        "from": author if isinstance(author, str) else "",
-        "text": full_message_text(message),
-    }

@@ -7,7 +7,6 @@ import html
 import json
 import struct
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from importlib.resources import files
 from pathlib import PurePath
 from typing import cast
@@ -187,24 +186,18 @@ async def send_asset(request: web.Request) -> web.Response:
 async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
     """Forwards frames and messages from the browser to the page, which must treat them as untrusted."""
     try:
-        async with aclosing(_received(hands)) as messages:
-            async for message, picture in messages:
-                if message.get("t") == "frame":
-                    head = FRAME_HEAD.pack(_side(message.get("w")), _side(message.get("h")))
-                    await socket.send_bytes(head + picture)
-                else:
-                    await socket.send_json(message)
+        async for message, picture in hands.receive():
+            if message.get("t") == "frame":
+                head = FRAME_HEAD.pack(_side(message.get("w")), _side(message.get("h")))
+                await socket.send_bytes(head + picture)
+            else:
+                await socket.send_json(message)
         await _send_message(socket, {"t": "lost", "text": "The browser has ended."})
     except (AgentError, ToolError) as error:
         await _send_message(socket, {"t": "lost", "text": str(error)})
     except ConnectionError:
         return
     await socket.close()
-
-
-async def _received(hands: BrowserTakeover) -> AsyncGenerator[tuple[JsonObject, bytes], None]:
-    async for message in hands.receive():
-        yield message
 
 
 async def _send_message(socket: web.WebSocketResponse, message: JsonObject) -> None:

@@ -11,7 +11,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Address, Person, Receipt, StopRun, Thread
 from core.failpoints import Failpoint
 from storage.sql.database import Store, reads, writes
-from storage.sql.rows import Row, from_row, to_row
+from storage.sql.rows import from_row, to_row
 from storage.sql.statements import CompiledStatement
 from storage.sql.tables import audit_entries
 
@@ -36,7 +36,15 @@ class SqlAuditLog(Store):
             statement = statement.where(audit_entries.c.platform == platform)
         if workspace_id is not None:
             statement = statement.where(audit_entries.c.workspace_id == workspace_id)
-        return tuple(map(_entry_of, connection.execute(statement).mappings()))
+        return tuple(
+            from_row(
+                AuditEntry,
+                row,
+                actor=Person(person_id=row["actor_id"], name=row["actor_name"]),
+                address=from_row(Address, row),
+            )
+            for row in connection.execute(statement).mappings()
+        )
 
     @writes(Failpoint("storage.sweep_audit"))
     def sweep(self, connection: Connection, *, older_than_days: float) -> int:
@@ -86,27 +94,20 @@ def record_in_thread(
 def record_action(connection: Connection, action: StoredAction, receipt: Receipt) -> None:
     """Records an action that requested a run, answered a question or stopped a run. Messages to a run in progress are
     not recorded."""
-    act, subject = _act_of(receipt)
+    act: AuditAction | None = None
+    subject, ask = "", receipt.answered_ask
+    if isinstance(receipt.decision, StopRun):
+        act = "stop_requested"
+    elif ask is not None and ask.kind == "approval":
+        act = "approval_given" if is_allowed(ask) else "approval_denied" if is_denied(ask) else None
+        subject = ", ".join(asked_tools(ask))
+        if decided(ask) == APPROVE_ALWAYS:
+            subject += " (always in this conversation)"
+    elif ask is not None:
+        act = "question_answered"
+    elif receipt.is_new_run:
+        act = "run_requested"
     if act is None or receipt.run_id is None:
         return
     fields = {"thread_id": receipt.thread_id or "", "run_id": receipt.run_id, "subject": subject}
     record_act(connection, act, action.address, action.person, **fields)
-
-
-def _act_of(receipt: Receipt) -> tuple[AuditAction | None, str]:
-    if isinstance(receipt.decision, StopRun):
-        return "stop_requested", ""
-    ask = receipt.answered_ask
-    if ask is not None and ask.kind == "approval":
-        act = "approval_given" if is_allowed(ask) else "approval_denied" if is_denied(ask) else None
-        tools = ", ".join(asked_tools(ask))
-        is_always = decided(ask) == APPROVE_ALWAYS
-        return act, f"{tools} (always in this conversation)" if is_always else tools
-    if ask is not None:
-        return "question_answered", ""
-    return ("run_requested" if receipt.is_new_run else None), ""
-
-
-def _entry_of(row: Row) -> AuditEntry:
-    actor = Person(person_id=row["actor_id"], name=row["actor_name"])
-    return from_row(AuditEntry, row, actor=actor, address=from_row(Address, row))

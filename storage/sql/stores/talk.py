@@ -21,7 +21,7 @@ from core.domain.threads import (
 from core.failpoints import Failpoint
 from core.stores import Feedback
 from storage.sql.database import Store, reads, writes
-from storage.sql.rows import Row, address_parameters, from_row, to_row, words_to_row
+from storage.sql.rows import address_parameters, from_row, to_row, words_to_row
 from storage.sql.statements import CompiledStatement, insert_or_replace, insert_or_skip
 from storage.sql.tables import deliveries, follow_modes, heard_messages, message_versions, thread_inputs, threads
 from storage.sql.tables import feedback as feedback_rows
@@ -226,8 +226,15 @@ class SqlFeedback(Store):
         statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
         if only_bad:
             statement = statement.where(feedback_rows.c.is_good.is_(False))
-        rows = connection.execute(statement).mappings().all()
-        return tuple(_feedback_of(row, connection) for row in reversed(rows))
+        return tuple(
+            from_row(
+                Feedback,
+                row,
+                person=Person(person_id=row["person_id"], name=row["person_name"]),
+                request=read_request(connection, row["thread_id"], row["run_id"]),
+            )
+            for row in reversed(connection.execute(statement).mappings().all())
+        )
 
 
 def read_request(connection: Connection, thread_id: str, run_id: str) -> str:
@@ -235,8 +242,3 @@ def read_request(connection: Connection, thread_id: str, run_id: str) -> str:
     inputs = select(thread_inputs.c.text).where(thread_inputs.c.thread_id == thread_id)
     of_run = inputs.where(or_(thread_inputs.c.taken_by == run_id, thread_inputs.c.taken_by.is_(None)))
     return connection.execute(of_run.order_by(thread_inputs.c.position).limit(1)).scalar() or ""
-
-
-def _feedback_of(row: Row, connection: Connection) -> Feedback:
-    person = Person(person_id=row["person_id"], name=row["person_name"])
-    return from_row(Feedback, row, person=person, request=read_request(connection, row["thread_id"], row["run_id"]))
