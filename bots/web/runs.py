@@ -99,7 +99,9 @@ class _Stream:
         self._written_at = time.monotonic()
 
     async def write_events(self, run_id: str, after: Cursor | None) -> None:
-        """Writes events until the run's terminal event is written or the client disconnects."""
+        """Writes events until the run's terminal event is written or the client disconnects.
+
+        If the run has ended and the client cannot have received that event, writes a final status instead."""
         events = follow(run_id, after, conversations=self._ports.conversations, bus=self._ports.bus)
         try:
             async with aclosing(events):
@@ -109,21 +111,15 @@ class _Stream:
                     await self._write(text.encode())
                     if is_terminal(group[-1].event):
                         return
-            await self._write_end(run_id, after)
+            run = await self._ports.conversations.run(run_id)
+            if run is None or run.status not in ("completed", "failed", "stopped"):
+                return
+            stored = await self._ports.conversations.events(run_id)
+            if not any(is_terminal(event.event) and event.cursor == after for event in stored):
+                end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
+                await self._write(f"data: {compact_json(end)}\n\n".encode())
         except ConnectionError:
             log.debug("the client of %s has disconnected", run_id)
-
-    async def _write_end(self, run_id: str, after: Cursor | None) -> None:
-        """Writes a final status if the run has ended and the client cannot have received its terminal event.
-
-        Writes nothing if the client's cursor is that of the terminal event."""
-        run = await self._ports.conversations.run(run_id)
-        if run is None or run.status not in ("completed", "failed", "stopped"):
-            return
-        stored = await self._ports.conversations.events(run_id)
-        if not any(is_terminal(event.event) and event.cursor == after for event in stored):
-            end: JsonObject = {"type": "status", "status": run.status, "message": run.error or ""}
-            await self._write(f"data: {compact_json(end)}\n\n".encode())
 
     async def write_heartbeats(self) -> None:
         """Writes a comment whenever the stream is idle, so that proxies keep it open and disconnects are detected."""

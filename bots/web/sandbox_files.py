@@ -208,9 +208,15 @@ async def show_preview(request: web.Request) -> web.StreamResponse:
     files = await open_sandbox_files(request, sandbox_id)
     if requested in ("", "/") or requested.endswith("/"):
         path = f"{path}/{INDEX_FILE}".lstrip("/")
-    entry = await _find_page(files, path)
-    if entry is None:
+    try:
+        entries = await files.list(path)
+    except ToolError:
+        raise ApiError(404, "file_not_found", "There is no such page.") from None
+    if [entry.path for entry in entries] != [path]:
         return _redirect_with_slash(path.rpartition("/")[2])
+    (entry,) = entries
+    if entry.kind != "file":
+        raise ApiError(404, "file_not_found", "This is not a file.")
     return await stream_file(request, files, entry, {**PREVIEW_HEADERS, "Content-Type": content_type(path)})
 
 
@@ -221,19 +227,6 @@ def content_type(path: str) -> str:
     if kind is None or kind == "application/x-httpd-php":
         return "application/octet-stream"
     return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-
-
-async def _find_page(files: Files, path: str) -> FileEntry | None:
-    """Returns the entry of a file, or None if the path is a folder. Raises ApiError 404 if neither exists."""
-    try:
-        entries = await files.list(path)
-    except ToolError:
-        raise ApiError(404, "file_not_found", "There is no such page.") from None
-    if len(entries) == 1 and entries[0].path == path:
-        if entries[0].kind == "file":
-            return entries[0]
-        raise ApiError(404, "file_not_found", "This is not a file.")
-    return None
 
 
 def _redirect_with_slash(name: str) -> web.Response:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from redis.asyncio import Redis
@@ -113,7 +113,11 @@ class RedisStreams:
                 self._last[self._wake] = "0-0"
                 self._reading = spawn(self._read(), name="redis streams")
             else:
-                await self._interrupt()
+                with suppress(RedisError, OSError):  # the reader notices by itself
+                    async with self._breaker.call(), self._client.pipeline(transaction=False) as pipe:
+                        pipe.xadd(self._wake, {"w": "1"}, maxlen=10, approximate=False)
+                        pipe.expire(self._wake, _WAKE_KEPT_SECONDS)
+                        await pipe.execute()
             yield
         finally:
             listeners = self._listeners.get(stream, set[StreamListener]())
@@ -126,15 +130,6 @@ class RedisStreams:
         if self._reading is not None:
             await cancel(self._reading)
 
-    async def _interrupt(self) -> None:
-        try:
-            async with self._breaker.call(), self._client.pipeline(transaction=False) as pipe:
-                pipe.xadd(self._wake, {"w": "1"}, maxlen=10, approximate=False)
-                pipe.expire(self._wake, _WAKE_KEPT_SECONDS)
-                await pipe.execute()
-        except (RedisError, OSError):
-            return  # the reader notices by itself
-
     async def _read(self) -> None:
         failures = 0
         while True:
@@ -145,7 +140,13 @@ class RedisStreams:
                         streams, count=ENTRIES_PER_READ_MAX, block=int(BLOCK_SECONDS * 1000)
                     )
                 for name, entries in answer or ():
-                    self._dispatch(name.decode(), entries)
+                    stream = name.decode()
+                    if stream not in self._last:
+                        continue  # the last listener has left
+                    self._last[stream] = entries[-1][0].decode()
+                    for _entry_id, fields in entries:
+                        for listener in tuple(self._listeners.get(stream, ())):
+                            listener.on_entry(fields)
             except (RedisError, OSError) as error:
                 if not failures:
                     log.warning("redis is unreachable, retrying: %s", error)
@@ -158,11 +159,3 @@ class RedisStreams:
                         for listener in tuple(listeners):
                             listener.on_gap()
                 failures = 0
-
-    def _dispatch(self, stream: str, entries: list[tuple[bytes, Fields]]) -> None:
-        if stream not in self._last:
-            return  # the last listener has left
-        self._last[stream] = entries[-1][0].decode()
-        for _entry_id, fields in entries:
-            for listener in tuple(self._listeners.get(stream, ())):
-                listener.on_entry(fields)
