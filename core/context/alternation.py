@@ -54,7 +54,15 @@ def alternate(messages: Iterable[JsonObject]) -> list[JsonObject]:
     sent: list[JsonObject] = []
     for message in messages:
         if sent and _belong_together(sent[-1], message):
-            sent[-1] = _joined(sent[-1], message)
+            before = sent[-1]
+            parts = [*_parts(before.get("content")), *_parts(message.get("content"))]
+            if before.get("role") == "tool" and ADDED_MARK not in _text(parts[:1]):
+                parts.insert(1, {"type": "text", "text": ADDED_MARK})
+            text = _text([part for part in parts if "text" in part])
+            others: list[JsonValue] = [part for part in parts if "text" not in part]
+            content: JsonValue = [{"type": "text", "text": text}, *others] if others else text
+            kept = message if message.get("role") == "assistant" else before
+            sent[-1] = {**kept, "content": content}
         else:
             sent.append(message)
     return sent
@@ -75,18 +83,6 @@ def _belong_together(before: JsonObject, message: JsonObject) -> bool:
             return not before.get("tool_calls")
         case _:
             return False
-
-
-def _joined(before: JsonObject, message: JsonObject) -> JsonObject:
-    parts = [*_parts(before.get("content")), *_parts(message.get("content"))]
-    if before.get("role") == "tool" and ADDED_MARK not in _text(parts[:1]):
-        parts.insert(1, {"type": "text", "text": ADDED_MARK})
-    texts = [one for one in parts if "text" in one]
-    others: list[JsonValue] = [one for one in parts if "text" not in one]
-    text = _text(texts)
-    content: JsonValue = [{"type": "text", "text": text}, *others] if others else text
-    kept = message if message.get("role") == "assistant" else before
-    return {**kept, "content": content}
 
 
 def _parts(content: JsonValue) -> list[JsonObject]:

@@ -84,20 +84,17 @@ class CodeTracker:
         *ended, rest = text.split("\n")
         for line in ended:
             self._add_to_line(line)
-            self._end_line()
+            mark = _FENCE.match(self._line_start.strip())
+            if mark and not self._fence:
+                self._fence = mark[3]
+            elif mark and not (mark[2] or mark[4]) and mark[3].startswith(self._fence):
+                self._fence = ""
+            self._line_start = ""
+            self._forget_open_ticks()
         self._add_to_line(rest)
 
     def _forget_open_ticks(self) -> None:
         self._open_ticks = self._last_ticks = 0
-
-    def _end_line(self) -> None:
-        mark = _FENCE.match(self._line_start.strip())
-        if mark and not self._fence:
-            self._fence = mark[3]
-        elif mark and not (mark[2] or mark[4]) and mark[3].startswith(self._fence):
-            self._fence = ""
-        self._line_start = ""
-        self._forget_open_ticks()
 
     def _add_to_line(self, text: str) -> None:
         self._line_start = (self._line_start + text[:LINE_START_CHARACTERS])[:LINE_START_CHARACTERS]

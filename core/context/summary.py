@@ -12,7 +12,7 @@ from core.context.todo_file import TODO_KEY
 from core.context.tokens import first_tokens, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
 from core.context.untrusted_text import wrap_untrusted
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
 from core.ports import ModelRequest, ResponseText
 
@@ -144,15 +144,11 @@ def transcript(older: Sequence[Message], room: int) -> str:
         if left < 0 and lines:
             lines.append("[What came before is left out: it is too long.]")
             break
-        lines.append(_recorded(message, content))
+        name = f" {message.message_id}" if message_tokens(message) >= NAMED_FROM_TOKENS else ""
+        calls = content.get("tool_calls")
+        called = "\n" + json.dumps(calls, ensure_ascii=False) if calls else ""
+        lines.append(f"[{message.type}{name}]\n{content_text(content.get('content'))}{called}")
     return "\n\n".join(reversed(lines))
-
-
-def _recorded(message: Message, content: JsonObject) -> str:
-    name = f" {message.message_id}" if message_tokens(message) >= NAMED_FROM_TOKENS else ""
-    calls = content.get("tool_calls")
-    called = "\n" + json.dumps(calls, ensure_ascii=False) if calls else ""
-    return f"[{message.type}{name}]\n{content_text(content.get('content'))}{called}"
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
