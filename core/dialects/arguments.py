@@ -41,7 +41,13 @@ def parse_arguments(text: str) -> JsonObject:
     closing brackets, tokens of a chat template at the end, an object that is repeated, and Python syntax. An
     unterminated string is never repaired, because it may be half of a file. Raises ValueError with a message for the
     model if the text is still invalid."""
-    text = _without_end_tokens(text)
+    # removes closing tags and special tokens at the end, with which no JSON object ends
+    for _ in range(END_TOKENS_MAX):
+        text = text.rstrip()
+        last = _END_TOKEN.search(text[-END_TOKEN_CHARACTERS:])
+        if last is None:
+            break
+        text = text[: -len(last.group())]
     if not text or text.isspace():
         return {}
     try:
@@ -52,7 +58,11 @@ def parse_arguments(text: str) -> JsonObject:
                 value = parse_json(repaired(text))
                 break
         else:
-            raise ValueError(_complaint(text, error)) from error
+            excerpt = text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}..."
+            raise ValueError(
+                f"The arguments are not valid JSON ({error}); they began with {excerpt!r}. Nothing was run; "
+                "call it again with one JSON object, line breaks in strings written as \\n."
+            ) from error
     if isinstance(value, str):
         # some servers encode the JSON object twice
         try:
@@ -151,17 +161,6 @@ def _mended(text: str) -> str:
     return "".join(piece if piece.startswith('"') else _TRAILING_COMMA.sub(r"\1", piece) for piece in pieces)
 
 
-def _without_end_tokens(text: str) -> str:
-    """Returns the text without closing tags and special tokens at its end, with which no JSON object ends."""
-    for _ in range(END_TOKENS_MAX):
-        text = text.rstrip()
-        last = _END_TOKEN.search(text[-END_TOKEN_CHARACTERS:])
-        if last is None:
-            break
-        text = text[: -len(last.group())]
-    return text
-
-
 def _from_python(text: str) -> str:
     """Returns a Python dictionary as JSON. Raises ValueError if the text is none."""
     try:
@@ -199,14 +198,6 @@ def _outside(piece: str, open_brackets: list[str]) -> str:
         elif character in "}]" and open_brackets:
             open_brackets.pop()
     return piece
-
-
-def _complaint(text: str, error: ValueError) -> str:
-    excerpt = text if len(text) <= EXCERPT_CHARACTERS else f"{text[:EXCERPT_CHARACTERS]}..."
-    return (
-        f"The arguments are not valid JSON ({error}); they began with {excerpt!r}. Nothing was run; "
-        "call it again with one JSON object, line breaks in strings written as \\n."
-    )
 
 
 OPTIONS_MAX = 100
@@ -292,7 +283,11 @@ def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[
     properties = schema.get("properties")
     known = properties if isinstance(properties, dict) else {}
     if {"limit", "end_line"} & arguments.keys() == {"limit"} and "end_line" in known:
-        arguments = _with_end_line(arguments)
+        # `limit` is the number of lines to read
+        first, others = arguments.get("start_line", arguments.get("offset", 1)), {**arguments}
+        with suppress(TypeError, ValueError):
+            others["end_line"] = int(cast(int, first)) + int(cast(int, others.pop("limit"))) - 1
+            arguments = others
     renamed: JsonObject = {name: value for name, value in arguments.items() if name in known}
     for name, value in arguments.items():
         if name in known or value is None:
@@ -303,16 +298,6 @@ def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[
         free = meant - renamed.keys()
         renamed[free.pop() if len(free) == 1 else name] = value
     return renamed
-
-
-def _with_end_line(arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
-    """Returns the arguments with `end_line` in place of `limit`, the number of lines to read."""
-    first = arguments.get("start_line", arguments.get("offset", 1))
-    count, others = arguments["limit"], {**arguments}
-    with suppress(TypeError, ValueError):
-        others["end_line"] = int(cast(int, first)) + int(cast(int, count)) - 1
-        del others["limit"]
-    return others
 
 
 def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int) -> JsonValue:

@@ -158,7 +158,11 @@ class ReactParser:
             if is_whole:
                 self._complete()
             elif cut:
-                self._complete_cut(self._call_start, cut)
+                self._complete()
+                last = self._parsed.pop()
+                if isinstance(last, CallComplete):
+                    self._parsed.append(replace(last, call=cut_off_call(last.call, cut)))
+                self._stored_end = self._call_start + CUT_CHARACTERS_MAX
             else:
                 self._stored_end = self._call_start
         if not self._calls_count and not self._has_shown:
@@ -343,13 +347,6 @@ class ReactParser:
         self._stored_end = self._passed + self._at
         self._state = "after"
         self._is_done = self._calls_count == self._calls_max
-
-    def _complete_cut(self, start: int, cut: str) -> None:
-        self._complete()
-        last = self._parsed.pop()
-        if isinstance(last, CallComplete):
-            self._parsed.append(replace(last, call=cut_off_call(last.call, cut)))
-        self._stored_end = start + CUT_CHARACTERS_MAX
 
     def _taken(self) -> Sequence[ParsedPart]:
         parsed, self._parsed = self._parsed, []

@@ -81,7 +81,8 @@ class InvokeReader:
 
         `is_ended` is False if the answer or the block ended before the call did. An unreadable call is returned with
         its `problem` set."""
-        if not is_ended and self._ends_unbalanced:
+        if not is_ended and self._place == "value" and self._trail == "invoke":
+            # the text ends with `</parameter></invoke>`, although by balanced tags these belong to the value
             self._is_unbalanced = is_ended = True
         raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
         try:
@@ -106,12 +107,6 @@ class InvokeReader:
         return {
             name: "".join(token.raw for token in self._tokens[start:end]) for name, (start, end) in self._found.items()
         }
-
-    @property
-    def _ends_unbalanced(self) -> bool:
-        """Whether the text ends with `</parameter></invoke>` although, by balanced tags, these tags belong to the
-        value."""
-        return self._place == "value" and self._trail == "invoke"
 
     def _between(self, token: Token) -> Taken:
         match token.kind, token.name:
