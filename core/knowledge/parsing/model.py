@@ -110,12 +110,12 @@ def pages_at_headings(blocks: Iterable[Block]) -> tuple[Page, ...]:
         if block.kind == "heading" and block.text.strip():
             sections.append([])
         sections[-1].append(block)
-    pages = (Page(None, _place(section), render_blocks(section)) for section in sections if section)
-    return tuple(page for page in pages if page.text.strip())
-
-
-def _place(section: Sequence[Block]) -> str:
-    return render_block(section[0]).lstrip("# ") if section[0].kind == "heading" else ""
+    pages = list[Page]()
+    for section in filter(None, sections):
+        if text := render_blocks(section):
+            place = render_block(section[0]).lstrip("# ") if section[0].kind == "heading" else ""
+            pages.append(Page(None, place, text))
+    return tuple(pages)
 
 
 def slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: bool) -> Page:
