@@ -28,7 +28,14 @@ def accepted_messages(
     Only the end of the sequence may become longer."""
     usable = with_usable_call_ids(model, messages)
     if _WITHOUT_SYSTEM.search(model):
-        usable = _without_system(usable)
+        match usable:
+            case [{"role": "system", "content": str(system)}, {"role": "user", "content": said}, *rest]:
+                part: JsonObject = {"type": "text", "text": system}
+                content: JsonValue = [part, *said] if isinstance(said, list) else f"{system}\n\n{said or ''}"
+                request: JsonObject = {"role": "user", "content": content}
+                usable = [request, *rest]
+            case _:
+                pass
     if usable and usable[-1].get("role") == "tool" and not has_images_in_results:
         return [*usable[:-1], *_with_images_after(model, usable[-1])]
     return usable
@@ -46,16 +53,6 @@ def without_images(messages: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
 
 def _is_image(part: JsonValue) -> bool:
     return isinstance(part, dict) and part.get("type") == "image_url"
-
-
-def _without_system(messages: Sequence[JsonObject]) -> Sequence[JsonObject]:
-    match messages:
-        case [{"role": "system", "content": str(system)}, {"role": "user", "content": said}, *rest]:
-            part: JsonObject = {"type": "text", "text": system}
-            content: JsonValue = [part, *said] if isinstance(said, list) else f"{system}\n\n{said or ''}"
-            return [{"role": "user", "content": content}, *rest]
-        case _:
-            return messages
 
 
 def _with_images_after(model: str, result: JsonObject) -> Sequence[JsonObject]:

@@ -165,7 +165,11 @@ class AnswerReader:
         for key in ("content", "refusal"):
             text = said.get(key) or own.get(key)
             if isinstance(text, list | dict):
-                text = _joined(cast("list[object]", text if isinstance(text, list) else [text]))
+                # some servers send parts instead of a string
+                parts = cast("list[object]", text if isinstance(text, list) else [text])
+                fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
+                pieces = (part.get("text") for part in fields if part.get("type") not in ("thinking", "reasoning"))
+                text = "".join(piece for piece in pieces if isinstance(piece, str))
             if isinstance(text, str) and (text := self._halves.joined(key, text)):
                 deltas += self._thoughts.read(text) if key == "content" else (TextDelta(text=text),)
         if said.get("images") and not self._has_image:
@@ -218,13 +222,6 @@ def _calls(said: dict[str, object]) -> list[object]:
     if calls and isinstance(calls, list | dict):
         return cast("list[object]", calls if isinstance(calls, list) else [calls])
     return [{"index": 0, "function": only}] if isinstance(only, dict) else []
-
-
-def _joined(parts: list[object]) -> str:
-    """Returns the concatenated text of content parts, which some servers send instead of a string, without thinking."""
-    fields = (json_fields({"text": part} if isinstance(part, str) else part) for part in parts)
-    texts = (one.get("text") for one in fields if one.get("type") not in ("thinking", "reasoning"))
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _place(call: dict[str, object], position: int) -> int:
@@ -434,18 +431,14 @@ def join_deltas(deltas: Iterable[ModelDelta]) -> Iterator[ModelDelta]:
 def json_object(content: bytes) -> dict[str, object]:
     """Parses a JSON object. Raises ModelUnavailable if the content is anything else."""
     try:
-        body = _parsed(content)
+        try:
+            body = cast(object, jiter.from_json(content, cache_mode="keys"))
+        except ValueError:
+            # half a surrogate pair, whose other half may follow in the next chunk, bytes that are no UTF-8, or control
+            # characters in strings
+            body = cast(object, json.loads(content.decode("utf-8", "replace"), strict=False))
     except (ValueError, RecursionError) as error:
         raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail=f"not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ModelUnavailable(error_mapping.UNREADABLE_RESPONSE, detail="not a JSON object")
     return cast(dict[str, object], body)
-
-
-def _parsed(content: bytes) -> object:
-    """Parses JSON. Accepts lone surrogates, because the other half of the pair may follow in the next chunk, bytes that
-    are no UTF-8, and control characters in strings."""
-    try:
-        return cast(object, jiter.from_json(content, cache_mode="keys"))
-    except ValueError:
-        return cast(object, json.loads(content.decode("utf-8", "replace"), strict=False))

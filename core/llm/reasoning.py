@@ -154,14 +154,11 @@ class ReasoningCollector:
         return False
 
     def news(self) -> tuple[ReasoningSnapshot, ...]:
-        """Returns the reasoning so far, if it has changed since the last call."""
+        """Returns the reasoning so far, if it has changed since the last call: only its richest form, because the
+        others repeat its text."""
         if not self._has_news:
             return ()
         self._has_news = False
-        return (snapshot(self._origin, self._fields()),)
-
-    def _fields(self) -> JsonObject:
-        """Returns only the richest form of the reasoning, because the others repeat its text."""
         fields: JsonObject = dict(self._others)
         if key := next((key for key in LIST_FIELDS if self._blocks.get(key)), None):
             fields[key] = [block.whole() for block in self._blocks[key]]
@@ -170,7 +167,7 @@ class ReasoningCollector:
         if self._calls:
             last = max(self._calls)
             fields["tool_calls"] = [self._calls.get(at, {}) for at in range(last + 1)]
-        return fields
+        return (snapshot(self._origin, fields),)
 
 
 def snapshot(origin: ReasoningOrigin, fields: JsonObject) -> ReasoningSnapshot:
