@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -301,16 +301,12 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES
         brought = read_now(*prepared.reach.brings)  # whether the call has succeeded or not
         sources = join_sources([brought, fetched, offer_addresses(created), outcome.sources])
-        outcome = replace(outcome, result={**outcome.result, **_refusals(opened)}, sources=sources)
+        hosts = opened[-1].take_refused_hosts() if opened else ()
+        shown = ", ".join(clean_line(host, HOST_CHARACTERS_MAX) for host in hosts[:REFUSED_HOSTS_SHOWN_MAX])
+        refused: JsonObject = {"network": NOT_REACHED.format(hosts=shown)} if hosts else {}
+        outcome = replace(outcome, result={**outcome.result, **refused}, sources=sources)
         timing.labels["outcome"] = outcome.outcome
     return outcome
-
-
-def _refusals(opened: Sequence[Sandbox]) -> JsonObject:
-    """Returns what the result says about hosts that the network has refused to the sandbox."""
-    hosts = opened[-1].take_refused_hosts() if opened else ()
-    shown = ", ".join(clean_line(host, HOST_CHARACTERS_MAX) for host in hosts[:REFUSED_HOSTS_SHOWN_MAX])
-    return {"network": NOT_REACHED.format(hosts=shown)} if hosts else {}
 
 
 def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:

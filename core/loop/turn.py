@@ -307,24 +307,26 @@ class Turn:
         """Returns what holds the text of a response back until its links are judged, or None if it has no need to."""
         return LinkGate(self._rule) if self._rule.sources.outside else None
 
-    def _withdraw_text(self, response: _Response, runner: CallRunner) -> None:
-        """Starts the answer over because the text so far was thinking. Calls in it that run already stay."""
-        response.visible.clear()
-        response.gate = self._new_gate()
-        if not self._count_calls(runner):
-            response.parser, response.sequence = self._new_parser(), 0
-            self.context.run_log.emit(ResponseStarted())
-
     def _follow_attempts(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> None:
         """Shows people each new attempt to reach a model, and that the model thinks once it answers. Keeps its
         reasoning, and withdraws an answer that starts over."""
         if isinstance(delta, ReasoningSnapshot):
             runner.reasoning = delta.content
         if isinstance(delta, TextDelta) and delta.replaces_earlier:
-            self._withdraw_text(response, runner)
+            # the text so far was thinking; calls in it that run already stay
+            response.visible.clear()
+            response.gate = self._new_gate()
+            if not self._count_calls(runner):
+                response.parser, response.sequence = self._new_parser(), 0
+                self.context.run_log.emit(ResponseStarted())
         if isinstance(delta, ModelRetried):
             if response.has_begun:
-                self._start_over(response, runner)
+                # the answer broke off, and starts over unless it contains calls, because they stand
+                if self._count_calls(runner):
+                    raise ModelUnavailable(ANSWER_BROKE_OFF)
+                response.start_over(self._new_parser(), self._new_gate())
+                runner.reasoning = None
+                self.context.run_log.emit(ResponseStarted())
             self.context.run_log.emit(ActivityChanged(text=delta.text))
         elif response.is_waiting:
             self.context.run_log.emit(ActivityChanged(text="Thinking"))
@@ -333,14 +335,6 @@ class Turn:
         if response.has_begun:
             response.delta_at = time.monotonic()
             response.is_thinking = isinstance(delta, ThinkingDelta)
-
-    def _start_over(self, response: _Response, runner: CallRunner) -> None:
-        """Withdraws an answer that broke off. Raises ModelUnavailable if it contains calls, because they stand."""
-        if self._count_calls(runner):
-            raise ModelUnavailable(ANSWER_BROKE_OFF)
-        response.start_over(self._new_parser(), self._new_gate())
-        runner.reasoning = None
-        self.context.run_log.emit(ResponseStarted())
 
     def _tell_wait(self) -> None:
         """Shows people for how long the model has sent nothing."""
@@ -364,7 +358,9 @@ class Turn:
         if self._is_limit_reached(runner):
             return "xml_tool_limit_reached"
         if finished.finish_reason == "content_filter":
-            self._tell_of_filter(runner)
+            if not self._has_said(runner):
+                raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
+            self._take([DisplayText(text=CUT_BY_FILTER)])  # a notice for users, which the model never sees
         return "stop"
 
     def _cut_off(self, response: _Response, limit: str) -> FinishReason:
@@ -384,14 +380,6 @@ class Turn:
             text = ""
         response.told_seconds = seconds
         self.context.run_log.emit(ThinkingStreamed(text=text, seconds=seconds, sequence=response.next_sequence()))
-
-    def _tell_of_filter(self, runner: CallRunner) -> None:
-        """Keeps the text before the content filter's cut and appends a notice for people, which the model never sees.
-
-        Raises ModelRejected if the response contains neither text nor calls."""
-        if not self._has_said(runner):
-            raise ModelRejected(CONTENT_REJECTED, detail="content_filter")
-        self._take([DisplayText(text=CUT_BY_FILTER)])
 
     def _has_said(self, runner: CallRunner) -> bool:
         return bool(self._count_calls(runner) or self._text.strip())
