@@ -202,7 +202,14 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=_listed(offered))
+        listed = list[types.Tool]()
+        for name, spec in offered.specs.items():
+            tool, schema = offered.tools[name], cast(dict[str, Any], spec.parameters)
+            hints = types.ToolAnnotations(read_only_hint=tool.effect == "reads", idempotent_hint=tool.is_idempotent)
+            listed.append(
+                types.Tool(name=spec.name, description=spec.description, input_schema=schema, annotations=hints)
+            )
+        return types.ListToolsResult(tools=listed)
 
     async def call_tool(
         request: ServerRequestContext[Any], params: types.CallToolRequestParams
@@ -286,20 +293,6 @@ async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
                 name = await session_of_call(shell, prepared.params)
             if name:
                 await shell.terminate(name, keeps_state=True)
-
-
-def _listed(offered: ToolSet) -> list[types.Tool]:
-    return [
-        types.Tool(
-            name=spec.name,
-            description=spec.description,
-            input_schema=cast(dict[str, Any], spec.parameters),
-            annotations=types.ToolAnnotations(
-                read_only_hint=offered.tools[name].effect == "reads", idempotent_hint=offered.tools[name].is_idempotent
-            ),
-        )
-        for name, spec in offered.specs.items()
-    ]
 
 
 def _refused(why: str) -> types.CallToolResult:

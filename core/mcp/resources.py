@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool, ToolAnnotations
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_line
 from core.domain.errors import ToolError
@@ -70,21 +70,17 @@ async def call_resource_tool(
         read: ReadResourceResult = await client.read_resource(str(arguments.get("uri")))
         parts = [*read.contents]
     else:
-        parts = await _filled_prompt(client, str(arguments.get("name")), arguments.get("arguments"))
+        name, given = str(arguments.get("name")), arguments.get("arguments")
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in (given.items() if isinstance(given, dict) else ())
+        }
+        known = next((one for one in await _offered(_prompts(client)) if one.name == name), None)
+        if known and any(one.required and one.name not in texts for one in known.arguments or ()):
+            raise ToolError(f"The prompt needs more arguments: {_prompt_line(known)}")
+        filled = await client.get_prompt(name, texts)
+        parts = [part for one in filled.messages for part in (f"[{one.role}]", one.content)]
     return await parts_output(parts, server=server, tool=tool, context=context)
-
-
-async def _filled_prompt(client: Client, name: str, given: JsonValue) -> list[Part]:
-    texts = {
-        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for key, value in (given.items() if isinstance(given, dict) else ())
-    }
-    known = next((one for one in await _offered(_prompts(client)) if one.name == name), None)
-    missing = [one.name for one in (known.arguments or () if known else ()) if one.required and one.name not in texts]
-    if known is not None and missing:
-        raise ToolError(f"The prompt needs more arguments: {_prompt_line(known)}")
-    filled = await client.get_prompt(name, texts)
-    return [part for one in filled.messages for part in (f"[{one.role}]", one.content)]
 
 
 async def _listing(client: Client, search: str) -> str:

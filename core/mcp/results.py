@@ -173,11 +173,6 @@ def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
     mime_type = _kind_of_picture(content)
     if mime_type is None:
         return f"[{what}; left out: it is no PNG, JPEG, GIF or WebP]"
-    reading.images.append(_image_message(content, mime_type, reading))
-    return f"[{name}, {mime_type}, {len(content)} bytes: shown to you as an image]"
-
-
-def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message:
     body: JsonObject = {
         "mime_type": mime_type,
         "base64": base64.b64encode(content).decode("ascii"),
@@ -186,13 +181,10 @@ def _image_message(content: bytes, mime_type: str, reading: _Reading) -> Message
         "original_size": len(content),
         "compressed_size": len(content),
     }
-    return Message(
-        type="image_context",
-        content=body,
-        is_llm_message=False,
-        thread_id=reading.context.thread_id,
-        run_id=reading.context.run_id,
-    )
+    thread_id, run_id = reading.context.thread_id, reading.context.run_id
+    image = Message(type="image_context", content=body, is_llm_message=False, thread_id=thread_id, run_id=run_id)
+    reading.images.append(image)
+    return f"[{name}, {mime_type}, {len(content)} bytes: shown to you as an image]"
 
 
 def _kind_of_picture(content: bytes) -> str | None:
