@@ -79,7 +79,8 @@ async def build_agent_config(
         async with switch.stoppable():
             if agent.knowledge:
                 await deps.agents.index_knowledge(agent.agent_id)
-    toolbox = await _toolbox(agent, deps)
+    own_tools = deps.defaults.toolbox.only(agent.tools.has)
+    toolbox = fit_tools(own_tools.with_tools(await deps.agents.mcp_tools(_servers(agent))))
     options = deps.agents.roster.options_in(thread.address.channel_id, agent)
     reserved = deps.limits.context_policy.limit_of(model).reserved
     answer_tokens = min(reserved, options.answer_tokens or reserved)
@@ -116,13 +117,6 @@ def _dialect(agent: AgentDefinition, model: str, deps: RunDeps) -> Dialect:
         return select_dialect(model, agent.dialect)
     is_by_model = defaults.dialect_setting == "auto" and model != defaults.model
     return select_dialect(model, "auto") if is_by_model else defaults.dialect
-
-
-async def _toolbox(agent: AgentDefinition, deps: RunDeps) -> ToolSet:
-    """Returns the run's tools: the built-in ones that the agent may use, and those that its MCP servers offer now."""
-    servers = _servers(agent)
-    box = deps.defaults.toolbox.only(agent.tools.has)
-    return fit_tools(box.with_tools(await deps.agents.mcp_tools(servers)))
 
 
 def _servers(agent: AgentDefinition) -> frozenset[str] | None:

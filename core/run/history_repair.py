@@ -87,7 +87,10 @@ async def repair_history(
     for assistant_id, group in unanswered.items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
-        number = _turn_number(assistant_id, [*history, *added], repair.context.run_id)
+        answers = [one for one in (*history, *added) if one.type == "assistant"]
+        ids = [one.message_id for one in answers if one.run_id == repair.context.run_id]
+        # a lost message counts as the newest turn
+        number = (ids.index(assistant_id) if assistant_id in ids else len(ids)) + 1
         repair.run_log.emit(TurnStarted(turn_id=turn_id, number=number))
         unasked = [record for record in group if _is_unasked(record, repair)]
         outcomes = list[CallOutcome]()
@@ -95,7 +98,13 @@ async def repair_history(
             if record not in unasked:
                 outcomes.append(await _outcome(record, outcomes, repair))
         if assistant is None:
-            assistant = _assistant_again(assistant_id, group, repair)
+            # rebuilds the lost message from its calls; its text cannot be restored
+            calls = [_call_of(record) for record in group]
+            text = "" if repair.dialect.name == "native" else _written(calls)
+            content = repair.dialect.assistant_content(text, calls)
+            if kept := next((one.metadata[REASONING_KEY] for one in group if REASONING_KEY in one.metadata), None):
+                content = {**content, REASONING_KEY: kept}
+            assistant = _message("assistant", content, repair.context, message_id=assistant_id)
             added.append(assistant)
             repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
@@ -126,12 +135,6 @@ def _unrecorded_calls(assistant: Message, records: Sequence[ToolCallRecord], rep
     written = [part.call for part in parsed if isinstance(part, CallComplete)]
     recorded = {record.index for record in records}
     return [call for index, call in enumerate(written) if index not in recorded]
-
-
-def _turn_number(assistant_id: str, history: Sequence[Message], run_id: str) -> int:
-    """Returns the number, from 1, of the turn with the assistant message. A lost message counts as the newest turn."""
-    ids = [one.message_id for one in history if one.type == "assistant" and one.run_id == run_id]
-    return (ids.index(assistant_id) if assistant_id in ids else len(ids)) + 1
 
 
 def end_open_turns(events: Sequence[RunEvent], run_log: RunLog) -> None:
@@ -187,16 +190,6 @@ def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
     when the model wrote the call."""
     prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)), sources=repair.sources)
-
-
-def _assistant_again(assistant_id: str, records: Sequence[ToolCallRecord], repair: RepairContext) -> Message:
-    """Rebuilds a lost assistant message from its recorded tool calls. The text of the message cannot be restored."""
-    calls = [_call_of(record) for record in records]
-    text = "" if repair.dialect.name == "native" else _written(calls)
-    content = repair.dialect.assistant_content(text, calls)
-    if kept := next((one.metadata[REASONING_KEY] for one in records if REASONING_KEY in one.metadata), None):
-        content = {**content, REASONING_KEY: kept}
-    return _message("assistant", content, repair.context, message_id=assistant_id)
 
 
 def _results(outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext) -> Iterator[Message]:

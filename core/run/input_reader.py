@@ -125,7 +125,9 @@ class InputReader:
             new = [one for one in inputs if one.input_id not in prepared]
             background += await self._read_background(new)
             for one in new:
-                prepared[one.input_id] = await self._messages_of(one)
+                prepared[one.input_id] = await prepare_user_message(
+                    one, self._lease.run_id, self._sandbox, self._names, self._uploads()
+                )
             inputs = await self._deps.stores.journal.inputs(self._lease)
             if all(one.input_id in prepared for one in inputs):
                 break
@@ -176,10 +178,6 @@ class InputReader:
                 return line
             self._fetched[file_id] = line
         return self._fetched[file_id]
-
-    async def _messages_of(self, one: ThreadInput) -> tuple[Message, ...]:
-        run_id = self._lease.run_id
-        return await prepare_user_message(one, run_id, self._sandbox, self._names, self._uploads())
 
     def _uploads(self) -> Uploads:
         return Uploads(
@@ -242,7 +240,9 @@ async def prepare_user_message(
     for file in one.files:
         known = set(taken)
         files.append(await store_file(file, taken, machine, uploads))
-        if _may_be_picture(file) and len(pictures) < PICTURES_MAX:
+        is_untyped = file.mime_type in ("", "application/octet-stream")
+        is_named_picture = is_untyped and file.name.lower().endswith(PICTURE_ENDINGS)
+        if (file.mime_type.startswith("image/") or is_named_picture) and len(pictures) < PICTURES_MAX:
             pictures += [
                 shown
                 for name in taken - known
@@ -250,12 +250,6 @@ async def prepare_user_message(
             ]
     text = "\n".join(line for line in (attributed_text(one), *files) if line)
     return (*pictures, build_user_message(one, run_id, text))
-
-
-def _may_be_picture(file: IncomingFile) -> bool:
-    """Whether the file's type, or its name if no type was given, is that of a picture."""
-    is_untyped = file.mime_type in ("", "application/octet-stream")
-    return file.mime_type.startswith("image/") or (is_untyped and file.name.lower().endswith(PICTURE_ENDINGS))
 
 
 async def _picture(one: ThreadInput, run_id: str, path: str, machine: ThreadSandbox) -> Message | None:
