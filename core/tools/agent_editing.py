@@ -1,6 +1,5 @@
 """The tool that makes and changes agents for an admin. It saves nothing that an admin has not approved."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
@@ -53,7 +52,11 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
         agents = await roster.agents()
         before = agents.get(params.agent_id)
         if not params.prompt:
-            return _shown(params.agent_id, before, agents)
+            if before is not None:
+                return "\n".join(definition_lines(before))
+            missing = f"There is no agent {params.agent_id!r} yet. " if params.agent_id else ""
+            listed = "\n".join(f"{name}: {one.description}" for name, one in agents.items())
+            return f"{missing}The agents:\n{listed}"
         try:
             draft = await roster.check(_fields(params, before, agents[DEFAULT_AGENT]), params.agent_id)
         except ConfigurationError as error:
@@ -87,14 +90,6 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
 
 
 edit_agent = build_edit_agent(None)
-
-
-def _shown(agent_id: str, agent: AgentDefinition | None, agents: Mapping[str, AgentDefinition]) -> str:
-    if agent is not None:
-        return "\n".join(definition_lines(agent))
-    missing = f"There is no agent {agent_id!r} yet. " if agent_id else ""
-    listed = "\n".join(f"{name}: {one.description}" for name, one in agents.items())
-    return f"{missing}The agents:\n{listed}"
 
 
 def _fields(params: EditAgentParams, before: AgentDefinition | None, usual: AgentDefinition) -> JsonObject:

@@ -40,10 +40,23 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> ToolOutput:
     if pages is None:
         raise ToolError("Nothing can be deployed here. Hand the files over instead.")
     files = (await context.sandbox()).files
-    found = await _contents(files, params.directory_path)
-    site = [one for one in found if one.path.removeprefix("/") not in RULES]
-    rules = {one.path[1:]: one.content for one in found if one.path.removeprefix("/") in RULES}
-    if not any(one.path == "/index.html" for one in site):
+    start = "" if params.directory_path == "." else f"{params.directory_path}/"
+    site, rules, left = list[SiteFile](), dict[str, bytes](), SITE_BYTES_MAX
+    for entry in await _fitting(files, params.directory_path):
+        bytes_max = min(left, FILE_BYTES_MAX)
+        content = b"".join([piece async for piece in files.read(entry.path, length=bytes_max + 1)])
+        if len(content) > bytes_max:
+            raise ToolError(
+                f"{entry.path} has grown meanwhile, to more than can be deployed. Nothing was deployed; call it again"
+                " when the files are done."
+            )
+        left -= len(content)
+        name = entry.path.removeprefix(start)
+        if name in RULES:
+            rules[name] = content
+        else:
+            site.append(SiteFile(path=f"/{name}", content=content))
+    if not any(file.path == "/index.html" for file in site):
         raise ToolError(
             f"There is no index.html in {params.directory_path}, so nothing was deployed. Name the folder that has it."
         )
@@ -61,10 +74,16 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
     Skips `node_modules`, symbolic links and hidden entries other than `.well-known`.
     """
     folders = [folder]
-    for visited, one in enumerate(folders):
+    for visited, path in enumerate(folders):
         if visited >= SITE_FOLDERS_MAX:
             raise ToolError(f"{folder} has more than {SITE_FOLDERS_MAX} folders. Nothing was deployed.")
-        for entry in await _listed(files, one):
+        try:
+            entries = await files.list(path)
+        except ToolError as error:
+            raise with_path_in_error(path, error) from error
+        if len(entries) == 1 and entries[0].path == path:
+            raise ToolError(f"{path} is not a folder. Name the folder that the file is in.")
+        for entry in entries:
             name = entry.path.rpartition("/")[2]
             if name.startswith(".") and name != ".well-known":
                 continue
@@ -72,28 +91,6 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
                 folders.append(entry.path)
             elif entry.kind == "file":
                 yield entry
-
-
-async def _listed(files: Files, folder: str) -> tuple[FileEntry, ...]:
-    try:
-        entries = await files.list(folder)
-    except ToolError as error:
-        raise with_path_in_error(folder, error) from error
-    if len(entries) == 1 and entries[0].path == folder:
-        raise ToolError(f"{folder} is not a folder. Name the folder that the file is in.")
-    return entries
-
-
-async def _contents(files: Files, folder: str) -> list[SiteFile]:
-    entries = await _fitting(files, folder)
-    start = "" if folder == "." else f"{folder}/"
-    found: list[SiteFile] = []
-    left = SITE_BYTES_MAX
-    for entry in entries:
-        content = await _content(files, entry, min(left, FILE_BYTES_MAX))
-        left -= len(content)
-        found.append(SiteFile(path=f"/{entry.path.removeprefix(start)}", content=content))
-    return found
 
 
 async def _fitting(files: Files, folder: str) -> list[FileEntry]:
@@ -112,20 +109,6 @@ async def _fitting(files: Files, folder: str) -> list[FileEntry]:
             " deployed; leave out what the site does not need."
         )
     return entries
-
-
-async def _content(files: Files, entry: FileEntry, bytes_max: int) -> bytes:
-    """Returns a file's bytes.
-
-    Raises ToolError if it has more than `bytes_max` bytes, because a file can grow after it was listed.
-    """
-    content = b"".join([piece async for piece in files.read(entry.path, length=bytes_max + 1)])
-    if len(content) > bytes_max:
-        raise ToolError(
-            f"{entry.path} has grown meanwhile, to more than can be deployed. Nothing was deployed; call it again when"
-            " the files are done."
-        )
-    return content
 
 
 deploy = Tool(

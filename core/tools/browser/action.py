@@ -12,7 +12,7 @@ from core.domain.events import ActivityChanged
 from core.domain.messages import JsonObject, Message
 from core.domain.sources import read_now
 from core.domain.targets import is_local
-from core.ports import BrowserResult, PageState
+from core.ports import BrowserResult
 from core.tools.tool import Effect, ParamsT, Tool, ToolContext, ToolOutput
 
 ACTION_SECONDS = 75.0
@@ -117,11 +117,20 @@ def page_output(seen: BrowserResult, context: ToolContext, *, message: str | Non
         output["tabs"] = list(state.tabs)
     if seen.happened:
         output["happened"] = [clean_line(sentence, 500) for sentence in seen.happened]
-    messages = (_state_message(state, context),)
-    sources = read_now(("browser", state.url))
-    if seen.error is not None:
-        return ToolOutput(output=output, is_success=False, error=seen.error, messages=messages, sources=sources)
-    return ToolOutput(output=output, messages=messages, sources=sources)
+    content: JsonObject = {
+        "url": clean_line(state.url, URL_CHARACTERS_MAX),
+        "title": clean_line(state.title, TITLE_CHARACTERS_MAX),
+        "tabs": list(state.tabs),
+        "scroll": {"pixels_above": state.pixels_above, "pixels_below": state.pixels_below},
+        "elements": [clean_line(one, 1000) for one in state.elements],
+    }
+    if state.picture:
+        content["screenshot"] = base64.b64encode(state.picture).decode("ascii")
+    shown = Message(
+        type="browser_state", content=content, is_llm_message=False, thread_id=context.thread_id, run_id=context.run_id
+    )
+    done = ToolOutput(output=output, messages=(shown,), sources=read_now(("browser", state.url)))
+    return done if seen.error is None else replace(done, is_success=False, error=seen.error)
 
 
 async def announce_element(context: ToolContext, doing: str, index: int) -> None:
@@ -133,18 +142,3 @@ async def announce_element(context: ToolContext, doing: str, index: int) -> None
         seen = await browser.act("name", {"index": index}, timeout_seconds=NAME_SECONDS)
         if name := clean_line(seen.said, 80):
             context.emit(ActivityChanged(text=f"{doing} [{index}] {name}"))
-
-
-def _state_message(state: PageState, context: ToolContext) -> Message:
-    content: JsonObject = {
-        "url": clean_line(state.url, URL_CHARACTERS_MAX),
-        "title": clean_line(state.title, TITLE_CHARACTERS_MAX),
-        "tabs": list(state.tabs),
-        "scroll": {"pixels_above": state.pixels_above, "pixels_below": state.pixels_below},
-        "elements": [clean_line(one, 1000) for one in state.elements],
-    }
-    if state.picture:
-        content["screenshot"] = base64.b64encode(state.picture).decode("ascii")
-    return Message(
-        type="browser_state", content=content, is_llm_message=False, thread_id=context.thread_id, run_id=context.run_id
-    )

@@ -25,7 +25,7 @@ def workspace_path(path: str) -> str:
     parts = [part for part in cleaned.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise ToolError(f"{path} climbs with '..'; give a path relative to /workspace without it.")
-    if not cleaned.isprintable() and any(map(_is_control, cleaned)):
+    if not cleaned.isprintable() and not {"Cc", "Cs"}.isdisjoint(map(unicodedata.category, cleaned)):
         raise ToolError("The path holds control characters; give it without them.")
     return "/".join(parts) or "."
 
@@ -39,15 +39,11 @@ def file_subject(path: str) -> str:
 
 def escape_line_breaks(path: str) -> str:
     """Escapes line breaks and control characters in a path, so that a file name cannot add lines to a list."""
-    return "".join(one.encode("unicode_escape").decode() if _breaks(one) else one for one in path)
-
-
-def _breaks(character: str) -> bool:
-    return _is_control(character) or unicodedata.category(character) in ("Zl", "Zp")
-
-
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cs")
+    breaks = ("Cc", "Cs", "Zl", "Zp")
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in breaks else character
+        for character in path
+    )
 
 
 def with_path_in_error(path: str, error: ToolError) -> ToolError:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Literal
 
@@ -159,14 +159,28 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
     try:
         match params.command:
             case "view":
-                return await _view(params, context, files)
+                entries = await files.list(params.path)
+                if not (len(entries) == 1 and entries[0].path == params.path and entries[0].kind != "folder"):
+                    if params.view_range is not None:
+                        raise ToolError(f"{params.path} is a folder; view it without view_range.")
+                    return await _view_folder(params.path, entries, files)
+                if entries[0].size_bytes > EDIT_BYTES_MAX:
+                    return await _lines(params, files.read(params.path))
+                content = await read_editable_bytes(files, params.path)
+                context.known_versions[params.path] = file_version(content)
+                return await _lines(params, in_one_piece(content))
             case "create":
                 made = CreateParams(file_path=params.path, file_contents=params.file_text or "")
                 said = await run_create(made, context)
                 await save_undo_step(files, params.path, None)
                 return said
             case "str_replace":
-                return await _replace(params, context, files)
+                new = params.new_str or ""
+                replaced = ReplaceParams(file_path=params.path, old_str=params.old_str or "", new_str=new)
+                edit = await edit_text(context, params.path, lambda text: replace_once(text, replaced))
+                await save_undo_step(files, params.path, edit.before)
+                shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
+                return f"Edited {params.path} at line {edit.line}.{preview_note(params.path, context)}\n{shown}"
             case "insert":
                 at, new = params.insert_line or 0, (params.new_str or "").removesuffix("\n")
 
@@ -193,19 +207,6 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
         raise with_path_in_error(params.path, error) from error
 
 
-async def _view(params: EditorParams, context: ToolContext, files: Files) -> str:
-    entries = await files.list(params.path)
-    if not (len(entries) == 1 and entries[0].path == params.path and entries[0].kind != "folder"):
-        if params.view_range is not None:
-            raise ToolError(f"{params.path} is a folder; view it without view_range.")
-        return await _folder(params.path, entries, files)
-    if entries[0].size_bytes > EDIT_BYTES_MAX:
-        return await _lines(params, files.read(params.path))
-    content = await read_editable_bytes(files, params.path)
-    context.known_versions[params.path] = file_version(content)
-    return await _lines(params, in_one_piece(content))
-
-
 async def _lines(params: EditorParams, content: AsyncIterator[bytes]) -> str:
     first, last = params.view_range or (1, -1)
     if first < 1:
@@ -221,7 +222,12 @@ async def _lines(params: EditorParams, content: AsyncIterator[bytes]) -> str:
                 continue
             room -= len(text) + NUMBER_CHARACTERS
             if room < 0 or -1 < last < number:
-                shown += _cut(number, text, is_first=not shown) if room < 0 else []
+                if room < 0 and shown:
+                    shown.append(f"[cut before line {number}; view on with view_range=[{number}, -1]]")
+                elif room < 0:
+                    shown.append(with_line_number(number, text[: READ_CHARACTERS_MAX // 2]))
+                    how = f"view on with view_range=[{number + 1}, -1]"
+                    shown.append(f"[line {number} is longer than can be shown; {how}]")
                 break
             shown.append(with_line_number(number, text.removesuffix("\n")))
     if not shown and first > 1:
@@ -229,47 +235,22 @@ async def _lines(params: EditorParams, content: AsyncIterator[bytes]) -> str:
     return "\n".join(shown) or "[the file is empty]"
 
 
-def _cut(number: int, text: str, *, is_first: bool) -> list[str]:
-    if not is_first:
-        return [f"[cut before line {number}; view on with view_range=[{number}, -1]]"]
-    return [
-        with_line_number(number, text[: READ_CHARACTERS_MAX // 2]),
-        f"[line {number} is longer than can be shown; view on with view_range=[{number + 1}, -1]]",
-    ]
-
-
-async def _folder(path: str, entries: tuple[FileEntry, ...], files: Files) -> str:
+async def _view_folder(path: str, entries: Sequence[FileEntry], files: Files) -> str:
     shown: list[str] = []
     for entry in entries:
-        if _is_hidden(entry):
-            continue
-        shown.append(_named(entry))
-        if entry.kind == "folder" and len(shown) < ENTRIES_MAX:
-            below = await files.list(entry.path)
-            shown += [_named(one) for one in below if not _is_hidden(one)]
+        names = _visible_names([entry])
+        if names and entry.kind == "folder" and len(shown) + 1 < ENTRIES_MAX:
+            names += _visible_names(await files.list(entry.path))
+        shown += names
     cut = shown[:ENTRIES_MAX]
     if len(shown) > ENTRIES_MAX:
         cut.append("[and more; view the folders inside]")
     return "\n".join(cut) or f"[{path} holds no files but hidden ones]"
 
 
-def _is_hidden(entry: FileEntry) -> bool:
-    return entry.path.rpartition("/")[2].startswith(".")
-
-
-def _named(entry: FileEntry) -> str:
-    path = escape_line_breaks(entry.path)
-    return f"{path}/" if entry.kind == "folder" else path
-
-
-async def _replace(params: EditorParams, context: ToolContext, files: Files) -> str:
-    new = params.new_str or ""
-    replaced = ReplaceParams(file_path=params.path, old_str=params.old_str or "", new_str=new)
-    edit = await edit_text(context, params.path, lambda text: replace_once(text, replaced))
-    await save_undo_step(files, params.path, edit.before)
-    shown = _snippet(edit.after, edit.line, edit.line + new.count("\n"))
-    preview = preview_note(params.path, context)
-    return f"Edited {params.path} at line {edit.line}.{preview}\n{shown}"
+def _visible_names(entries: Sequence[FileEntry]) -> list[str]:
+    visible = (entry for entry in entries if not entry.path.rpartition("/")[2].startswith("."))
+    return [escape_line_breaks(entry.path) + ("/" if entry.kind == "folder" else "") for entry in visible]
 
 
 def _snippet(text: str, first: int, last: int) -> str:
