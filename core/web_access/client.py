@@ -130,7 +130,13 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
                 allow_redirects=False,  # so that the key is sent only to the host that the operator configured
             ) as response,
         ):
-            content = await _content(response, api)
+            body = bytearray()
+            async for piece in response.content.iter_chunked(_PIECE_BYTES):
+                body += piece
+                if len(body) > api.bytes_max:
+                    megabytes = api.bytes_max // 1_000_000
+                    raise ToolError(f"{api.name} answered with more than {megabytes} MB. Ask for less.")
+            content = bytes(body)
             return _failure(response, content, api, again), content
     except TimeoutError:
         log.warning("%s did not answer within %g s", api.name, api.seconds_max)
@@ -152,15 +158,6 @@ def _payload(request: Request) -> BytesIOPayload | FormData | None:
         return None
     content = io.BytesIO(json.dumps(request.body).encode())
     return BytesIOPayload(content, content_type="application/json")
-
-
-async def _content(response: ClientResponse, api: Api) -> bytes:
-    content = bytearray()
-    async for piece in response.content.iter_chunked(_PIECE_BYTES):
-        content += piece
-        if len(content) > api.bytes_max:
-            raise ToolError(f"{api.name} answered with more than {api.bytes_max // 1_000_000} MB. Ask for less.")
-    return bytes(content)
 
 
 def _failure(response: ClientResponse, content: bytes, api: Api, again: float | None) -> _Failure | None:

@@ -94,14 +94,6 @@ class CloudflarePages:
         The site changes only in the last step. Raises ToolError with a message for the model.
         """
         projects = f"/accounts/{self.account_id}/pages/projects"
-        host = (await self._project(projects, project)).subdomain
-        uploaded = await self._upload(f"{projects}/{project}", files)
-        manifest = json.dumps({one.path: one.key for one in files})
-        form = {"manifest": manifest, "branch": BRANCH, **rules}
-        version_url = await self._publish(f"{projects}/{project}", form)
-        return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
-
-    async def _project(self, projects: str, project: str) -> _Project:
         try:
             found = await request_json(self.api, Request(method="GET", path=f"{projects}/{project}"))
         except ApiRefused as refused:
@@ -110,7 +102,14 @@ class CloudflarePages:
             body: JsonObject = {"name": project, "production_branch": BRANCH}
             request = Request(method="POST", path=projects, body=body, is_repeatable=False)
             found = await request_json(self.api, request)
-        return parse_answer(found, _ProjectAnswer, self.api).result
+        host = parse_answer(found, _ProjectAnswer, self.api).result.subdomain
+        uploaded = await self._upload(f"{projects}/{project}", files)
+        manifest = json.dumps({one.path: one.key for one in files})
+        form = {"manifest": manifest, "branch": BRANCH, **rules}
+        path = f"{projects}/{project}/deployments"
+        answer = await request_json(self.api, Request(method="POST", path=path, form=form, is_repeatable=False))
+        version_url = parse_answer(answer, _DeployedAnswer, self.api).result.url
+        return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads the files that Cloudflare does not have yet, and returns their number."""
@@ -129,12 +128,6 @@ class CloudflarePages:
             await request_json(api, Request(method="POST", path="/pages/assets/upload", body=[*map(_asset, batch)]))
         await request_json(api, Request(method="POST", path="/pages/assets/upsert-hashes", body=hashes))
         return len(wanted)
-
-    async def _publish(self, project_path: str, form: Mapping[str, str | bytes]) -> str:
-        """Creates the deployment from the uploaded files, and returns the URL of this version."""
-        request = Request(method="POST", path=f"{project_path}/deployments", form=form, is_repeatable=False)
-        answer = await request_json(self.api, request)
-        return parse_answer(answer, _DeployedAnswer, self.api).result.url
 
 
 def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:

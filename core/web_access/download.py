@@ -106,9 +106,19 @@ async def _asked(
         if response.status in _MOVED and target is not None:
             return target
         _check(response, url)
-        content = await _content(response, url, limits)
+        too_large = ToolError(
+            f"{url} is larger than {limits.bytes_max // 1_000_000} MB and was not loaded. Load it with a command in the"
+            " sandbox, or use another source."
+        )
+        if (response.content_length or 0) > limits.bytes_max:
+            raise too_large
+        content = bytearray()
+        async for piece in response.content.iter_chunked(_PIECE_BYTES):
+            content += piece
+            if len(content) > limits.bytes_max:
+                raise too_large
         kind, charset = response.content_type.lower(), response.charset or ""
-        return Download(url=str(url), content=content, content_type=kind, charset=charset)
+        return Download(url=str(url), content=bytes(content), content_type=kind, charset=charset)
 
 
 def _check(response: ClientResponse, url: URL) -> None:
@@ -125,21 +135,6 @@ def _check(response: ClientResponse, url: URL) -> None:
     if status == 429 or status >= 500:
         raise ToolError(f"{url} answers {status}. Try it later, or use another source.")
     raise ToolError(f"{url} answers {status}, without content. Use another source.")
-
-
-async def _content(response: ClientResponse, url: URL, limits: DownloadLimits) -> bytes:
-    too_large = ToolError(
-        f"{url} is larger than {limits.bytes_max // 1_000_000} MB and was not loaded. Load it with a command in the"
-        " sandbox, or use another source."
-    )
-    if (response.content_length or 0) > limits.bytes_max:
-        raise too_large
-    content = bytearray()
-    async for piece in response.content.iter_chunked(_PIECE_BYTES):
-        content += piece
-        if len(content) > limits.bytes_max:
-            raise too_large
-    return bytes(content)
 
 
 def _why(url: URL, error: Exception) -> str:

@@ -37,18 +37,6 @@ class _Text:
 
 def find_main_part(page: Any) -> tuple[Any, frozenset[Any]]:
     """Returns the element with the main text of a page, and the elements in it that are not part of this text."""
-    texts = _measure_texts(page)
-    body = page.find("body")
-    root = page if body is None else body
-    least = texts[root].characters * _MAIN_SHARE_MIN
-    for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
-        has_heading = len(found) == 1 and (found[0].find(".//h1") is not None or root.find(".//h1") is None)
-        if has_heading and texts[found[0]].characters >= least:
-            return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
-    return root, _find_boilerplate(root, texts, is_whole_page=True)
-
-
-def _measure_texts(page: Any) -> dict[Any, _Text]:
     texts, opened, links_open = dict[Any, _Text](), [_Text()], 0
     for event, element in _ETREE.iterwalk(page, events=("start", "end")):
         is_link = element.tag == "a"
@@ -66,7 +54,14 @@ def _measure_texts(page: Any) -> dict[Any, _Text]:
         count = len(written.strip()) if written else 0
         opened[-1].characters += count
         opened[-1].linked += count if links_open else 0
-    return texts
+    body = page.find("body")
+    root = page if body is None else body
+    least = texts[root].characters * _MAIN_SHARE_MIN
+    for found in ([*page.iter("main")], page.findall(".//*[@role='main']"), [*page.iter("article")]):
+        has_heading = len(found) == 1 and (found[0].find(".//h1") is not None or root.find(".//h1") is None)
+        if has_heading and texts[found[0]].characters >= least:
+            return found[0], _find_boilerplate(found[0], texts, is_whole_page=False)
+    return root, _find_boilerplate(root, texts, is_whole_page=True)
 
 
 def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: bool) -> frozenset[Any]:
@@ -80,7 +75,10 @@ def _find_boilerplate(root: Any, texts: Mapping[Any, _Text], *, is_whole_page: b
         if not is_apart and text.characters > whole * _BOILERPLATE_SHARE_MAX:
             continue
         is_menu = element.tag in _LISTS and text.links >= _LINKS_MIN and text.linked > text.characters * _LINKED_SHARE
-        if is_apart or _is_named(element, text) or (is_whole_page and (is_menu or _is_page_edge(element))):
+        # the header, footer or sidebar of the page, not of an article on it
+        is_edge = is_whole_page and element.tag in _EDGES and element.find(".//h1") is None
+        is_edge = is_edge and next(element.iterancestors("article", "main"), None) is None
+        if is_apart or _is_named(element, text) or (is_whole_page and is_menu) or is_edge:
             found.add(element)
             left -= text.characters
             walker.skip_subtree()
@@ -93,12 +91,3 @@ def _is_named(element: Any, text: _Text) -> bool:
     names = f"{element.get('id', '')} {element.get('class', '')}"[:_NAME_CHARACTERS_MAX]
     found = _BOILERPLATE_NAMES.search(names) if element.tag not in _PARTS else None
     return found is not None and (not found[1] or text.linked > text.characters * _NAMED_LINKED_SHARE)
-
-
-def _is_page_edge(element: Any) -> bool:
-    """Returns whether the element is the header, footer or sidebar of the page, not of an article on it."""
-    return (
-        element.tag in _EDGES
-        and element.find(".//h1") is None
-        and next(element.iterancestors("article", "main"), None) is None
-    )

@@ -73,7 +73,14 @@ class Firecrawl:
 
     async def read(self, address: str) -> Page:
         url = web_url(address)
-        await _check(url, self.guard)
+        try:
+            await self.guard.addresses(url.host or "", url.port or 0)
+        except RefusedAddress as error:
+            raise ToolError(
+                f"{url} is not on the public internet, and nothing else is opened. Use a public address."
+            ) from error
+        except (OSError, UnicodeError) as error:
+            raise ToolError(f"The host {url.host} is not known. Check how it is written.") from error
         body: JsonObject = {"url": str(url), "formats": ["markdown"], "onlyMainContent": True}
         request = Request(method="POST", path="/v2/scrape", body=body)
         try:
@@ -89,17 +96,6 @@ class Firecrawl:
         metadata = answer.data.metadata
         title = metadata.title if isinstance(metadata.title, str) else " ".join(metadata.title)
         return Page(url=metadata.source_url or str(url), title=title, text=answer.data.markdown)
-
-
-async def _check(url: URL, guard: AddressGuard) -> None:
-    try:
-        await guard.addresses(url.host or "", url.port or 0)
-    except RefusedAddress as error:
-        raise ToolError(
-            f"{url} is not on the public internet, and nothing else is opened. Use a public address."
-        ) from error
-    except (OSError, UnicodeError) as error:
-        raise ToolError(f"The host {url.host} is not known. Check how it is written.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,21 @@ class KeylessSearch:
         started = time.monotonic()
         request = Request(method="GET", path="/", query={"q": query})
         page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
-        found = _found(page)
+        # links of class `result__a` with texts of class `result__snippet`, in linear time even for a hostile page
+        found: list[_Found] = []
+        is_advertisement = False
+        for tag in _TAG.finditer(page):
+            kinds = _attribute(_CLASS, tag[1]).split()
+            if "result" in kinds:
+                is_advertisement = "result--ad" in kinds
+            if is_advertisement:
+                continue
+            if "result__a" in kinds:
+                target = _target(_attribute(_HREF, tag[1]))
+                found.append(_Found(target, _element_text(page, tag.end())))
+            elif "result__snippet" in kinds and found:
+                found[-1].content = found[-1].content or _element_text(page, tag.end())
+        found = [one for one in found if one.url]
         if not found and _NOT_LET_IN.search(page):
             raise ToolError(
                 "The search without a key takes no more requests from here just now. Open a page that you know with"
@@ -158,27 +172,6 @@ class _Found:
     url: str
     title: str
     content: str = ""
-
-
-def _found(page: str) -> list[_Found]:
-    """Returns the links of class `result__a` with the texts of class `result__snippet`, without advertisements.
-
-    The running time is linear in the page's length, even for a hostile page.
-    """
-    found: list[_Found] = []
-    is_advertisement = False
-    for tag in _TAG.finditer(page):
-        kinds = _attribute(_CLASS, tag[1]).split()
-        if "result" in kinds:
-            is_advertisement = "result--ad" in kinds
-        if is_advertisement:
-            continue
-        if "result__a" in kinds:
-            target = _target(_attribute(_HREF, tag[1]))
-            found.append(_Found(target, _element_text(page, tag.end())))
-        elif "result__snippet" in kinds and found:
-            found[-1].content = found[-1].content or _element_text(page, tag.end())
-    return [one for one in found if one.url]
 
 
 def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
