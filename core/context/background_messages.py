@@ -14,7 +14,7 @@ from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import AgentError, SurfaceError
 from core.domain.messages import JsonObject, Message
-from core.domain.sources import SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
+from core.domain.sources import SOURCES_KEY, dump_sources, join_sources, offer_addresses, read_now
 from core.domain.targets import find_addresses
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
 from core.ports import ChatHistory
@@ -74,11 +74,18 @@ def background_message(
     Each line is a JSON object, so that no text can pretend to come from another author. If the list is too long, only
     the newest messages and the thread's first one are kept. `fetched` are lines about files that are in the sandbox."""
     root, page = background.page.root, background.page
-    lines, kept = _newest_lines(page.messages)
-    refs = [one.message_ref for one in kept]
+    lines, refs, room = list[str](), list[str](), BACKGROUND_CHARACTERS_MAX
+    newest = sorted(page.messages, key=lambda message: message.sent_at)[-BACKGROUND_MESSAGES_MAX:]
+    for message in reversed(newest):
+        line = message_line(message)
+        room -= len(line)
+        if room < 0:
+            break
+        lines.insert(0, line)
+        refs.insert(0, message.message_ref)
+    omitted = page.omitted + len(page.messages) - len(refs)
     if root is not None and root.message_ref not in refs:
         lines, refs = [message_line(root), *lines], [root.message_ref, *refs]
-    omitted = page.omitted + len(page.messages) - len(kept)
     parts: list[str] = []
     if lines:
         notes = [_HEARD]
@@ -90,7 +97,11 @@ def background_message(
     if background.note:
         parts.append(f"[{background.note}]")
     if background.linked:
-        linked = "\n".join(_linked_line(link, one) for link, one in background.linked.items())
+        unreadable = {"note": "It cannot be read from this conversation."}
+        linked = "\n".join(
+            json.dumps({"link": link, **(json.loads(message_line(one)) if one else unreadable)}, ensure_ascii=False)
+            for link, one in background.linked.items()
+        )
         parts += [f"[{_LINKED}]", wrap_untrusted(linked, source="other chat messages")]
     if not parts:
         return None
@@ -98,6 +109,9 @@ def background_message(
         key: {name: value for name, value in asdict(file).items() if value is not None}
         for key, file in background.files.items()
     }
+    # what people in the chat wrote may be read, as what a search found
+    written = [message for message in (*((root,) if root else ()), *page.messages) if not message.is_app]
+    offered = (address for message in written for address in find_addresses(message.text[:TEXT_CHARACTERS_MAX]))
     return with_token_count(
         Message(
             type="user",
@@ -107,34 +121,12 @@ def background_message(
             run_id=run_id,
             metadata={
                 BACKGROUND_KEY: True,
-                SOURCES_KEY: dump_sources(_sources(background)),
+                SOURCES_KEY: dump_sources(join_sources([read_now(("chat", "")), offer_addresses(offered)])),
                 BACKGROUND_REFS_KEY: [ref for ref in refs if ref],
                 **({BACKGROUND_FILES_KEY: files} if files else {}),
             },
         )
     )
-
-
-def _sources(background: Background) -> Sources:
-    """Returns the sources of background messages. What people in the chat wrote may be read, as what a search found."""
-    root = (background.page.root,) if background.page.root else ()
-    written = [one for one in (*root, *background.page.messages) if not one.is_app]
-    offered = (address for one in written for address in find_addresses(one.text[:TEXT_CHARACTERS_MAX]))
-    return join_sources([read_now(("chat", "")), offer_addresses(offered)])
-
-
-def _newest_lines(messages: Sequence[ChatMessage]) -> tuple[list[str], list[ChatMessage]]:
-    lines: list[str] = []
-    kept: list[ChatMessage] = []
-    room = BACKGROUND_CHARACTERS_MAX
-    for one in sorted(messages, key=lambda one: one.sent_at)[: -BACKGROUND_MESSAGES_MAX - 1 : -1]:
-        line = message_line(one)
-        room -= len(line)
-        if room < 0:
-            break
-        lines.append(line)
-        kept.append(one)
-    return lines[::-1], kept[::-1]
 
 
 def message_line(one: ChatMessage) -> str:
@@ -155,12 +147,6 @@ def message_line(one: ChatMessage) -> str:
             {"id": key, "name": file.name, "type": file.mime_type} for key, file in listed_files([one]).items()
         ]
     return json.dumps(said, ensure_ascii=False)
-
-
-def _linked_line(link: str, one: ChatMessage | None) -> str:
-    if one is None:
-        return json.dumps({"link": link, "note": "It cannot be read from this conversation."})
-    return json.dumps({"link": link, **json.loads(message_line(one))}, ensure_ascii=False)
 
 
 def known_files(history: Sequence[Message]) -> dict[str, IncomingFile]:
@@ -254,9 +240,18 @@ class BackgroundMessageReader:
         new = tuple(one for one in page.messages if one.message_ref not in known)
         root = page.root if page.root and page.root.message_ref not in known else None
         self._refs = known | {one.message_ref for one in new if one.message_ref}
+        linked: dict[str, ChatMessage | None] = {}
+        for one in inputs:
+            if "https://" not in one.text and "http://" not in one.text:
+                continue
+            try:
+                async with asyncio.timeout(READ_SECONDS):
+                    linked |= await history.read_linked(address, one.text, person_id=one.author.person_id)
+            except (SurfaceError, AgentError, TimeoutError) as error:
+                log.warning("linked messages were not read: %s", type(error).__name__)
         return Background(
             page=replace(page, messages=new, root=root),
-            linked=await _read_linked(history, address, inputs),
+            linked=linked,
             is_first=is_first,
             note=note,
             read_refs=read_refs,
@@ -277,33 +272,14 @@ class BackgroundMessageReader:
         shows_all = is_whole and after is None and not page.omitted
         unread = () if shows_all else await self._read_unread(before)
         # where the platform has shown all, only what came after its time was read is missing
-        page = _with_stored(page, [one for one in unread if not is_whole or (after and one.sent_at <= after)])
+        missing = [one for one in unread if not is_whole or (after and one.sent_at <= after)]
+        known = {one.message_ref for one in page.messages} | {page.root.message_ref if page.root else ""}
+        more = [one for one in missing if one.message_ref not in known]
+        messages = tuple(sorted((*page.messages, *more), key=lambda one: one.sent_at))
+        omitted = max(0, page.omitted - len(more)) if page.is_partial else page.omitted
+        page = replace(page, messages=messages, omitted=omitted)
         refs = tuple(one.message_ref for one in unread)
         if is_whole:
             return page, "", refs
         is_told, self._is_failure_told = self._is_failure_told, True
         return page, "" if is_told else note, refs
-
-
-def _with_stored(page: ChatPage, stored: Sequence[ChatMessage]) -> ChatPage:
-    """Adds messages that came as events to a page of the platform."""
-    refs = {one.message_ref for one in page.messages} | {page.root.message_ref if page.root else ""}
-    more = [one for one in stored if one.message_ref not in refs]
-    whole = sorted((*page.messages, *more), key=lambda one: one.sent_at)
-    omitted = max(0, page.omitted - len(more)) if page.is_partial else page.omitted
-    return replace(page, messages=tuple(whole), omitted=omitted)
-
-
-async def _read_linked(
-    history: ChatHistory, address: Address, inputs: Sequence[ThreadInput]
-) -> dict[str, ChatMessage | None]:
-    found: dict[str, ChatMessage | None] = {}
-    for one in inputs:
-        if "https://" not in one.text and "http://" not in one.text:
-            continue
-        try:
-            async with asyncio.timeout(READ_SECONDS):
-                found |= await history.read_linked(address, one.text, person_id=one.author.person_id)
-        except (SurfaceError, AgentError, TimeoutError) as error:
-            log.warning("linked messages were not read: %s", type(error).__name__)
-    return found

@@ -45,11 +45,15 @@ _MENTION = re.compile(r"(?<![\w`.+-])@\S+")
 def full_message_text(message: Message) -> str:
     """Returns the message's text and tool calls; for a tool result, the call and its output."""
     content = message.content.get("content")
-    parts = [_result(content) if message.type == "tool" else content_text(content)]
+    execution = tool_execution(content) if message.type == "tool" else None
+    if execution is not None:
+        # with real newlines instead of JSON escapes
+        called = json.dumps(execution.get("arguments"), ensure_ascii=False)
+        text = f"{execution.get('function_name')} {called}\n{_output(execution)}"
+    else:
+        text = content_text(content)
     calls = message.content.get("tool_calls")
-    if calls:
-        parts.append(json.dumps(calls, ensure_ascii=False))
-    return "\n".join(part for part in parts if part)
+    return "\n".join(filter(None, (text, json.dumps(calls, ensure_ascii=False) if calls else "")))
 
 
 def content_text(content: JsonValue) -> str:
@@ -75,15 +79,6 @@ def for_model(message: Message, *, is_native: bool) -> Message:
         shown: JsonObject = {key: one for key, one in execution.items() if key != "arguments"}
         content = json.dumps({"tool_execution": shown}, ensure_ascii=False)
     return replace(message, content={**message.content, "content": content}, token_count=0)
-
-
-def _result(content: JsonValue) -> str:
-    """Returns a tool result's call and output, with real newlines instead of JSON escapes."""
-    execution = tool_execution(content)
-    if execution is None:
-        return content_text(content)
-    called = json.dumps(execution.get("arguments"), ensure_ascii=False)
-    return f"{execution.get('function_name')} {called}\n{_output(execution)}"
 
 
 def stored_call(message: Message) -> tuple[str, JsonObject, JsonObject] | None:

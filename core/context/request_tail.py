@@ -37,7 +37,10 @@ class RequestTail:
         """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the pictures."""
         texts: list[str] = []
         if self.browser is not None:
-            texts.append(f"# The browser\n\n{_browser_text(self.browser.content)}")
+            content, keys = self.browser.content, ("url", "title", "tabs", "scroll", "elements")
+            facts = "\n".join(f"{key}: {_line(content[key])}" for key in keys if content.get(key))
+            state = wrap_untrusted(facts[:BROWSER_CHARACTERS_MAX], source="the browser as it is now")
+            texts.append(f"# The browser\n\n{state}")
         if names := [picture_name(one) for one in newest_pictures(self.pictures)]:
             listed = ", ".join(names)
             shown = f"Shown below, in this order: {listed}." if sees_images else ""
@@ -82,14 +85,6 @@ def newest_pictures(pictures: Sequence[Message]) -> list[Message]:
 def picture_name(picture: Message) -> str:
     """Returns the path of an `image_context` message's picture as one line."""
     return clean_line(str(picture.content.get("file_path") or "a picture"), 200)
-
-
-def _browser_text(content: JsonObject) -> str:
-    facts = [
-        f"{key}: {_line(content[key])}" for key in ("url", "title", "tabs", "scroll", "elements") if content.get(key)
-    ]
-    text = "\n".join(facts)[:BROWSER_CHARACTERS_MAX]
-    return wrap_untrusted(text, source="the browser as it is now")
 
 
 def _line(value: JsonValue) -> str:

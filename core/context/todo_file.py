@@ -4,7 +4,7 @@ import asyncio
 import logging
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from core.context.message_text import stored_call
@@ -28,8 +28,9 @@ _MAY_WRITE = RUNS_COMMANDS | {"str_replace_editor"}
 _ITEM = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[([ xX~/>!-])\]\s+(.*)")
 _HEADING = re.compile(r"\s{0,3}(#{1,6})\s+(.*)")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
-_DONE, _ACTIVE, _BLOCKED = "xX", "~/>", "!"
-_State = Literal["pending", "active", "done", "blocked"]
+_STATES: Mapping[str, Literal["active", "done", "blocked"]] = {
+    "x": "done", "X": "done", "~": "active", "/": "active", ">": "active", "!": "blocked",
+}  # fmt: skip
 
 
 def writes_todo(name: str, arguments: JsonObject) -> bool:
@@ -56,22 +57,14 @@ def parse_checklist(text: str) -> ChecklistChanged:
         elif (item := _ITEM.fullmatch(line)) and len(found) < ITEMS_MAX:
             found.append((section, item[1], _plain_item(item[2])))
     has_sections = len({one[0] for one in found}) > 1
-    has_active = any(sign in _ACTIVE for _, sign, _ in found)
+    has_active = any(_STATES.get(sign) == "active" for _, sign, _ in found)
     items: list[ChecklistItem] = []
     for section, sign, words in found:
         shown = f"{section}: {words}" if has_sections and section else words
-        is_next = not has_active and sign not in _DONE + _BLOCKED
+        is_next = not has_active and sign not in _STATES
         has_active = has_active or is_next
-        items.append(ChecklistItem(text=shown, state="active" if is_next else _state(sign)))
+        items.append(ChecklistItem(text=shown, state="active" if is_next else _STATES.get(sign, "pending")))
     return ChecklistChanged(title=title or DEFAULT_TITLE, items=tuple(items))
-
-
-def _state(sign: str) -> _State:
-    if sign in _DONE:
-        return "done"
-    if sign in _ACTIVE:
-        return "active"
-    return "blocked" if sign in _BLOCKED else "pending"
 
 
 def _plain_item(words: str) -> str:

@@ -106,10 +106,27 @@ def _map_texts(content: JsonObject, change: Callable[[str], str]) -> JsonObject:
     content = dict(content)
     text, calls = content.get("content"), content.get("tool_calls")
     envelope = _object(text) if isinstance(text, str) and text.startswith('{"tool_execution"') else None
-    if envelope is None:
-        content["content"] = _mapped_parts(text, change)
-    else:
-        content["content"] = _encode(_mapped_envelope(envelope, change))
+    if envelope is not None:
+        execution = envelope.get("tool_execution")
+        if isinstance(execution, dict):
+            parts: JsonObject = {
+                key: _mapped_values(value, change)
+                if key in ("arguments", "result") and isinstance(value, dict)
+                else value
+                for key, value in execution.items()
+            }
+            content["content"] = _encode({"tool_execution": parts})
+        else:
+            content["content"] = _encode(_mapped_values(envelope, change))
+    elif isinstance(text, str):
+        content["content"] = change(text)
+    elif isinstance(text, list):
+        content["content"] = [
+            {**part, "text": change(words)}
+            if isinstance(part, dict) and isinstance(words := part.get("text"), str)
+            else part
+            for part in text
+        ]
     if isinstance(calls, list):
         content["tool_calls"] = [_mapped_call(call, change) for call in calls]
     return content
@@ -129,29 +146,6 @@ def _mapped_call(call: JsonValue, change: Callable[[str], str]) -> JsonValue:
         if arguments is not None:
             return {**call, "function": {**function, "arguments": _encode(_mapped_values(arguments, change))}}
     return call
-
-
-def _mapped_parts(content: JsonValue, change: Callable[[str], str]) -> JsonValue:
-    if isinstance(content, str):
-        return change(content)
-    if not isinstance(content, list):
-        return content
-    return [
-        {**part, "text": change(text)} if isinstance(part, dict) and isinstance(text := part.get("text"), str) else part
-        for part in content
-    ]
-
-
-def _mapped_envelope(envelope: JsonObject, change: Callable[[str], str]) -> JsonObject:
-    execution = envelope.get("tool_execution")
-    if not isinstance(execution, dict):
-        return _mapped_values(envelope, change)
-    execution = dict(execution)
-    for key in ("arguments", "result"):
-        value = execution.get(key)
-        if isinstance(value, dict):
-            execution[key] = _mapped_values(value, change)
-    return {"tool_execution": execution}
 
 
 def _mapped_values(values: JsonObject, change: Callable[[str], str]) -> JsonObject:
@@ -235,17 +229,16 @@ def fit_request(request: ModelRequest, room: int) -> ModelRequest:
         if limit < LAST_LIMIT_TOKENS:
             detail = f"about {tokens} tokens, and the model has room for {room}"
             raise ContextOverflow(f"The request is too long for {request.model}.", detail=detail)
-        messages = tuple(_shortened(one, limit) for one in messages)
+        shortened = list[JsonObject]()
+        for content in messages:
+            if content.get("role") != "system" and count_message(content) > limit:
+                # the model sees no message ids, so this note cannot tell it which message to expand
+                message = Message(type="tool", content=content, is_llm_message=True, thread_id="", message_id="")
+                content = truncate_message(message, Cut(limit, keeps_reasoning=True)).content
+            shortened.append(content)
+        messages = tuple(shortened)
         limit //= 2
     return replace(request, messages=messages)
-
-
-def _shortened(content: JsonObject, tokens_max: int) -> JsonObject:
-    if content.get("role") == "system" or count_message(content) <= tokens_max:
-        return content
-    # the model sees no message ids, so this note cannot tell it which message to expand
-    message = Message(type="tool", content=content, is_llm_message=True, thread_id="", message_id="")
-    return truncate_message(message, Cut(tokens_max, keeps_reasoning=True)).content
 
 
 def _contents(messages: Sequence[Message], shown: Mapping[str, TruncatedMessage]) -> tuple[JsonObject, ...]:

@@ -143,14 +143,14 @@ class ContextWindow:
 
     def _read(self, messages: Sequence[Message]) -> tuple[list[Message], Sources]:
         """Returns the messages as they are sent, and their sources."""
-        return [self._sendable(one) for one in messages], join_sources(map(sources_of_message, messages))
-
-    def _sendable(self, message: Message) -> Message:
-        if not message.is_llm_message:
-            return message
-        if message.type == "summary" or todo_call(message):
-            self._todo_results[message.message_id] = message
-        return with_token_count(for_model(message, is_native=self._is_native))
+        sent = list[Message]()
+        for message in messages:
+            if message.is_llm_message:
+                if message.type == "summary" or todo_call(message):
+                    self._todo_results[message.message_id] = message
+                message = with_token_count(for_model(message, is_native=self._is_native))
+            sent.append(message)
+        return sent, join_sources(map(sources_of_message, messages))
 
     def _add(self, messages: Sequence[Message], sources: Sources) -> None:
         self.sources = join_sources([self.sources, sources])
@@ -175,8 +175,14 @@ class ContextWindow:
         Raises ContextOverflow if the system prompt and the tools leave no room for a conversation."""
         self._limit = self._policy.limit_of(self._model)
         self._room_max = min(self._room_max, self._limit.room - self._overhead)
-        self._tail = self._new_tail()
-        state = {**state, "pictures": self._pictures_gone()}
+        age = self._responses - self._browser[0] if self._browser else 0
+        browser = self._browser[1] if self._browser and age <= BROWSER_RESPONSES else None
+        oldest = self._responses - PICTURE_RESPONSES
+        self._tail = RequestTail(browser=browser, pictures=[picture for at, picture in self._pictures if at >= oldest])
+        shown = set(map(picture_name, self._tail.pictures))
+        older = dict.fromkeys(picture_name(picture) for at, picture in self._pictures if at < oldest)
+        gone = ", ".join([name for name in older if name not in shown][-PICTURES_MAX:])
+        state = {**state, "pictures": PICTURES_GONE.format(names=gone) if gone else ""}
         # a summary may replace what was told, so it is made first
         await self._contents(self._tail_tokens() + sum(map(count_text, (*state.values(), *notes))))
         if message := program_message(state, notes, self._messages, run_id=self._run_id):
@@ -236,22 +242,6 @@ class ContextWindow:
     def _tail_tokens(self) -> int:
         tail = self._tail.message(sees_images=self._sees_images)
         return 0 if tail is None else count_message(tail)
-
-    def _new_tail(self) -> RequestTail:
-        browser = self._browser
-        if browser is not None and self._responses - browser[0] > BROWSER_RESPONSES:
-            browser = None
-        return RequestTail(browser=browser and browser[1], pictures=self._pictures_of_age(gone=False))
-
-    def _pictures_of_age(self, *, gone: bool) -> list[Message]:
-        return [one for at, one in self._pictures if (self._responses - at > PICTURE_RESPONSES) is gone]
-
-    def _pictures_gone(self) -> str:
-        """Returns which of the newest pictures are no longer shown, or an empty string."""
-        shown = {picture_name(one) for one in self._tail.pictures}
-        names = dict.fromkeys(map(picture_name, self._pictures_of_age(gone=True)))
-        left = [name for name in names if name not in shown][-PICTURES_MAX:]
-        return PICTURES_GONE.format(names=", ".join(left)) if left else ""
 
     def _todo_after(self, messages: Sequence[Message]) -> str | None:
         known = self._todo_results
@@ -322,21 +312,6 @@ class ContextWindow:
             return False
         older, newer = self._messages[:place], self._messages[place:]
         self._emit(ActivityChanged(text="Summing up the earlier conversation"))
-        try:
-            made = await self._summary_of(older, room)
-        except (ModelError, UnusableSummary) as error:
-            log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
-            growth = self._whole_tokens * RETRY_GROWTH_PERCENT // 100
-            self._summary_from = self._added_tokens + growth
-            return False
-        self._emit(MessageAdded(message=made))
-        self._replace(made, newer)
-        return True
-
-    async def _summary_of(self, older: Sequence[Message], room: int) -> Message:
-        """Returns a summary of the messages. Once in a run, asks a second time if the first one cannot be used.
-
-        Raises ModelError or UnusableSummary."""
         make = partial(
             summarise,
             older,
@@ -347,12 +322,22 @@ class ContextWindow:
             run_id=self._run_id,
             todo=self._todo_after(older),
         )
-        if self._may_repeat_summary:
+        try:
             try:
-                return await make(is_last_attempt=False)
+                made = await make(is_last_attempt=not self._may_repeat_summary)
             except UnusableSummary:
-                self._may_repeat_summary = False
-        return await make(is_last_attempt=True)
+                if not self._may_repeat_summary:
+                    raise
+                self._may_repeat_summary = False  # once in a run
+                made = await make(is_last_attempt=True)
+        except (ModelError, UnusableSummary) as error:
+            log.warning("no summary for run %s: %s", self._run_id, type(error).__name__)
+            growth = self._whole_tokens * RETRY_GROWTH_PERCENT // 100
+            self._summary_from = self._added_tokens + growth
+            return False
+        self._emit(MessageAdded(message=made))
+        self._replace(made, newer)
+        return True
 
     def _leave_out(self, place: int, room: int) -> None:
         """Replaces that many messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
