@@ -3,7 +3,7 @@
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import cast
@@ -91,26 +91,20 @@ def gemma_to_json(text: str) -> str:
 
 def python_calls(code: str) -> list[tuple[str, JsonObject]]:
     """Returns the names and keyword arguments of the calls in Python code, or nothing if one is not readable."""
+    calls = list[tuple[str, JsonObject]]()
     try:
-        return [*map(_python_call, _called(ast.parse(code[:_PYTHON_CHARACTERS_MAX])))]
+        for statement in ast.parse(code[:_PYTHON_CHARACTERS_MAX]).body:
+            call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "print" and call.args:
+                call = call.args[0]
+            if isinstance(call, ast.Call):
+                arguments = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
+                if call.args or "" in arguments:  # positional arguments, or `**arguments`
+                    return []
+                calls.append((ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(arguments)))))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return []
-
-
-def _called(module: ast.Module) -> Iterator[ast.Call]:
-    for statement in module.body:
-        value = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
-        if isinstance(value, ast.Call) and ast.unparse(value.func) == "print" and value.args:
-            value = value.args[0]
-        if isinstance(value, ast.Call):
-            yield value
-
-
-def _python_call(call: ast.Call) -> tuple[str, JsonObject]:
-    given = {one.arg or "": ast.literal_eval(one.value) for one in call.keywords}
-    if call.args or "" in given:
-        raise ValueError("positional arguments")
-    return ast.unparse(call.func), cast(JsonObject, json.loads(json.dumps(given)))
+    return calls
 
 
 def called_functions(value: JsonValue) -> list[JsonObject]:
@@ -301,9 +295,11 @@ def _renamed(arguments: Mapping[str, JsonValue], schema: JsonObject) -> Mapping[
 
 
 def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, depth: int) -> JsonValue:
+    kinds = {kind for option in options for kind in _kinds(option)}
     if isinstance(value, str):
-        value = _converted(value, options)
-    elif _is_text_wanted(value, options, depth):
+        value = _converted(value, options, kinds)
+    # lists and objects inside other values are no text: there they are mistakes that the model must correct
+    elif value is not None and kinds == {"string"} and not (depth > 0 and isinstance(value, dict | list)):
         if isinstance(value, list) and all(isinstance(one, str) for one in value):
             return "\n".join(map(str, value))
         return json.dumps(value, ensure_ascii=False)
@@ -318,21 +314,12 @@ def _fitted(value: JsonValue, options: Sequence[JsonObject], root: JsonObject, d
     return value
 
 
-def _is_text_wanted(value: JsonValue, options: Sequence[JsonObject], depth: int) -> bool:
-    """Returns whether to convert a value to text, because the schema allows nothing else.
-
-    Lists and objects inside other values are not converted: there they are mistakes that the model must correct."""
-    is_nested = depth > 0 and isinstance(value, dict | list)
-    kinds = {kind for option in options for kind in _kinds(option)}
-    return value is not None and not is_nested and kinds == {"string"}
-
-
 def _may_be_null(option: JsonObject) -> bool:
     choices = option.get("enum")
     return "null" in _kinds(option) or (None in choices if isinstance(choices, list) else "type" not in option)
 
 
-def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:
+def _converted(text: str, options: Sequence[JsonObject], kinds: set[str]) -> JsonValue:
     for choices in (option["enum"] for option in options if "enum" in option):
         if isinstance(choices, list) and text not in choices:
             stripped = text.strip()
@@ -343,7 +330,6 @@ def _converted(text: str, options: Sequence[JsonObject]) -> JsonValue:
                 if not isinstance(choice, str) and stripped.lower() == spelled:
                     return choice
             return text
-    kinds = {kind for option in options for kind in _kinds(option)}
     for kind in sorted(kinds, key=_ORDER.index):
         value = _read(text, kind)
         if value is not _UNREADABLE:

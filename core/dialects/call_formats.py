@@ -91,13 +91,11 @@ def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
     for function in _FUNCTION_TAG.finditer(body):
         parts = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
         if function[3] and (parts or not function[2].strip()):
-            yield function[1], {key: _without_end(rest) for key, _, rest in parts}
-
-
-def _without_end(rest: str) -> str:
-    """Returns the value without its end, which some models leave out, and the line breaks around it."""
-    value, end, _ = rest.rpartition("</parameter>")
-    return (value if end else rest).removeprefix("\n").removesuffix("\n")
+            # some models leave out the end of a value
+            ended = {
+                key: rest.rpartition(end)[0] if (end := "</parameter>") in rest else rest for key, _, rest in parts
+            }
+            yield function[1], {key: value.removeprefix("\n").removesuffix("\n") for key, value in ended.items()}
 
 
 def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
@@ -142,10 +140,6 @@ _HEADER = re.compile(r"\s{0,9}(?:assistant|analysis|commentary|final|to=)")
 def is_no_header(inner: str, _tools: Tools) -> bool:
     word = inner.strip()
     return bool(word) and not word.isalpha() and not _HEADER.match(inner)
-
-
-def _is_no_object(inner: str, _tools: Tools) -> bool:
-    return not inner.lstrip().startswith("{")
 
 
 def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
@@ -295,7 +289,9 @@ _FORMATS = (
 )  # fmt: skip
 HARMONY_CALL = CallFormat("", _HARMONY_END, _read_harmony, None)
 HARMONY_THOUGHT = HARMONY_CALL._replace(inside="all")
-_HARMONY_NOTE = HARMONY_THOUGHT._replace(is_text=_is_no_object)
+_HARMONY_NOTE = CallFormat(
+    "", _HARMONY_END, _read_harmony, lambda inner, _tools: not inner.lstrip().startswith("{"), "all"
+)
 BARE_CALLS = CallFormat("", "")
 FORMAT_BY_START = {one.start: one for one in _FORMATS}
 COMMON_CLOSERS = ("</parameter>", "</function>")

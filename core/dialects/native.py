@@ -53,7 +53,18 @@ class NativeDialect:
         return {
             "role": "assistant",
             "content": text if text or not calls else None,
-            "tool_calls": [_stored(call) for call in calls] or None,
+            "tool_calls": [
+                {
+                    "id": call.call_id,
+                    "type": "function",
+                    "function": {
+                        "name": provider_safe_name(call.name),
+                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                    },
+                }
+                for call in calls
+            ]
+            or None,
         }
 
     def result_content(self, call: ToolCall, result: JsonObject) -> JsonObject:
@@ -73,12 +84,6 @@ class NativeDialect:
 def provider_safe_name(name: str) -> str:
     """Returns a tool name that every provider accepts in a message history, even if the model invented the name."""
     return _NAME_FORBIDDEN.sub("_", name)[:NAME_CHARACTERS_MAX] or "unknown"
-
-
-def _stored(call: ToolCall) -> JsonObject:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    function: JsonObject = {"name": provider_safe_name(call.name), "arguments": arguments}
-    return {"id": call.call_id, "type": "function", "function": function}
 
 
 @dataclass(slots=True)

@@ -126,7 +126,7 @@ class ReactParser:
             "expected": self._read_expected,
             "lead": self._read_lead,
             "object": self._read_object,
-        }
+        }  # the lines of the other states are read by `_read_line`
 
     @property
     def raw_text(self) -> str:
@@ -275,24 +275,15 @@ class ReactParser:
         if self._buffer[self._at] == "{":
             self._state, self._object = "object", JsonObjectScanner()
             return True
-        if self._is_fence_unread():
+        fence, line_end, _ = self._buffer[self._at : self._at + FENCE_LINE_CHARACTERS_MAX].partition("\n")
+        is_unread = not line_end and len(fence) < FENCE_LINE_CHARACTERS_MAX and not self._is_ending
+        if is_unread and (fence.startswith("```") or "```".startswith(fence)):
             return False
-        if self._buffer.startswith("```", self._at):
-            newline = self._buffer.find("\n", self._at, self._at + FENCE_LINE_CHARACTERS_MAX)
-            if newline >= 0:
-                self._take(newline + 1)
-                return True
-        self._state = "raw"
+        if fence.startswith("```") and line_end:
+            self._take(self._at + len(fence) + 1)
+        else:
+            self._state = "raw"
         return True
-
-    def _is_fence_unread(self) -> bool:
-        if self._is_ending:
-            return False
-        rest = self._buffer[self._at : self._at + FENCE_LINE_CHARACTERS_MAX]
-        if "```".startswith(rest):
-            return True
-        is_short = len(rest) < FENCE_LINE_CHARACTERS_MAX
-        return rest.startswith("```") and is_short and "\n" not in rest
 
     def _read_object(self) -> bool:
         end = self._object.feed(self._buffer, self._at)

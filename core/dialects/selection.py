@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
 from core.domain.errors import ConfigurationError
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields, json_objects
 from core.ports import ModelRequest
 
 _WITHOUT_TOOL_CALLS = re.compile(
@@ -54,7 +53,7 @@ def write_calls_as_text(request: ModelRequest, dialect_name: str) -> ModelReques
     use another dialect."""
     if dialect_name == "native":
         return request
-    messages = tuple(alternate(_retold(one, dialect_name) for one in request.messages))
+    messages = tuple(alternate(_with_calls_as_text(message, dialect_name) for message in request.messages))
     passing = len(request.messages) - request.stable_messages
     return replace(request, messages=messages, stable_messages=max(0, len(messages) - passing))
 
@@ -63,46 +62,31 @@ def write_tools_as_text(request: ModelRequest) -> ModelRequest:
     """Returns the request without tools. The system prompt describes them in the XML dialect, whose calls the native
     dialect reads as well, and calls and results are text."""
     tools = [ToolSpec(**cast("dict[str, Any]", tool["function"])) for tool in request.tools]
-    system, *others = map(_with_tool_name, request.messages)
+    system, *others = (
+        {**message, "content": f"Result of {message.get('name')}:\n{message.get('content')}"}
+        if message.get("role") == "tool"
+        else message
+        for message in request.messages
+    )
     messages = ({**system, "content": f"{system.get('content')}\n\n{XmlDialect().request_parts(tools)[1]}"}, *others)
     return write_calls_as_text(replace(request, messages=messages, tools=()), "xml")
 
 
-def _with_tool_name(message: JsonObject) -> JsonObject:
-    if message.get("role") != "tool":
-        return message
-    return {**message, "content": f"Result of {message.get('name')}:\n{message.get('content')}"}
-
-
-def _retold(message: JsonObject, dialect_name: str) -> JsonObject:
+def _with_calls_as_text(message: JsonObject, dialect_name: str) -> JsonObject:
     if message.get("role") == "tool":
         return {"role": "user", "content": message.get("content")}
-    calls = list(_calls(message))
-    if not calls:
-        return message
-    said = str(message.get("content") or "")
-    written = (
-        format_call(name, arguments)
-        if dialect_name == "xml"
-        else f"Action: {name}\nAction Input: {json.dumps(arguments, ensure_ascii=False)}"
-        for name, arguments in calls
-    )
-    return {"role": "assistant", "content": "\n".join(one for one in (said, *written) if one)}
-
-
-def _calls(message: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    calls = message.get("tool_calls")
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        if isinstance(function, dict):
-            yield str(function.get("name")), _arguments(function.get("arguments"))
-
-
-def _arguments(raw: object) -> JsonObject:
-    """Returns the parsed arguments, or an empty object if they are invalid.
-
-    The model has already received an error for them."""
-    try:
-        return _ARGUMENTS.validate_json(raw if isinstance(raw, str) else "{}")
-    except ValidationError:
-        return {}
+    text, written = str(message.get("content") or ""), list[str]()
+    for call in json_objects(message.get("tool_calls")):
+        function = json_fields(call.get("function"))
+        if not function:
+            continue
+        name, raw = str(function.get("name")), function.get("arguments")
+        try:
+            arguments = _ARGUMENTS.validate_json(raw if isinstance(raw, str) else "{}")
+        except ValidationError:
+            arguments: JsonObject = {}  # the model has already received an error for them
+        if dialect_name == "xml":
+            written.append(format_call(name, arguments))
+        else:
+            written.append(f"Action: {name}\nAction Input: {json.dumps(arguments, ensure_ascii=False)}")
+    return {"role": "assistant", "content": "\n".join(filter(None, (text, *written)))} if written else message

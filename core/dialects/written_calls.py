@@ -209,15 +209,13 @@ class WrittenCalls:
                 self._open(follows, "")
                 self._body = [body + end] if follows is call_formats.HARMONY_CALL else []
         elif not is_lost and form is not call_formats.HARMONY_THOUGHT:
-            self._take(form, body + end, shown)
-
-    def _take(self, form: CallFormat, body: str, shown: list[str]) -> None:
-        if calls := list(form.read(body, self.tools) or ()):
-            self._add(calls)
-        elif call_formats.calls_nothing(body, self.tools):
-            self._show(body, shown)
-        elif not call_formats.ONLY_END.fullmatch(body.strip()):
-            self._add([call_formats.unreadable(body)])
+            body += end
+            if calls := list(form.read(body, self.tools) or ()):
+                self._add(calls)
+            elif call_formats.calls_nothing(body, self.tools):
+                self._show(body, shown)
+            elif not call_formats.ONLY_END.fullmatch(body.strip()):
+                self._add([call_formats.unreadable(body)])
 
     def _add(self, calls: Iterable[ToolCall]) -> None:
         for call in calls:

@@ -24,10 +24,6 @@ Taken = Literal["more", "ended", "broken"]
 belongs to the text after the call."""
 
 
-class UnreadableCall(Exception):
-    """Raised if a call cannot be parsed. The message is a sentence for the model."""
-
-
 class InvokeReader:
     """Reads one `<invoke>` element after its opening tag.
 
@@ -85,28 +81,30 @@ class InvokeReader:
             # the text ends with `</parameter></invoke>`, although by balanced tags these belong to the value
             self._is_unbalanced = is_ended = True
         raw = (self._opening.raw + "".join(token.raw for token in self._tokens)).rstrip()
-        try:
-            values = self._values(is_ended=is_ended)
-        except UnreadableCall as problem:
-            return ToolCall(name=self.name, arguments={}, call_id=call_id, raw=raw, problem=str(problem))
-        schema: JsonObject = self._spec.parameters if self._spec is not None else {}
-        return ToolCall(name=self.name, arguments=fit_arguments(values, schema), call_id=call_id, raw=raw)
-
-    def _values(self, *, is_ended: bool) -> dict[str, str]:
+        values: dict[str, str] | None = None
+        problem = self._problem
         if not self.name:
-            raise UnreadableCall("An <invoke> came without a name. Nothing was run; call it again.")
-        if not is_ended:
+            problem = "An <invoke> came without a name. Nothing was run; call it again."
+        elif not is_ended:
             open_value = f"the parameter {self._parameter!r} has no </parameter> followed by </invoke>"
             missing = open_value if self._place == "value" else "it has no </invoke>"
-            told = f"The call of {self.name} is not complete: {missing}."
-            raise UnreadableCall(f"{told} Nothing was run; write the whole call again.")
-        if self._problem:
-            raise UnreadableCall(self._problem)
-        if self._is_unbalanced:
-            return _values_by_what_follows(self._tokens, self._spec, self.name)
-        return {
-            name: "".join(token.raw for token in self._tokens[start:end]) for name, (start, end) in self._found.items()
-        }
+            problem = (
+                f"The call of {self.name} is not complete: {missing}. Nothing was run; write the whole call again."
+            )
+        elif self._is_unbalanced and not problem:
+            values = _values_by_what_follows(self._tokens, self._spec)
+            if values is None:
+                problem = (
+                    f"The call of {self.name} cannot be told apart from the text in it. Nothing was run; write one"
+                    " call, with every <parameter> closed."
+                )
+        if problem:
+            return ToolCall(name=self.name, arguments={}, call_id=call_id, raw=raw, problem=problem)
+        if values is None:
+            places = self._found.items()
+            values = {name: "".join(token.raw for token in self._tokens[start:end]) for name, (start, end) in places}
+        schema: JsonObject = self._spec.parameters if self._spec is not None else {}
+        return ToolCall(name=self.name, arguments=fit_arguments(values, schema), call_id=call_id, raw=raw)
 
     def _between(self, token: Token) -> Taken:
         match token.kind, token.name:
@@ -199,8 +197,8 @@ class InvokeReader:
         return name
 
 
-def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name: str) -> dict[str, str]:
-    """Returns the values of a call whose values contain unbalanced tags.
+def _values_by_what_follows(body: list[Token], spec: ToolSpec | None) -> dict[str, str] | None:
+    """Returns the values of a call whose values contain unbalanced tags, or None if a value contains the end of a call.
 
     Each value ends before a known parameter or at the end of the call."""
     properties = spec.parameters.get("properties") if spec is not None else None
@@ -209,13 +207,15 @@ def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name:
     name, pieces, after = "", list[str](), list[str]()
     for token in body:
         is_parameter = token.name == "parameter"
+        opened = token.attributes.get("name", "").strip() if is_parameter and token.kind == "open" else ""
+        is_next = opened and opened not in (name, *values) and (not known or opened in known)
         if is_parameter and token.kind == "close":
             pieces.extend(after)
             after = [token.raw]
-        elif is_parameter and token.kind == "open" and (after or not name) and _fits(token, known, values, name):
+        elif is_next and (after or not name):
             if name:
                 values[name] = "".join(pieces)
-            name, pieces, after = token.attributes["name"].strip(), [], []
+            name, pieces, after = opened, [], []
         elif after and token.raw.isspace():
             after.append(token.raw)
         else:
@@ -224,17 +224,7 @@ def _values_by_what_follows(body: list[Token], spec: ToolSpec | None, tool_name:
     # the last value still contains the </parameter></invoke> at the end of the body
     ending = "".join(pieces)
     values[name] = ending[: ending.rfind("</", 0, ending.rfind("</"))]
-    if any("</invoke" in value.lower() for value in values.values()):
-        raise UnreadableCall(
-            f"The call of {tool_name} cannot be told apart from the text in it. Nothing was run; write one call, with "
-            "every <parameter> closed."
-        )
-    return values
-
-
-def _fits(token: Token, known: frozenset[str], values: dict[str, str], current: str) -> bool:
-    name = token.attributes.get("name", "").strip()
-    return bool(name) and name != current and name not in values and (not known or name in known)
+    return None if any("</invoke" in value.lower() for value in values.values()) else values
 
 
 _CHILD = re.compile(r"\s*+<([\w-]++)\s*+>")
@@ -289,19 +279,16 @@ class ElementReader:
             )
         values = {name.replace("-", "_"): value for name, value in self._opening.attributes.items()}
         if problem is None and content.strip():
-            problem = self._add_content(values, content)
+            if self._spec.content_parameter is not None:
+                values.setdefault(self._spec.content_parameter, content)
+            elif (children := _children(content)) is not None:
+                values.update(children)
+            else:
+                problem = (
+                    f"{self.name} takes no text between its tags. Nothing was run; give every argument as a parameter."
+                )
         arguments = {} if problem else fit_arguments(values, self._spec.parameters)
         return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem)
-
-    def _add_content(self, values: dict[str, str], content: str) -> str | None:
-        if self._spec.content_parameter is not None:
-            values.setdefault(self._spec.content_parameter, content)
-            return None
-        children = _children(content)
-        if children is None:
-            return f"{self.name} takes no text between its tags. Nothing was run; give every argument as a parameter."
-        values.update(children)
-        return None
 
 
 def _children(content: str) -> dict[str, str] | None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
 
 from core.context.code_tracker import CODE_CHARACTERS_MAX, CodeTracker
 from core.dialects.dialect import (
@@ -87,11 +86,14 @@ class XmlParser:
     It is in text, in a block of calls or in a call. The total work is linear in the length of the text, regardless of
     how the text was split."""
 
-    __slots__ = ("_block", "_call", "_code", "_lexer", "_offset", "_output", "_raw", "_stage", "_stored", "_tools")
+    __slots__ = (
+        "_block", "_call", "_code", "_is_done", "_is_ending", "_lexer",
+        "_offset", "_output", "_raw", "_stored", "_tools",
+    )  # fmt: skip
 
     def __init__(self, tools: XmlTools) -> None:
         self._tools = tools
-        self._stage: Literal["reading", "ending", "done"] = "reading"
+        self._is_ending = self._is_done = False
         self._raw: list[str] = []
         self._offset = 0
         self._stored: tuple[int, str] | None = None
@@ -114,7 +116,7 @@ class XmlParser:
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:
         """Returns the text and calls that are certain after this delta. Native tool calls are ignored."""
-        if isinstance(delta, ToolCallDelta) or self._stage == "done" or not delta.text:
+        if isinstance(delta, ToolCallDelta) or self._is_done or not delta.text:
             return ()
         self._raw.append(delta.text)
         if self._is_plain(delta.text):
@@ -134,13 +136,13 @@ class XmlParser:
         An incomplete call is returned with its `problem` set. If the answer was interrupted, an incomplete call is
         discarded and removed from `text`. If a limit cut the answer off, the incomplete call is returned with `cut` as
         its problem, and its start stays in `text`."""
-        if self._stage == "done":
+        if self._is_done:
             return ()
-        self._stage = "ending"
+        self._is_ending = True
         if is_whole:
             self._lexer.close()
         self._read()
-        if self._is_open():
+        if not self._is_done:
             size = sum(map(len, self._raw))
             if cut and self._call is not None:
                 end = min(size, self._call.start + CUT_CHARACTERS_MAX)
@@ -152,12 +154,8 @@ class XmlParser:
                 if self._call is not None:
                     self._complete(self._call, is_ended=False)
                 self._stored = (size, "")
-            self._stage = "done"
+            self._is_done = True
         return self._output.drain()
-
-    def _is_open(self) -> bool:
-        """Whether the answer may go on. It is over after its last allowed call."""
-        return self._stage != "done"
 
     def _is_plain(self, text: str) -> bool:
         if not self._lexer.is_empty:
@@ -167,13 +165,13 @@ class XmlParser:
         return self._block is None and "<" not in text
 
     def _read(self) -> None:
-        while self._is_open():
+        while not self._is_done:
             grammar = self._call.reader.grammar if self._call is not None else self._tools.grammar
             token = self._lexer.next(grammar)
             if token is None:
                 return
             if self._call is None and token.kind != "text":
-                code = self._code.code_length(self._lexer.peek(CODE_CHARACTERS_MAX), is_end=self._stage != "reading")
+                code = self._code.code_length(self._lexer.peek(CODE_CHARACTERS_MAX), is_end=self._is_ending)
                 if code is None:
                     self._lexer.unread(token)
                     return
@@ -187,7 +185,7 @@ class XmlParser:
                 elif taken == "broken":
                     self._offset -= len(token.raw)
                     self._complete(self._call, is_ended=False)
-                    if self._is_open():
+                    if not self._is_done:
                         self._offset += len(token.raw)
                         self._take_tag(token)
             elif token.kind == "text":
@@ -204,7 +202,7 @@ class XmlParser:
         if token.name in RESULT_TAGS:
             if self._output.calls_count:
                 self._stored = (start, BLOCK_END if self._block is not None else "")
-                self._stage = "done"
+                self._is_done = True
             else:
                 self._show(token)
             return
@@ -233,7 +231,7 @@ class XmlParser:
             self._block.has_calls = True
         self._stored = (self._offset, BLOCK_END if self._block is not None else "")
         if self._output.calls_count == self._tools.calls_max:
-            self._stage = "done"
+            self._is_done = True
 
     def _forget_open_call(self) -> None:
         """Discards an incomplete call or tag at the end of an interrupted answer, and keeps the text before it."""
@@ -272,7 +270,7 @@ def new_xml_parser(tools: Mapping[str, ToolSpec], calls_max: int = 0) -> XmlPars
         for tag in (tool.name, xml_tag_name(tool.name))
         if tag.lower() not in BLOCK_TAGS
     }
-    return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=_grammar(tuple(by_tag)), calls_max=calls_max))
+    return XmlParser(XmlTools(by_name=tools, by_tag=by_tag, grammar=_build_grammar(tuple(by_tag)), calls_max=calls_max))
 
 
 _PREFIX = re.compile(r"(</?)(?:antml:|minimax:|[|｜]{1,2}DSML[|｜]{1,2})(?=(?:invoke|parameter)\b)", re.IGNORECASE)
@@ -291,5 +289,5 @@ def read_invokes(body: str, tools: Mapping[str, ToolSpec]) -> Iterator[ToolCall]
 
 
 @lru_cache(maxsize=64)
-def _grammar(tool_names: tuple[str, ...]) -> TagGrammar:
+def _build_grammar(tool_names: tuple[str, ...]) -> TagGrammar:
     return TagGrammar(block=True, tool_names=(*tool_names, *RESULT_TAGS))
