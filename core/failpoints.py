@@ -79,10 +79,14 @@ def arm(specification: str) -> None:
 
 def _pass(name: str) -> None:
     for armed in _armed:
-        if armed.name == name and (not armed.step or _is_executing(armed.step)):
-            armed.seen += 1
-            if armed.seen == armed.hit:
-                _fail(armed)
+        if armed.name != name or (armed.step and not _is_executing(armed.step)):
+            continue
+        armed.seen += 1
+        if armed.seen != armed.hit:
+            continue
+        if armed.action == "raise":
+            raise FailpointHit(armed.name)
+        os.kill(os.getpid(), signal.SIGKILL if armed.action == "kill" else signal.SIGSTOP)
 
 
 def _is_executing(step: str) -> bool:
@@ -93,13 +97,3 @@ def _is_executing(step: str) -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def _fail(armed: _Armed) -> None:
-    match armed.action:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "pause":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case "raise":
-            raise FailpointHit(armed.name)

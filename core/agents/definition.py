@@ -4,7 +4,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self, cast
@@ -156,7 +156,15 @@ def validate_definition(
     except ValidationError as error:
         problems = [_problem(one) for one in error.errors(include_url=False, include_input=False)]
     else:
-        problems = list(_strangers(definition, known))
+        named = {"tools.enabled": definition.tools.enabled or (), "tools.disabled": definition.tools.disabled}
+        problems = [
+            f"{key}: there is no tool named {name[:80]!r}."
+            for key, names in named.items()
+            for name in names
+            if name not in known.tools
+        ]
+        servers = (name for name in definition.mcp_servers or () if name not in known.servers)
+        problems += [f"mcp_servers: no MCP server named {name[:80]!r} is set up." for name in servers]
         if not problems:
             return definition
     raise ConfigurationError("\n".join(f"{source}: {one}" for one in problems))
@@ -205,14 +213,3 @@ def _problem(problem: ErrorDetails) -> str:
         said = f"there is no such key; the keys are {known}"
     place = "its name" if place == "agent_id" else place
     return f"{place}: {said}." if place else f"{said}."
-
-
-def _strangers(definition: AgentDefinition, known: KnownNames) -> Iterator[str]:
-    tools = definition.tools
-    for key, names in (("enabled", tools.enabled or ()), ("disabled", tools.disabled)):
-        for name in names:
-            if name not in known.tools:
-                yield f"tools.{key}: there is no tool named {name[:80]!r}."
-    for name in definition.mcp_servers or ():
-        if name not in known.servers:
-            yield f"mcp_servers: no MCP server named {name[:80]!r} is set up."

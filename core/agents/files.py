@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -19,14 +19,12 @@ from core.domain.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-_Stamp = tuple[int, int, int]
-
 
 @dataclass(slots=True)
 class _File:
     """An agent file as last read: its problem, if any, and its last valid definition."""
 
-    stamp: _Stamp
+    stamp: tuple[int, int, int]
     definition: AgentDefinition | None = None
     problem: str = ""
 
@@ -108,35 +106,28 @@ class AgentFiles:
         if self.folder is None:
             return frozenset()
         try:
-            stamps = dict(_stamps(self.folder))
+            paths = sorted(path for path in self.folder.iterdir() if path.suffix in (".yaml", ".yml"))[:LIST_MAX]
+            stats = {path: path.stat() for path in paths if path.is_file()}
         except OSError as error:
             return frozenset({f"The folder {self.folder} of agents cannot be read: {error.strerror}."})
-        self._files = {path: self._seen(path, stamp, self._files.get(path)) for path, stamp in stamps.items()}
-        problems = [file.problem for file in self._files.values() if file.problem]
-        return frozenset([*problems, *self._strangers()])
-
-    def _seen(self, path: Path, stamp: _Stamp, before: _File | None) -> _File:
-        if before is not None and before.stamp == stamp:
-            return before
-        try:
-            definition = parse_definition(_text(path), file=path.name, agent_id=path.stem, known=self.known)
-        except ConfigurationError as error:
-            return _File(stamp, before.definition if before else None, str(error))
-        return _File(stamp, definition)
-
-    def _strangers(self) -> Iterator[str]:
-        everybody = self.latest
-        for path, file in self._files.items():
-            for member in file.definition.team if file.definition else ():
-                if member not in everybody:
-                    yield f"The agent file {path.name}: team: there is no agent named {member!r}."
-
-
-def _stamps(folder: Path) -> Iterator[tuple[Path, _Stamp]]:
-    for path in sorted(path for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))[:LIST_MAX]:
-        if path.is_file():
-            seen = path.stat()
-            yield path, (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+        files = dict[Path, _File]()
+        for path, stat in stats.items():
+            before, stamp = self._files.get(path), (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if before is None or before.stamp != stamp:
+                try:
+                    definition = parse_definition(_text(path), file=path.name, agent_id=path.stem, known=self.known)
+                    before = _File(stamp, definition)
+                except ConfigurationError as error:
+                    before = _File(stamp, before.definition if before else None, str(error))
+            files[path] = before
+        self._files = files
+        known, problems = self.latest, {file.problem for file in files.values() if file.problem}
+        return frozenset(problems) | {
+            f"The agent file {path.name}: team: there is no agent named {member!r}."
+            for path, file in files.items()
+            for member in (file.definition.team if file.definition else ())
+            if member not in known
+        }
 
 
 def _text(path: Path) -> str:
