@@ -1,7 +1,9 @@
 """Messages that the program writes into a conversation: the state of the work where it has changed, and notes."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import blake2b
+from importlib.resources import files
 
 from core.context.tokens import with_token_count
 from core.domain.messages import JsonObject, Message
@@ -13,6 +15,12 @@ KNOWLEDGE = "knowledge"
 """The part of the state that holds excerpts of documents."""
 STATE_HEADING = "[State of your work, written by the program]"
 STATE_END = "[End of state]"
+
+
+@cache
+def read_template(name: str) -> str:
+    """Returns a text that models are told, by its name in `core/prompt/templates`."""
+    return (files("core.prompt.templates") / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def program_text(*parts: str) -> str:

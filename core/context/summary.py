@@ -3,11 +3,10 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 
 from core.context.background_messages import is_from_person
 from core.context.message_text import content_text, sources_of_message
+from core.context.program_message import read_template
 from core.context.todo_file import TODO_KEY
 from core.context.tokens import first_tokens, message_tokens, with_token_count
 from core.context.truncation import EXPAND_TOOL, fit_messages
@@ -85,7 +84,7 @@ async def summarise(
     Raises ModelError if the model call fails, and UnusableSummary if the text is empty or cut off."""
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
     words = own // (4 if is_last_attempt else 2)
-    prompt = f"{_prompt()}\n\nWrite {words:,} words at most, because a longer text would be cut off."
+    prompt = f"{read_template('summary')}\n\nWrite {words:,} words at most, because a longer text would be cut off."
     left = max(1, room - own - PROMPT_TOKENS)
     text = await asyncio.to_thread(
         lambda: wrap_untrusted(transcript([one for one in older if one.is_dialogue], left), source="the conversation")
@@ -200,8 +199,3 @@ def _turns_replaced(message: Message, run_id: str) -> int:
 def count_turns(messages: Sequence[Message], run_id: str) -> int:
     """Returns the number of the run's turns in the messages, including turns that a summary replaces."""
     return sum(_turns_replaced(one, run_id) + (one.type == "assistant" and one.run_id == run_id) for one in messages)
-
-
-@cache
-def _prompt() -> str:
-    return (files("core.prompt.templates") / "summary.md").read_text(encoding="utf-8").strip()

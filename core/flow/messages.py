@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from core.context.background_messages import FLOW_KEY, is_from_person
 from core.context.message_text import content_text
+from core.context.program_message import read_template
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message
 from core.domain.messages import Message
@@ -102,17 +101,17 @@ def parse_step_choice(message: Message) -> Choice | None:
 
 
 def plan_text(team: Mapping[str, str]) -> str:
-    return _prompt("flow_plan").format(steps_max=STEPS_MAX, team=_team_text(team))
+    return read_template("flow_plan").format(steps_max=STEPS_MAX, team=_team_text(team))
 
 
 def review_text(plan: Plan, team: Mapping[str, str]) -> str:
-    return _prompt("flow_review").format(plan=format_numbered_plan(plan), team=_team_text(team))
+    return read_template("flow_review").format(plan=format_numbered_plan(plan), team=_team_text(team))
 
 
 def step_text(plan: Plan, step: Step) -> str:
     """Returns the prompt for the step's agent. `step.tries` includes the try that starts now."""
     again = f"\nThis is try {step.tries}. The one before it ended so: {step.result}\nTake another way.\n"
-    return _prompt("flow_step").format(
+    return read_template("flow_step").format(
         plan=format_numbered_plan(plan),
         number=step_number(plan, step),
         step=step.text,
@@ -126,7 +125,7 @@ def report_text(plan: Plan) -> str:
         for index, step in enumerate(plan.steps, start=1)
     ]
     handed = ", ".join(plan_attachments(plan))
-    return _prompt("flow_report").format(
+    return read_template("flow_report").format(
         plan=format_numbered_plan(plan), results="\n\n".join(results), files=f" They are: {handed}." if handed else ""
     )
 
@@ -169,8 +168,3 @@ def _team_text(team: Mapping[str, str]) -> str:
         return ""
     names = "\n".join(f"  - `[{name}]` {' '.join(told.split())}" for name, told in team.items())
     return f"- Begin each step with the name of the agent that is to do it, in brackets, exactly as here:\n{names}\n"
-
-
-@cache
-def _prompt(name: str) -> str:
-    return (files("core.prompt.templates") / f"{name}.md").read_text(encoding="utf-8").strip()

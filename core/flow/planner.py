@@ -62,21 +62,22 @@ class PlanDraft:
         if not params.steps:
             raise ToolError(f"{params.command} needs steps.")
         steps = validate_steps(params.steps, tuple(self.flow.team))
-        after = await self.flow.plans.change(context.thread_id, lambda known: self._after(known, params.title, steps))
-        plan = flow_plan(after)
+        seen_id = self.seen_message_id
+
+        def change(known: Plans) -> Plans:
+            if any(plan.plan_id == self.plan_id for plan in known):
+                return change_plan(
+                    known, self.plan_id, lambda plan: mark_seen(revise_steps(plan, params.title, steps), seen_id)
+                )
+            new = new_plan(self.flow, params.title or DEFAULT_TITLE, steps, seen_id)
+            return add_plan(known, replace(new, plan_id=self.plan_id))
+
+        plan = flow_plan(await self.flow.plans.change(context.thread_id, change))
         if plan is None:
             raise ToolError("The conversation is gone, and the plan with it.")
         self.is_set = True
         self.flow.checklist.show(plan)
         return format_numbered_plan(plan)
-
-    def _after(self, known: Plans, title: str | None, steps: Sequence[str]) -> Plans:
-        if any(plan.plan_id == self.plan_id for plan in known):
-            return change_plan(
-                known, self.plan_id, lambda plan: mark_seen(revise_steps(plan, title, steps), self.seen_message_id)
-            )
-        new = new_plan(self.flow, title or DEFAULT_TITLE, steps, self.seen_message_id)
-        return add_plan(known, replace(new, plan_id=self.plan_id))
 
 
 def validate_steps(steps: Sequence[str], team: Sequence[str]) -> tuple[str, ...]:
@@ -126,7 +127,7 @@ async def make_plan(flow: Flow, left: Ended | None) -> Ended | None:
     draft = new_draft(flow, await flow.history())
     sign = FlowMessageTag(phase="plan", key=draft.plan_id)
     text = plan_text(flow.team_descriptions)
-    ended = await _drafted(flow, _planning(flow, draft, OFFERED), draft, sign, text, left)
+    ended = await _drafted(flow, OFFERED, draft, sign, text, left)
     if draft.is_set or ended is not None:
         return ended
     default = new_plan(flow, DEFAULT_TITLE, DEFAULT_STEPS, draft.seen_message_id)
@@ -144,19 +145,18 @@ async def review_plan(flow: Flow, plan: Plan, left: Ended | None) -> Ended | Non
     draft = PlanDraft(flow, plan.plan_id, newest_person_message_id(history))
     sign = FlowMessageTag(phase="review", key=draft.seen_message_id)
     text = review_text(plan, flow.team_descriptions)
-    context = _planning(flow, draft, OFFERED_IN_REVIEW)
-    ended = await _drafted(flow, context, draft, sign, text, left)
+    ended = await _drafted(flow, OFFERED_IN_REVIEW, draft, sign, text, left)
     if not draft.is_set and ended is None:
         await flow.change(plan, lambda plan: mark_seen(plan, draft.seen_message_id))
     return ended
 
 
 async def _drafted(
-    flow: Flow, context: RunContext, draft: PlanDraft, sign: FlowMessageTag, text: str, left: Ended | None
+    flow: Flow, offered: Sequence[str], draft: PlanDraft, sign: FlowMessageTag, text: str, left: Ended | None
 ) -> Ended | None:
-    """Runs turns until the plan is set, the planner ends without a plan, or a turn limit is reached.
-
-    Returns how the run ends, or None if it continues."""
+    """Runs turns with the offered tools until the plan is set, the planner ends without a plan, or a turn limit is
+    reached. Returns how the run ends, or None if it continues."""
+    context = restrict_tools(flow.planner, offered, planning_tool(draft))
     for _ in range(flow.policy.plan_turns_max):
         history = await flow.history()
         if left is None or newest_tag(history) != sign:
@@ -179,10 +179,6 @@ def is_end_of_run(ended: Ended) -> bool:
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True
     return ended.reply is not None and ended.reply.kind in ("ask", "takeover")
-
-
-def _planning(flow: Flow, draft: PlanDraft, offered: Sequence[str]) -> RunContext:
-    return restrict_tools(flow.planner, offered, planning_tool(draft))
 
 
 def restrict_tools(context: RunContext, names: Sequence[str], *more: Tool[Any]) -> RunContext:

@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from pydantic import JsonValue
-
 from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
@@ -66,18 +64,12 @@ async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -
     """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
     told = await deps.stores.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
-    newest = next((end for one in reversed(own) if (end := _end_of_response(one))), None)
-    if newest not in ("stop", "agent_terminated"):
+    status = (message.content for message in reversed(own) if message.type == "status")
+    ends = (one for one in status if one.get("status_type") == "reply_left" or one.get("finish_reason"))
+    newest = next(ends, {})
+    if newest.get("status_type") == "reply_left" or newest.get("finish_reason") not in ("stop", "agent_terminated"):
         return None
     return await recover_result(own, partial(deps.stores.journal.calls, lease.run_id), context)
-
-
-def _end_of_response(message: Message) -> JsonValue:
-    """Returns why the model's response ended, or that its reply was left in the thread, or None for other messages."""
-    if message.type != "status":
-        return None
-    is_left = message.content.get("status_type") == "reply_left"
-    return "reply_left" if is_left else message.content.get("finish_reason")
 
 
 async def recover_result(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
@@ -92,20 +84,13 @@ async def recover_result(history: Sequence[Message], calls: Calls, context: RunC
     if last.type == "assistant" and not last.content.get("tool_calls"):
         reply = Reply(kind="answer", text=visible_text(last, context.dialect, context.toolbox.specs))
         return RunFinished(status="completed", finish_reason="stop", reply=reply)
-    if last.type == "tool":
-        assistant_id = last.metadata.get("assistant_message_id")
-        for one in messages:
-            if one.message_id == assistant_id:
-                return await _ended_by(one, await calls(), context)
-    return None
-
-
-async def _ended_by(assistant: Message, calls: Sequence[ToolCallRecord], context: RunContext) -> RunFinished | None:
-    """Returns the result of a message of the model that ended the run with a tool, or None if it did not."""
-    for record in calls:
-        if record.assistant_message_id != assistant.message_id or record.name not in ENDING_TOOLS:
-            continue
-        if (record.result or {}).get("success") and record.name in context.toolbox.tools:
+    assistant_id = last.metadata.get("assistant_message_id") if last.type == "tool" else None
+    assistant = next((message for message in messages if message.message_id == assistant_id), None)
+    if assistant is None:
+        return None
+    for record in await calls():
+        is_end = record.assistant_message_id == assistant_id and record.name in ENDING_TOOLS
+        if is_end and (record.result or {}).get("success") and record.name in context.toolbox.tools:
             # repeats the call to get its reply, which is safe because ending tools have no side effects
             call = ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id)
             prepared = prepare_call(record.name, record.arguments, context.toolbox)
@@ -179,8 +164,15 @@ class _Play:
         self._before: Ended | None = None
 
     async def to_the_end(self) -> Ended:
+        flow = self._flow
         if self._mend is not None:
-            await self._resume(self._mend)
+            context = await context_of_newest_message(flow, await flow.history())
+            self._before = await self._mend(context)
+            if self._before is None:
+                self._before = await recover_result(await flow.history(), flow.calls, context)
+            plan = await flow.plan()
+            if plan is not None and plan.run_id == flow.run_id:
+                flow.checklist.show(plan)  # a crash may have lost the event of the last change
             if isinstance(self._before, Approval):
                 return self._before
         while True:
@@ -191,7 +183,7 @@ class _Play:
             if ended is not None:
                 if isinstance(ended, RunFinished):
                     why = "stopped" if ended.status == "stopped" else ended.message or "broken off"
-                    await block_open_steps(self._flow, why)
+                    await block_open_steps(flow, why)
                 return ended
 
     async def _part(self) -> Ended | None:
@@ -205,13 +197,15 @@ class _Play:
         if plan is None or self._is_past(plan, new):
             return await make_plan(flow, self._left())
         if plan.run_id != flow.run_id or plan.stage in ("choice", "answer"):
-            flow = self._flow
             if plan.run_id == flow.run_id and not new:
                 left = self._left()
                 if plan.stage == "answer" and left is not None and is_end_of_run(left):
                     return left
-                if plan.stage == "choice" and blocked_step(plan) is not None:
-                    return self._question(plan, history)
+                if plan.stage == "choice" and (step := blocked_step(plan)) is not None:
+                    text, sign = asked_text(plan, step), FlowMessageTag(phase="asked", key=step.key)
+                    flow.with_message(history, sign, f"People are asked:\n{text}")
+                    reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
+                    return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
             choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
             if plan.stage != "choice" and choice != "again":
                 choice = None  # people were not asked to choose
@@ -224,9 +218,15 @@ class _Play:
             return await review_plan(flow, plan, self._left())
         if not plan.steps:
             return _answer(EMPTY, plan)
-        if next_step(plan) is not None:
-            return await self._step(plan, history)
-        return await self._report(plan, history)
+        if next_step(plan) is None:
+            return await self._report(plan, history)
+        if flow.is_used_up(history):
+            limit = f"The limit of {flow.planner.policy.turns_max} turns is reached."
+            return RunFinished(status="completed", finish_reason="max_iterations", message=limit, can_continue=True)
+        left = self._left()
+        begun = await begin_step(flow, plan)
+        step = current_step(begun) if begun else None
+        return await run_step(flow, begun, step, history, left) if begun and step else None
 
     def _is_past(self, plan: Plan, new: Sequence[Message]) -> bool:
         """Returns whether the new messages need a new plan because the existing plan is closed or completed."""
@@ -236,32 +236,6 @@ class _Play:
         if not plan.steps and new and parse_step_choice(new[-1]) is not None:
             return False
         return not is_ours and is_over(plan) and bool(new)
-
-    def _question(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
-        step = blocked_step(plan)
-        if step is None:
-            return None
-        text = asked_text(plan, step)
-        self._flow.with_message(history, FlowMessageTag(phase="asked", key=step.key), f"People are asked:\n{text}")
-        reply = Reply(kind="ask", text=text, options=tuple(CHOICES.values()))
-        return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
-
-    async def _step(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
-        flow = self._flow
-        if flow.is_used_up(history):
-            limit = flow.planner.policy.turns_max
-            return RunFinished(
-                status="completed",
-                finish_reason="max_iterations",
-                message=f"The limit of {limit} turns is reached.",
-                can_continue=True,
-            )
-        left = self._left()
-        new = await begin_step(flow, plan)
-        step = current_step(new) if new else None
-        if new is None or step is None:
-            return None
-        return await run_step(flow, new, step, history, left)
 
     async def _report(self, plan: Plan, history: Sequence[Message]) -> Ended | None:
         flow = self._flow
@@ -280,16 +254,6 @@ class _Play:
             return None  # people added a step while the model wrote the answer
         reply = ended.reply or Reply(kind="answer", text="")
         return _answer(reply.whole_text or plain_report(plan), plan, reply.attachments)
-
-    async def _resume(self, mend: RepairHistory) -> None:
-        flow = self._flow
-        context = await context_of_newest_message(flow, await flow.history())
-        self._before = await mend(context)
-        if self._before is None:
-            self._before = await recover_result(await flow.history(), flow.calls, context)
-        plan = await flow.plan()
-        if plan is not None and plan.run_id == flow.run_id:
-            flow.checklist.show(plan)  # a crash may have lost the event of the last change
 
     def _left(self) -> Ended | None:
         """Returns the result of the previous attempt on the first call, and None on later calls."""

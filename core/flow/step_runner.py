@@ -85,7 +85,10 @@ async def run_step(flow: Flow, plan: Plan, step: Step, history: Sequence[Message
     if left is None or newest_tag(history) != sign:
         history = flow.with_message(history, sign, step_text(plan, step))
         context = flow.team[name].context if name else flow.planner
-        context = await _informed(_step_context(flow, step, context), step)
+        context = _step_context(flow, step, context)
+        if (desk := context.tool_context.knowledge) is not None:
+            knowledge = await desk.for_prompt(text_without_name(step.text))
+            context = replace(context, prompt=context.prompt.with_knowledge(knowledge))
         try:
             left = await flow.turns(context, history, flow.policy.step_turns_max)
         except StepCancelled:
@@ -148,12 +151,3 @@ def _step_context(flow: Flow, step: Step, context: RunContext) -> RunContext:
         tool_context=replace(context.tool_context, emit=log.emit),
         begin_turn=begin_turn,
     )
-
-
-async def _informed(context: RunContext, step: Step) -> RunContext:
-    """Returns the context with the documents that match the step in its prompt. Does not call a model."""
-    desk = context.tool_context.knowledge
-    if desk is None:
-        return context
-    knowledge = await desk.for_prompt(text_without_name(step.text))
-    return replace(context, prompt=context.prompt.with_knowledge(knowledge))

@@ -49,8 +49,9 @@ def step_number(plan: Plan, step: Step) -> int:
 
 def add_plan(plans: Plans, new: Plan) -> Plans:
     """Returns the plans with the new plan as the active one. Closes the plan that a flow ran before."""
-    older = (_put_away(plan) for plan in plans if plan.plan_id != new.plan_id)
-    return (*older, replace(new, is_active=True, stage="going"))
+    older = (plan if plan.stage == "own" else close_plan(plan, "given up") for plan in plans)
+    put_away = (replace(plan, is_active=False) for plan in older if plan.plan_id != new.plan_id)
+    return (*put_away, replace(new, is_active=True, stage="going"))
 
 
 def change_plan(plans: Plans, plan_id: str, how: Change) -> Plans:
@@ -138,8 +139,15 @@ def resume_plan(plan: Plan, run_id: str) -> Plan:
     """Returns the plan, continued by the given run. Blocked steps are tried again.
 
     Their number of tries restarts at 0, except for a step that waited for an answer."""
-    steps = tuple(_afresh(step, plan.stage) for step in plan.steps)
-    return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=steps)
+    steps = list[Step]()
+    for step in plan.steps:
+        if step.status in ("blocked", "in_progress"):
+            if plan.stage == "answer" and step.notes == WAITS:
+                step = replace(step, status="in_progress", notes="")
+            else:
+                step = replace(step, status="not_started", tries=0)
+        steps.append(step)
+    return replace(_handed_to(plan, run_id), stage="going", is_active=True, steps=tuple(steps))
 
 
 def skip_step(plan: Plan, step: Step | None, note: str) -> Plan:
@@ -192,14 +200,6 @@ def _handed_to(plan: Plan, run_id: str) -> Plan:
     return replace(plan, run_id=run_id, members=members)
 
 
-def _afresh(step: Step, stage: str) -> Step:
-    if step.status not in ("blocked", "in_progress"):
-        return step
-    if stage == "answer" and step.notes == WAITS:
-        return replace(step, status="in_progress", notes="")
-    return replace(step, status="not_started", tries=0)
-
-
 def _ended(plan: Plan, key: str, end: Step) -> Plan:
     step = current_step(plan)
     if step is None or step.key != key:
@@ -209,11 +209,6 @@ def _ended(plan: Plan, key: str, end: Step) -> Plan:
 
 def _with(plan: Plan, old: Step, new: Step) -> Plan:
     return replace(plan, steps=tuple(new if one is old else one for one in plan.steps))
-
-
-def _put_away(plan: Plan) -> Plan:
-    is_ours = plan.stage != "own"
-    return replace(close_plan(plan, "given up") if is_ours else plan, is_active=False)
 
 
 _NAMED = re.compile(r"^\s*\[([^\[\]\n]{1,80})\]\s*")

@@ -4,11 +4,9 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
-from importlib.resources import files
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from core.context.program_message import KNOWLEDGE
+from core.context.program_message import KNOWLEDGE, read_template
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.threads import Address
 
@@ -37,7 +35,7 @@ class RunPrompt:
 
     def with_system(self, title: str, text: str) -> "RunPrompt":
         """Returns the prompt with a section at the end of the system prompt, unless the text is empty."""
-        return replace(self, system=_joined(self.system, _section(title, text)))
+        return replace(self, system="\n\n".join(filter(None, (self.system, _section(title, text)))))
 
     def for_tools(self, available: Container[str], known: Container[str]) -> "RunPrompt":
         """Returns the prompt without the list items that name a `known` tool which is not `available`."""
@@ -57,7 +55,7 @@ class RunPrompt:
 
 def base_prompt(*, sandbox: str) -> str:
     """Returns the base prompt. `sandbox` is one sentence that describes the machine on which tools run."""
-    return _base().replace("{sandbox}", sandbox).strip()
+    return read_template("base").replace("{sandbox}", sandbox)
 
 
 def time_text(now: datetime, time_zone: str, *, default: str = "") -> str:
@@ -98,12 +96,3 @@ def answer_limit_text(tokens: int) -> str:
 
 def _section(title: str, text: str) -> str:
     return f"# {title}\n\n{text.strip()}" if text.strip() else ""
-
-
-def _joined(*parts: str) -> str:
-    return "\n\n".join(part for part in parts if part)
-
-
-@cache
-def _base() -> str:
-    return (files("core.prompt.templates") / "base.md").read_text(encoding="utf-8")

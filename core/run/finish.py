@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from core.domain.errors import AgentError, SandboxUnavailable
 from core.domain.events import RunFailed, RunFinished, Terminal
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_fields
 from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
 from core.ports import Sandbox
 from core.run.agent_config import dialect_for_run
@@ -50,13 +50,10 @@ def attach_drawn_pictures(ended: RunFinished, calls: Sequence[ToolCallRecord]) -
     if reply is None:
         return ended
     named = {path.removeprefix("/workspace/") for path in reply.attachments}
-    drawn = dict.fromkeys(path for one in calls if (path := _picture(one)) and path not in named)
+    outputs = (json_fields((call.result or {}).get("output")) for call in calls if call.name == DRAWING_TOOL)
+    paths = (str(output.get("file_path") or "") for output in outputs)
+    drawn = dict.fromkeys(path for path in paths if path and path not in named)
     return replace(ended, reply=replace(reply, attachments=(*reply.attachments, *drawn)))
-
-
-def _picture(record: ToolCallRecord) -> str:
-    output = (record.result or {}).get("output") if record.name == DRAWING_TOOL else None
-    return str(output.get("file_path") or "") if isinstance(output, dict) else ""
 
 
 def delivery_drafts(reply: Reply, earlier_replies: int = 0) -> tuple[DeliveryDraft, ...]:

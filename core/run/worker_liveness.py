@@ -92,7 +92,12 @@ def _lock_dead_workers(folder: Path) -> Generator[tuple[str, ...], None, None]:
 
     Holds their locks inside the block, so that a worker that has created but not yet locked its file waits.
     """
-    locks = {name: lock for name in _worker_ids(folder) if (lock := acquire_stale_lock(folder / name)) >= 0}
+    prefix = f"{_machine_prefix()}-"
+    try:
+        names = sorted(path.name for path in folder.iterdir() if path.name.startswith(prefix))
+    except OSError:
+        names = []
+    locks = {name: lock for name in names if (lock := acquire_stale_lock(folder / name)) >= 0}
     try:
         yield tuple(locks)
         for name in locks:
@@ -100,14 +105,6 @@ def _lock_dead_workers(folder: Path) -> Generator[tuple[str, ...], None, None]:
     finally:
         for lock in locks.values():
             os.close(lock)
-
-
-def _worker_ids(folder: Path) -> list[str]:
-    prefix = f"{_machine_prefix()}-"
-    try:
-        return sorted(path.name for path in folder.iterdir() if path.name.startswith(prefix))
-    except OSError:
-        return []
 
 
 def acquire_stale_lock(path: Path) -> int:
