@@ -77,23 +77,19 @@ class KnowledgeFileSync:
         sources = await asyncio.to_thread(lambda: tuple(_find_sources(folder, agent.knowledge)))
         if self._read.get(agent_id) == sources:
             return
-        scope = Scope("agent", agent_id)
-        kept = {await self._add(scope, one) for one in sources}
-        names = {one.name for one in sources}
+        scope, kept, is_complete = Scope("agent", agent_id), set[str](), True
+        for source in sources:
+            try:
+                kept.add((await self._library.add(scope, source.name, _read_chunks(source.path))).entry_id)
+            except (DocumentError, OSError) as error:
+                log.warning("agent %s: the knowledge file %s cannot be read: %s", agent_id, source.name, error)
+                is_complete = is_complete and not isinstance(error, OSError)
+        names = {source.name for source in sources}
         for entry in await self._library.store.entries([scope]):
             if entry.entry_id not in kept and entry.name not in names:
                 await self._library.store.remove(scope, entry.entry_id)
-        if "" not in kept:
+        if is_complete:  # otherwise the next run tries it again
             self._read[agent_id] = sources
-
-    async def _add(self, scope: Scope, source: _Source) -> str | None:
-        """Returns the entry's id, None for a file that cannot be read, or "" if the next run should try it again."""
-        try:
-            entry = await self._library.add(scope, source.name, _read_chunks(source.path))
-        except (DocumentError, OSError) as error:
-            log.warning("agent %s: the knowledge file %s cannot be read: %s", scope.owner_id, source.name, error)
-            return "" if isinstance(error, OSError) else None
-        return entry.entry_id
 
 
 def _find_sources(folder: Path, names: tuple[str, ...]) -> Iterator[_Source]:

@@ -65,7 +65,10 @@ def split_into_chunks(
     same page overlaps by `overlap_tokens`."""
     number, open_chunk = 0, None
     for page in document.pages:
-        if open_chunk is not None and not _may_share(page):
+        # a section shares a chunk with the one before if its text begins with its heading, which a sheet's does not
+        heading, _, _ = page.text.lstrip("# ").partition("\n")
+        may_share = page.number is None and (not page.place or page.place in heading)
+        if open_chunk is not None and not may_share:
             yield _closed(open_chunk, number)
             number, open_chunk = number + 1, None
         for piece in _pieces(page.text, tokens_max, overlap_tokens):
@@ -85,13 +88,6 @@ def split_into_chunks(
             open_chunk.tokens += piece.tokens
     if open_chunk is not None:
         yield _closed(open_chunk, number)
-
-
-def _may_share(page: Page) -> bool:
-    """Whether the page may share a chunk with the one before it: a section whose text begins with its heading, which a
-    sheet's does not."""
-    heading, _, _ = page.text.lstrip("# ").partition("\n")
-    return page.number is None and (not page.place or page.place in heading)
 
 
 def _closed(one: _Open, number: int) -> Chunk:

@@ -3,10 +3,9 @@
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeVar
 
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ContextOverflow, ModelError
@@ -72,8 +71,6 @@ def chunk_location(chunk: Chunk) -> str:
 
 
 log = logging.getLogger(__name__)
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
 
 PARTS_READ_MAX = 64
 """Limit on parts that the model reads. In a longer document it reads the parts that a search ranks highest."""
@@ -174,8 +171,14 @@ async def answer_from_document(
             return await _answer(entry, question, whole, ask, parts=(1, 1))
         except ContextOverflow as error:
             log.warning("a document did not fit into one request: %s", error.detail)
-    parts = await asyncio.to_thread(group_chunks, chunks)
-    chosen = await _chosen(entry, question, parts, store, ask, parts_read_max)
+    chosen = parts = await asyncio.to_thread(group_chunks, chunks)
+    if len(parts) > parts_read_max:
+        terms = query_terms(*await expand_query(question, ask))
+        hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
+        found = (hit.chunk.number for hit in hits)
+        # the beginning says what the document is; if hits leave room, parts spread evenly are read too
+        spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_read_max)])
+        chosen = select_parts(parts, [0, *found, *spread], parts_max=parts_read_max)
     partial, failed = await _partial_answers(entry, question, chosen, ask)
     texts = await expand_query(question, ask, found="\n".join(one.text for one in partial))
     passages = await retrieve_passages([entry], texts, store=store, tokens_max=PASSAGE_TOKENS_MAX, semantics=semantics)
@@ -196,111 +199,73 @@ async def _answer(
     partial: Sequence[_Found] = (),
 ) -> Answer:
     """Asks the model to answer from the sources. `parts` are how many parts were read, and how many there are."""
-    unread = _UNREAD.format(failed=parts_failed, chosen=parts[0]) if parts_failed else ""
-    text = await ask(_sum_up(entry, question, sources, unread))
     name = safe_file_name(entry.name)
-    # numbers of sources that do not exist are skipped
-    numbers = filter(None, map(_cited_number, _CITED.finditer(text)))
-    cited = [sources[number - 1] for number in numbers if 1 <= number <= len(sources)]
+    listed = "\n\n".join(
+        f"[{number}]\n{wrap_untrusted(source.text, source=f'{source.place}, {name}')}"
+        for number, source in enumerate(sources, start=1)
+    )
+    text = await ask(
+        _SUM_UP.format(
+            name=name,
+            question=question,
+            sources=listed or "(nothing was found)",
+            language="Chinese" if is_chinese(question) else "the language of the question",
+            unread=_UNREAD.format(failed=parts_failed, chosen=parts[0]) if parts_failed else "",
+        )
+    )
+    cited = list[_Found]()
+
+    def put_place(citation: re.Match[str]) -> str:
+        """Replaces the number of a source, which means nothing to readers, with its place in the document."""
+        number = int(citation[1] or citation[2] or 0)
+        if not number:
+            return citation[0]  # code
+        if number > len(sources):
+            return ""
+        cited.append(sources[number - 1])
+        return f"({cited[-1].place})" if cited[-1].place else ""
+
+    shown = re.sub(r"(?<! ) +([.,;])", r"\1", _CITED.sub(put_place, text)).strip()
     return Answer(
-        text=_renumbered(text, sources),
-        sources=tuple(dict.fromkeys(Source(name, one.place) for one in cited or partial)),
+        text=shown,
+        sources=tuple(dict.fromkeys(Source(name, source.place) for source in cited or partial)),
         parts_read=parts[0],
         parts_total=parts[1],
         parts_failed=parts_failed,
     )
 
 
-async def _chosen(
-    entry: KnowledgeEntry, question: str, parts: Sequence[Part], store: KnowledgeStore, ask: Ask, parts_max: int
-) -> list[Part]:
-    if len(parts) <= parts_max:
-        return list(parts)
-    terms = query_terms(*await expand_query(question, ask))
-    hits = await store.search(terms, [entry.entry_id], limit=HITS_MAX * 2)
-    found = (hit.chunk.number for hit in hits)
-    # the beginning says what the document is; if hits leave room, parts spread evenly are read too
-    spread = (part.chunks[0].number for part in parts[:: max(1, len(parts) // parts_max)])
-    return select_parts(parts, [0, *found, *spread], parts_max=parts_max)
-
-
 async def _partial_answers(
     entry: KnowledgeEntry, question: str, parts: Sequence[Part], ask: Ask
 ) -> tuple[list[_Found], int]:
-    """Returns the answers from the parts, and how many parts could not be read. Raises ModelError if none could."""
+    """Returns the answers from the parts in their order, and how many parts could not be read. Raises ModelError if
+    none could."""
     failures: list[ModelError] = []
+    places, name = asyncio.Semaphore(AT_ONCE_MAX), safe_file_name(entry.name)
 
     async def read(part: Part) -> _Found | None:
-        prompt = _READ.format(
-            name=safe_file_name(entry.name),
-            question=question,
-            part=wrap_untrusted(part.text, source=safe_file_name(entry.name)),
-        )
+        prompt = _READ.format(name=name, question=question, part=wrap_untrusted(part.text, source=name))
         try:
-            said = _answer_in(await ask(prompt))
+            async with places:
+                reply = await ask(prompt)
         except ModelError as error:
             failures.append(error)
             return None
-        return _Found(", ".join(part.places), said) if said else None
+        answer = first_json_object(reply, keeps_cut_text=True)
+        text = answer.get("answer") if answer.get("found") is True else None
+        if not answer and len(reply) >= 8:
+            text = reply  # a reply without JSON is the answer
+        text = "" if text is None else str(text).strip()[:_PARTIAL_CHARACTERS_MAX]
+        return _Found(", ".join(part.places), text) if text else None
 
-    found = await _in_parallel(read, parts)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read(part)) for part in parts]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    found = [task.result() for task in tasks]
     if failures:
         log.warning("%d of %d parts of a document were not read", len(failures), len(parts))
         if len(failures) == len(parts):
             raise failures[0]
     return [one for one in found if one is not None], len(failures)
-
-
-def _answer_in(reply: str) -> str:
-    """Returns the answer in a model's reply, or "" if the part does not help. A reply without JSON is the answer."""
-    said = first_json_object(reply, keeps_cut_text=True)
-    if not said:
-        return "" if len(reply) < 8 else reply[:_PARTIAL_CHARACTERS_MAX]
-    answer = said.get("answer") if said.get("found") is True else None
-    return "" if answer is None else str(answer).strip()[:_PARTIAL_CHARACTERS_MAX]
-
-
-async def _in_parallel(work: Callable[[ItemT], Awaitable[ResultT]], items: Sequence[ItemT]) -> list[ResultT]:
-    """Returns the results in the order of the items, with bounded concurrency. The first error cancels the others."""
-    places = asyncio.Semaphore(AT_ONCE_MAX)
-
-    async def one(item: ItemT) -> ResultT:
-        async with places:
-            return await work(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
-    return [task.result() for task in tasks]
-
-
-def _cited_number(found: re.Match[str]) -> int:
-    return int(found[1] or found[2] or 0)
-
-
-def _sum_up(entry: KnowledgeEntry, question: str, sources: Sequence[_Found], unread: str) -> str:
-    name = safe_file_name(entry.name)
-    told = "\n\n".join(
-        f"[{number}]\n{wrap_untrusted(one.text, source=f'{one.place}, {name}')}"
-        for number, one in enumerate(sources, start=1)
-    )
-    language = "Chinese" if is_chinese(question) else "the language of the question"
-    return _SUM_UP.format(
-        name=name, question=question, sources=told or "(nothing was found)", language=language, unread=unread
-    )
-
-
-def _renumbered(text: str, sources: Sequence[_Found]) -> str:
-    """Replaces source numbers, which mean nothing to readers, with places in the document."""
-
-    def place(found: re.Match[str]) -> str:
-        number = _cited_number(found)
-        if not number:
-            return found[0]
-        if not 1 <= number <= len(sources):
-            return ""
-        return f"({sources[number - 1].place})" if sources[number - 1].place else ""
-
-    return re.sub(r"(?<! ) +([.,;])", r"\1", _CITED.sub(place, text)).strip()

@@ -113,7 +113,10 @@ class KnowledgeBase:
             title=document.title,
             content_hash=content_hash,
             size_bytes=size_bytes,
-            head=await asyncio.to_thread(_head, document),
+            # as many characters fill as many bytes in any encoding
+            head=await asyncio.to_thread(
+                lambda: "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))[:HEAD_BYTES]
+            ),
         )
         entry = await self.store.add(scope, draft, split_into_chunks(document))
         if is_embedded:
@@ -264,8 +267,3 @@ class RunKnowledge:
                 texts.append((entry.name, text))
             room -= min(room, max(1, entry.tokens))
         return texts, tokens_max - room
-
-
-def _head(document: Document) -> str:
-    """Returns the first HEAD_BYTES characters of the document, which fill HEAD_BYTES bytes in any encoding."""
-    return "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))[:HEAD_BYTES]

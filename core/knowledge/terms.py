@@ -63,24 +63,22 @@ def index_terms(text: str) -> list[str]:
 
 def query_terms(*texts: str) -> tuple[Term, ...]:
     """Returns the distinct terms of the texts in order, without stop words if other terms remain."""
-    found = dict.fromkeys(term for text in texts for term in _asked(text))
-    telling = [term for term in found if term.text not in _stops()]
-    return tuple(telling or found)[:_QUERY_TERMS_MAX]
+    terms = list[Term]()
+    for run, word in (piece for text in texts for piece in _pieces(text)):
+        if len(run) == 1:
+            terms.append(Term(run, is_prefix=True))
+        elif run:
+            terms += (Term(run[at : at + 2]) for at in range(len(run) - 1))
+        else:
+            terms.append(Term(_stem(word)))
+    distinct = dict.fromkeys(terms)
+    telling = [term for term in distinct if term.text not in _stops()]
+    return tuple(telling or distinct)[:_QUERY_TERMS_MAX]
 
 
 def is_chinese(text: str) -> bool:
     """Returns whether the text has a Han character and no Japanese kana."""
     return bool(_HAN.search(text)) and not any("\u3040" <= one <= "\u30ff" for one in text)
-
-
-def _asked(text: str) -> Iterator[Term]:
-    for run, word in _pieces(text):
-        if len(run) == 1:
-            yield Term(run, is_prefix=True)
-        elif run:
-            yield from (Term(run[at : at + 2]) for at in range(len(run) - 1))
-        else:
-            yield Term(_stem(word))
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,10 @@ def read_zip(content: bytes, limits: ParseLimits, wanted_page: int = 1) -> Docum
             raise Unreadable("unpacked")
         size = sum(member.file_size for member in members)
         lines = [_LIST.format(count=len(members), size=size)]
-        lines += [f"{number}. {_describe(member)}" for number, member in enumerate(members[:_LISTED_MAX], start=2)]
+        for number, member in enumerate(members[:_LISTED_MAX], start=2):
+            year, month, day, hour, minute, _ = member.date_time
+            moment = f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}"
+            lines.append(f"{number}. {member.filename} ({member.file_size:,} bytes, {moment})")
         if len(members) > _LISTED_MAX:
             lines.append(f"[{len(members) - _LISTED_MAX:,} more files are not listed]")
         pages = [Page(1, "", "\n".join(lines))]
@@ -36,8 +39,3 @@ def read_zip(content: bytes, limits: ParseLimits, wanted_page: int = 1) -> Docum
             texts = (f"[page {page.number}]\n{page.text}" if page.number else page.text for page in document.pages)
             pages.append(Page(wanted_page, member.filename, "\n\n".join(texts)))
     return Document(title="", kind="zip", pages=tuple(pages))
-
-
-def _describe(member: zipfile.ZipInfo) -> str:
-    year, month, day, hour, minute, _ = member.date_time
-    return f"{member.filename} ({member.file_size:,} bytes, {year}-{month:02}-{day:02} {hour:02}:{minute:02})"

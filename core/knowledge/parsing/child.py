@@ -179,13 +179,6 @@ def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: i
     return replace(document, pages=pages)
 
 
-def _reason_of(error: Exception) -> Reason:
-    has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == XML_NO_MEMORY
-    if isinstance(error, MemoryError) or has_no_memory:
-        return "memory"
-    return "nested" if isinstance(error, RecursionError) or "depth" in str(error) else "broken"
-
-
 def run_as_child(write: Callable[..., None]) -> None:
     """Limits this process and calls `write(content, limits, **arguments)`, as the command line and stdin say."""
     arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
@@ -202,7 +195,11 @@ def write_result(write: Callable[..., None], content: bytes, limits: ParseLimits
         write_line({"error": error.reason, "fact": error.fact})
     except Exception as error:
         # catches everything, because a library may raise any exception for a broken file
-        write_line({"error": _reason_of(error), "fact": type(error).__name__})
+        has_no_memory = type(error).__name__ == "XMLSyntaxError" and getattr(error, "code", 0) == XML_NO_MEMORY
+        reason = "memory" if isinstance(error, MemoryError) or has_no_memory else "broken"
+        if reason == "broken" and (isinstance(error, RecursionError) or "depth" in str(error)):
+            reason = "nested"
+        write_line({"error": reason, "fact": type(error).__name__})
 
 
 def write_line(value: dict[str, object]) -> None:

@@ -176,7 +176,13 @@ class HtmlReader:
             self._end_block_element(element, tag)
         self._context = context
         if has_signs:
-            self._add_signs(element, start)
+            # puts the signs of a quotation, or of an element of a formula, around its text
+            opening, closing = _QUOTED.get(tag, ("", ""))
+            text = f"{opening}{''.join(run.text for run in self._runs[start:])}{closing}"
+            if element in self._signs:
+                text = " ".join(text.split())
+                text = self._signs[element] + (text if len(text) == 1 or text.isalnum() else f"({text})")
+            self._runs[start:] = [Run(text, context.marks, context.link)]
 
     def _is_hidden(self, element: Any) -> bool:
         before = element.getprevious() if element.get("aria-hidden") == "true" else None
@@ -211,15 +217,6 @@ class HtmlReader:
                 self._runs.append(Run(f"{self._marker} "))
         elif tag == "pre":
             self._context = self._context._replace(is_preformatted=True)
-
-    def _add_signs(self, element: Any, start: int) -> None:
-        """Puts the signs of a quotation, or of an element of a formula, around its text, which begins at a run."""
-        before, after = _QUOTED.get(element.tag, ("", ""))
-        text = f"{before}{''.join(run.text for run in self._runs[start:])}{after}"
-        if element in self._signs:
-            text = " ".join(text.split())
-            text = self._signs[element] + (text if len(text) == 1 or text.isalnum() else f"({text})")
-        self._runs[start:] = [Run(text, self._context.marks, self._context.link)]
 
     def _end_block_element(self, element: Any, tag: str) -> None:
         if self._rows is None:

@@ -21,7 +21,13 @@ _STUB_SHARE = 0.5
 def read_mail(content: bytes, limits: ParseLimits) -> Document:
     """Reads an e-mail: its headers, texts and attachments. Names and counts the attachments that cannot be read."""
     message = cast(MIMEPart, email.message_from_bytes(content, policy=email.policy.default))
-    shown = {name: _header(message, name) for name in _HEADERS if message[name]}
+    shown = dict[str, str]()
+    for name in _HEADERS:
+        if value := message[name]:
+            written = next(str(raw) for key, raw in message.raw_items() if key.lower() == name.lower())
+            # old programs write headers without naming their encoding
+            is_plain = written.isascii()
+            shown[name] = str(value) if is_plain else decode_text(written.encode("utf-8", "surrogateescape"))
     headers, pages, unread = [f"{name}: {text}" for name, text in shown.items()], list[Page](), 0
     for part in _parts(message, limits):
         name = "" if _is_text(part) else part.get_filename() or f"attachment {len(headers) - len(shown) + 1}"
@@ -38,12 +44,6 @@ def read_mail(content: bytes, limits: ParseLimits) -> Document:
     head = Page(None, "", "\n".join(headers))
     left_out = name_left_out({"attachment": unread})
     return Document(title=shown.get("Subject", ""), kind="eml", pages=(head, *left_out, *pages))
-
-
-def _header(message: MIMEPart, name: str) -> str:
-    """Returns a header, which old programs write without naming its encoding."""
-    written = next(str(value) for key, value in message.raw_items() if key.lower() == name.lower())
-    return str(message[name]) if written.isascii() else decode_text(written.encode("utf-8", "surrogateescape"))
 
 
 def _parts(message: MIMEPart, limits: ParseLimits) -> Iterator[MIMEPart]:

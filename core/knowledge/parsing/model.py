@@ -58,22 +58,18 @@ def render_runs(runs: Iterable[Run]) -> str:
         whole = "".join([run.text for run in group])
         if (marks or link) and (text := whole.strip()):
             before, _, after = whole.partition(text)
-            whole = f"{before}{_mark(text, marks, link)}{after}"
+            if "code" in marks:
+                text = f"`{text}`"
+            for mark, sign in (("superscript", "^"), ("subscript", "_")):
+                if mark in marks:
+                    text = f"{sign}{text}" if text.isalnum() else f"{sign}({text})"
+            if "struck" in marks:
+                text = f"~~{text}~~"
+            if link and not link.startswith("#"):
+                text = f"<{link}>" if link in (text, f"mailto:{text}") else f"[{text}]({link})"
+            whole = f"{before}[hidden: {text}]{after}" if "hidden" in marks else f"{before}{text}{after}"
         rendered.append(whole)
     return "".join(rendered)
-
-
-def _mark(text: str, marks: frozenset[Mark], link: str) -> str:
-    if "code" in marks:
-        text = f"`{text}`"
-    for mark, sign in (("superscript", "^"), ("subscript", "_")):
-        if mark in marks:
-            text = f"{sign}{text}" if text.isalnum() else f"{sign}({text})"
-    if "struck" in marks:
-        text = f"~~{text}~~"
-    if link and not link.startswith("#"):
-        text = f"<{link}>" if link in (text, f"mailto:{text}") else f"[{text}]({link})"
-    return f"[hidden: {text}]" if "hidden" in marks else text
 
 
 def render_block(block: Block) -> str:
@@ -157,7 +153,10 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
     kept, cells, characters = list[list[str]](), 0, 0
     for row in rows:
         cells += len(row) + 1
-        if trimmed := _trim_row(row):
+        trimmed = [" ".join(cell.split()).replace("|", "\\|") for cell in row]
+        while trimmed and not trimmed[-1]:
+            trimmed.pop()
+        if trimmed:
             kept.append(trimmed)
             characters += sum(map(len, trimmed))
         limits.check(cells=cells, characters=characters)
@@ -168,13 +167,6 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
     lines = [f"| {' | '.join(row + [''] * min(width - len(row), len(row)))} |" for row in kept]
     lines.insert(1, "|" + " --- |" * width)
     return "\n".join(lines)
-
-
-def _trim_row(row: Sequence[str]) -> list[str]:
-    cells = [" ".join(cell.split()).replace("|", "\\|") for cell in row]
-    while cells and not cells[-1]:
-        cells.pop()
-    return cells
 
 
 def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:

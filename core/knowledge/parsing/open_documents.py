@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
@@ -50,7 +49,7 @@ def read_open_document(content: bytes, limits: ParseLimits) -> Document:
 class _Reader:
     def __init__(self, package: Package, limits: ParseLimits) -> None:
         self._package, self._limits = package, limits
-        self._styles = dict[str, dict[str, str]]()
+        self._styles, self._resolved = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
         self._lists = defaultdict[str, ListNumbers](lambda: ListNumbers({}))
         self.content = package.root("content.xml", is_needed=True)
         self._masters = package.root("styles.xml")
@@ -64,16 +63,15 @@ class _Reader:
 
     def _style(self, element: Any) -> dict[str, str]:
         """Returns the properties of an element's style, of which those nearest to the element count."""
-        return self._resolve_style(attribute(element, "style-name"))
-
-    @cache  # noqa: B019 - the reader lives as long as its document
-    def _resolve_style(self, name: str) -> dict[str, str]:
-        properties = dict[str, str]()
-        for _ in range(_STYLES_MAX):
-            if (found := self._styles.get(name)) is None:
-                break
-            properties, name = found | properties, found.get("parent-style-name", "")
-        return properties
+        name = style = attribute(element, "style-name")
+        if style not in self._resolved:
+            properties = dict[str, str]()
+            for _ in range(_STYLES_MAX):
+                if (found := self._styles.get(name)) is None:
+                    break
+                properties, name = found | properties, found.get("parent-style-name", "")
+            self._resolved[style] = properties
+        return self._resolved[style]
 
     def _is_hidden(self, element: Any) -> bool:
         style = self._style(element)
@@ -82,16 +80,16 @@ class _Reader:
     def pages(self, body: Any) -> Iterable[Page]:
         match body.tag:
             case "text":
-                return pages_at_headings((*map(Block, dict.fromkeys(self._margins())), *self._blocks(body)))
+                margins = [
+                    note(margin.tag[:6], " ".join(render_blocks(self._blocks(margin)).split()))
+                    for margin in self._masters.iterfind(".//master-page/*")
+                    if margin.tag.startswith(("header", "footer"))
+                ]
+                return pages_at_headings((*dict.fromkeys(margins), *self._blocks(body)))
             case "spreadsheet":
                 return (sheet_page(self._sheet(table), self._limits) for table in body.iterchildren("table"))
             case _:
                 return (self._slide(at, slide) for at, slide in enumerate(body.iterchildren("page"), start=1))
-
-    def _margins(self) -> Iterator[str]:
-        for margin in self._masters.iterfind(".//master-page/*"):
-            if margin.tag.startswith(("header", "footer")):
-                yield note(margin.tag[:6], " ".join(render_blocks(self._blocks(margin)).split())).text
 
     def _slide(self, number: int, slide: Any) -> Page:
         title = next((frame for frame in slide.iter("frame") if attribute(frame, "class") == "title"), None)
@@ -116,7 +114,13 @@ class _Reader:
                 case "table":
                     yield Block(render_table(repeat_merged_cells(self._rows(element)), self._limits), "table")
                 case "object":
-                    yield self._object(element)
+                    chart = self._package.root(f"{attribute(element, 'href').removeprefix('./')}/content.xml")
+                    table = next((table for found in chart.iter("chart") for table in found.iter("table")), None)
+                    if table is None:
+                        self._package.left_out["embedded object"] += 1
+                    else:
+                        figures = render_table(repeat_merged_cells(self._rows(table)), self._limits)
+                        yield Block(f"[chart]\n\n{figures}", "table")
                 case "annotation":
                     yield Block(self._note(element).strip())
                 case "frame" if attribute(element, "class") not in ("page-number", "page"):
@@ -148,15 +152,6 @@ class _Reader:
                 first.text, "heading" if is_heading else "item", first.level if is_heading else depth - 1, marker
             )
         yield from blocks
-
-    def _object(self, element: Any) -> Block:
-        """Returns the figures of a chart."""
-        chart = self._package.root(f"{attribute(element, 'href').removeprefix('./')}/content.xml")
-        table = next((table for found in chart.iter("chart") for table in found.iter("table")), None)
-        if table is None:
-            self._package.left_out["embedded object"] += 1
-            return Block("")
-        return Block(f"[chart]\n\n{render_table(repeat_merged_cells(self._rows(table)), self._limits)}", "table")
 
     def line(self, element: Any) -> str:
         return render_runs(self._runs(element, Run(""))).strip()

@@ -70,7 +70,13 @@ async def run_in_child(
     try:
         async with asyncio.timeout(limits.wall_seconds_max):
             process = await asyncio.shield(starting)
-            output, code = await _output(process, bytes_max), await process.wait()
+            assert process.stdout is not None  # noqa: S101 - requested by _start
+            output = bytearray()
+            while piece := await process.stdout.read(_PIECE_BYTES):
+                output += piece
+                if len(output) > bytes_max:
+                    raise _error("text", f"{bytes_max // _BYTES_PER_CHARACTER}")
+            code = await process.wait()
     except TimeoutError as error:
         raise _error("time") from error
     finally:
@@ -78,7 +84,7 @@ async def run_in_child(
     if code:
         signal_number = code - 128 if code > 128 else -code  # bubblewrap reports signals as shells do
         raise _error(_SIGNALS.get(signal_number, "broken"), f"exit code {code}")
-    return output
+    return bytes(output)
 
 
 async def _start(command: list[str], stdin: IO[bytes]) -> Process:
@@ -109,16 +115,6 @@ def _kill(process: Process) -> None:
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
     process.kill()
-
-
-async def _output(process: Process, bytes_max: int) -> bytes:
-    assert process.stdout is not None  # noqa: S101 - requested above
-    output = bytearray()
-    while piece := await process.stdout.read(_PIECE_BYTES):
-        output += piece
-        if len(output) > bytes_max:
-            raise _error("text", f"{bytes_max // _BYTES_PER_CHARACTER}")
-    return bytes(output)
 
 
 _SENTENCES = {

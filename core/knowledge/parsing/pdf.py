@@ -49,7 +49,13 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
         _turn_pages(content, result.pages)
         left_out["XFA form"] = int(result.form_type in _XFA_FORMS)
         for page in result.pages:
-            text = _page_text(page) or page.text.strip()
+            # a value may stand in several places of the page
+            values = {
+                (field.name, field.value, field.export_value, field.checked): field for field in page.form_fields or ()
+            }
+            notes = (*map(_field_text, values.values()), *_annotation_texts(page))
+            blocks = [*map(_convert_block, page.blocks or ()), *(Block(note, "item", marker="-") for note in notes)]
+            text = render_blocks(blocks) or page.text.strip()
             # a page without text is a picture, is blank, or cannot be drawn
             if not page.text.strip() and _draw_page(content, page.page_num, dpi=_PREVIEW_DPI):
                 text = f"{PICTURE_PAGE}\n{_recognise_text(content, page.page_num)}{text}".strip()
@@ -92,14 +98,6 @@ def _turn_pages(content: bytes, pages: list[ParsedPage]) -> None:
                 target_pages=str(number), page_orientation_corrections=[(number, angle)], **_EVERYTHING
             )
             pages[at : at + 1] = parser.parse(content).pages[:1] or [pages[at]]
-
-
-def _page_text(page: ParsedPage) -> str:
-    blocks = [_convert_block(block) for block in page.blocks or ()]
-    # a value may stand in several places of the page
-    fields = {(field.name, field.value, field.export_value, field.checked): field for field in page.form_fields or ()}
-    texts = (*map(_field_text, fields.values()), *_annotation_texts(page))
-    return render_blocks((*blocks, *(Block(text, "item", marker="-") for text in texts)))
 
 
 def _convert_block(block: LayoutBlock) -> Block:

@@ -167,8 +167,14 @@ class _WorkbookReader:
             for _, element in _ETREE.iterparse(opened, tag=wanted, resolve_entities=False, remove_comments=True):
                 match local_name(element.tag):
                     case "row":
-                        number = int(element.get("r") or number + 2) - 1
-                        self._read_row(sheet, number, element)
+                        number, column, cells = int(element.get("r") or number + 2) - 1, -1, dict[int, str]()
+                        for cell in element:
+                            reference = _REFERENCE.fullmatch(cell.get("r", ""))
+                            column = _column_number(reference[1]) if reference else column + 1
+                            if shown := self._cell_text(cell):
+                                cells[column] = shown
+                        is_hidden = element.get("hidden") in ("1", "true")
+                        add_row(sheet, number, cells, self._limits, is_hidden=is_hidden)
                     case "col" if element.get("hidden") in ("1", "true"):
                         last = min(int(element.get("max")), _COLUMNS_MAX)
                         sheet.hidden_columns.update(range(int(element.get("min")) - 1, last))
@@ -184,15 +190,6 @@ class _WorkbookReader:
                 while element.getprevious() is not None:
                     del element.getparent()[0]
         self._read_notes(sheet, part)
-
-    def _read_row(self, sheet: Sheet, number: int, element: Any) -> None:
-        cells, column = dict[int, str](), -1
-        for cell in element:
-            reference = _REFERENCE.fullmatch(cell.get("r", ""))
-            column = _column_number(reference[1]) if reference else column + 1
-            if shown := self._cell_text(cell):
-                cells[column] = shown
-        add_row(sheet, number, cells, self._limits, is_hidden=element.get("hidden") in ("1", "true"))
 
     def _cell_text(self, cell: Any) -> str:
         parts = {child.tag.rpartition("}")[2]: child for child in cell}

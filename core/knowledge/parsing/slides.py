@@ -77,7 +77,12 @@ def _read_shape(shape: Any, text: OfficeText, package: Package) -> Iterator[Bloc
         return
     elif shape.tag == "graphicFrame":
         for table in shape.iterfind("graphic/graphicData/tbl"):
-            yield Block(render_table(repeat_merged_cells(_cells(table, text))), "table")
+            rows = list[list[Cell]]()
+            for row in table.iterchildren("tr"):
+                cells = (cell for cell in row.iterchildren("tc") if not {"hMerge", "vMerge"} & set(cell.keys()))
+                spans = ((cell, int(cell.get("gridSpan", "1")), int(cell.get("rowSpan", "1"))) for cell in cells)
+                rows.append([Cell("\n".join(map(text.line, cell.iter("p"))), *covered) for cell, *covered in spans])
+            yield Block(render_table(repeat_merged_cells(rows)), "table")
         for graphic in shape.iter("chart", "relIds"):
             yield Block(text.graphic(graphic))
         package.left_out["embedded file"] += sum(1 for _ in shape.iter("oleObj"))
@@ -85,14 +90,3 @@ def _read_shape(shape: Any, text: OfficeText, package: Package) -> Iterator[Bloc
         yield Block(_shape_text(shape, text))
     if named is not None and named.get("descr"):
         yield Block(f"[alternative text: {' '.join(named.get('descr').split())}]")
-
-
-def _cells(table: Any, text: OfficeText) -> Iterator[list[Cell]]:
-    for row in table.iterchildren("tr"):
-        cells = (cell for cell in row.iterchildren("tc") if not {"hMerge", "vMerge"} & set(cell.keys()))
-        yield [
-            Cell(
-                "\n".join(map(text.line, cell.iter("p"))), int(cell.get("gridSpan", "1")), int(cell.get("rowSpan", "1"))
-            )
-            for cell in cells
-        ]

@@ -167,7 +167,11 @@ def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, i
         kind = linked.get(value_of(kind, "numStyleLink"), kind)
         overrides = {_depth(held): held for held in number.iterchildren("lvlOverride")}
         elements = {_depth(level): level for held in (kind, *overrides.values()) for level in held.iterchildren("lvl")}
-        levels = {depth: _read_level(level) for depth, level in elements.items()}
+        levels = dict[int, ListLevel]()
+        for depth, level in elements.items():
+            form, pattern, start = (value_of(level, name) for name in ("numFmt", "lvlText", "start"))
+            has_decimals, restarts = level.find("isLgl") is not None, value_of(level, "lvlRestart") != "0"
+            levels[depth] = ListLevel(form, pattern, int(start or 0), has_decimals, restarts)
         starts = {depth: int(value_of(held, "startOverride") or -1) for depth, held in overrides.items()}
         numbers = ListNumbers(levels, counts[kind], {depth: start for depth, start in starts.items() if start >= 0})
         depths = {value_of(level, "pStyle"): depth for depth, level in reversed(elements.items())}
@@ -176,9 +180,3 @@ def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, i
 
 def _depth(element: Any) -> int:
     return int(attribute(element, "ilvl") or 0)
-
-
-def _read_level(level: Any) -> ListLevel:
-    kind, pattern, start = (value_of(level, name) for name in ("numFmt", "lvlText", "start"))
-    has_decimals, restarts = level.find("isLgl") is not None, value_of(level, "lvlRestart") != "0"
-    return ListLevel(kind, pattern, int(start or 0), has_decimals, restarts)
