@@ -29,10 +29,8 @@ def with_usable_call_ids(model: str, messages: Sequence[JsonObject]) -> Sequence
     """Returns the messages with ids that the model's provider accepts, each only once. Calls and their results still
     match. Messages that need no change are the same objects, and an id becomes the same in every later request."""
     usable = next((form for name, form in _FORMS if name.search(model)), USABLE_ID)
-    return messages if _are_usable(messages, usable) else _with_new_ids(messages, usable)
-
-
-def _with_new_ids(messages: Sequence[JsonObject], usable: re.Pattern[str]) -> Sequence[JsonObject]:
+    if _are_usable(messages, usable):
+        return messages
     used: set[str] = set()
     seen: dict[str, int] = {}
     waiting: dict[str, list[str]] = {}

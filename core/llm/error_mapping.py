@@ -172,8 +172,13 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(text) * unit_seconds
         except ValueError:
-            seconds = _seconds_until(text)
-        if seconds is not None and 0 <= seconds < float("inf"):
+            try:
+                moment = parsedate_to_datetime(text)
+            except (ValueError, OverflowError):
+                continue
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            seconds = max(0.0, (moment - datetime.now(UTC)).total_seconds())
+        if 0 <= seconds < float("inf"):
             return min(seconds, RETRY_AFTER_SECONDS_MAX)
     return None
 
@@ -192,13 +197,3 @@ def _told_wait(words: str) -> float | None:
     times = _TIME.findall(told[1]) if told else ()
     seconds = sum(float(number) * _UNIT_SECONDS[unit.lower()] for number, unit in times)
     return min(seconds, RETRY_AFTER_SECONDS_MAX) or None
-
-
-def _seconds_until(text: str) -> float | None:
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())

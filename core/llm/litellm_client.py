@@ -22,7 +22,7 @@ from core.llm.message_rules import accepted_messages
 from core.llm.openai_answer import AnswerReader, parse_error_body
 from core.llm.openai_request import CLAUDE, cache_mark_places, with_cache_mark
 from core.llm.reasoning import ReasoningOrigin, provider_of, wire_message
-from core.ports import ModelDelta, ModelFinished, ModelRequest
+from core.ports import ModelDelta, ModelRequest
 
 log = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
@@ -107,7 +107,13 @@ class LiteLLMClient:
             raise ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail="the stream ended without its end")
         for delta in reader.flush():
             yield delta
-        yield _with_cost(module, request.model, reader.finished())
+        finished = reader.finished()
+        usage = finished.usage
+        if usage is not None and not (usage.cost_usd and request.model.startswith(_TELL_THEIR_COST)):
+            # litellm reports its own estimate as if it were the provider's figure, so the cost counts as an estimate
+            cost = usage.cost_usd or _estimate_cost(module, request.model, usage)
+            finished = replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
+        yield finished
 
     async def embed(self, model: str, texts: Sequence[str]) -> dict[str, object]:
         """Returns the provider's response in the format of OpenAI's embeddings API. Raises ModelError."""
@@ -231,15 +237,28 @@ class LiteLLMClient:
         if missing := next((one for one in chain if isinstance(one, ModuleNotFoundError)), None):
             package = _PACKAGES.get(str(missing.name).partition(".")[0], missing.name)
             return ModelRejected(error_mapping.NO_MODULE, detail=f"{missing}: pip install '{package}'")
-        base = _CODES.get(type(error).__name__) or _base(chain)
-        told = _provider_error(chain)
-        told = replace(told, message=told.message or str(error))
+        bodies = (json_fields(getattr(one, "body", None)) for one in chain)
+        body = next(filter(None, bodies), dict[str, object]())
+        base = _CODES.get(type(error).__name__) or _base(chain, has_body=bool(body))
+        text = str(error)
+        if not body:
+            # litellm quotes what the provider said in its own message
+            with suppress(ValueError, RecursionError):
+                body = json_fields(json.JSONDecoder().raw_decode(text, text.index("{"))[0])
+        told = parse_error_body(body)
+        message, upstream = told.message or text, told.upstream
         for key in filter(None, (self._api_key, *self._keys.values())):
-            message, upstream = (text.replace(key, "[key]") for text in (told.message, told.upstream))
-            told = replace(told, message=message, upstream=upstream)
-        code = base.code or told.code or str(getattr(error, "code", None) or "")
-        wait = parse_retry_after(cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {}))
-        return to_model_error(replace(told, status=base.status, code=code, retry_after_seconds=wait))
+            message, upstream = message.replace(key, "[key]"), upstream.replace(key, "[key]")
+        headers = cast(Mapping[str, str], getattr(error, "litellm_response_headers", None) or {})
+        return to_model_error(
+            ErrorResponse(
+                status=base.status,
+                code=base.code or told.code or str(getattr(error, "code", None) or ""),
+                message=message,
+                upstream=upstream,
+                retry_after_seconds=parse_retry_after(headers),
+            )
+        )
 
 
 class _SilenceLimit:
@@ -286,41 +305,15 @@ class _SilenceLimit:
         return min(self._deadline, asyncio.get_running_loop().time() + self._seconds)
 
 
-def _base(chain: Sequence[BaseException]) -> ErrorResponse:
+def _base(chain: Sequence[BaseException], *, has_body: bool) -> ErrorResponse:
     """Returns the HTTP status of an error, or only the provider's code if the error stood in an answer or its stream,
     because litellm makes up a status then: 422 in place of no code, and 500 in a stream of OpenAI's library."""
     statuses = [one for each in chain if (one := getattr(each, "status_code", None))] or [500]
     is_refusal = any(type(one).__name__ == "HTTPStatusError" for one in chain)
     first, last = statuses[0], statuses[-1]
-    if is_refusal or not (isinstance(last, str) or last == 422 or _body(chain)):
+    if is_refusal or not (isinstance(last, str) or last == 422 or has_body):
         return ErrorResponse(status=first if isinstance(first, int) else 500)
     return ErrorResponse(code=last if isinstance(last, str) else "")
-
-
-def _body(chain: Sequence[BaseException]) -> dict[str, object]:
-    bodies = (json_fields(getattr(one, "body", None)) for one in chain)
-    return next(filter(None, bodies), dict[str, object]())
-
-
-def _provider_error(chain: Sequence[BaseException]) -> ErrorResponse:
-    """Returns what the provider said, which litellm attaches as a body or quotes in its own message."""
-    body, text = _body(chain), str(chain[0])
-    if not body:
-        with suppress(ValueError, RecursionError):
-            body = json_fields(json.JSONDecoder().raw_decode(text, text.index("{"))[0])
-    return parse_error_body(body)
-
-
-def _with_cost(module: ModuleType, model: str, finished: ModelFinished) -> ModelFinished:
-    """Returns the last delta with the cost of the answer.
-
-    litellm reports its own estimate as if it were the provider's figure, so the cost also counts as an estimate unless
-    the provider is known to report costs."""
-    usage = finished.usage
-    if usage is None or (usage.cost_usd and model.startswith(_TELL_THEIR_COST)):
-        return finished
-    cost = usage.cost_usd or _cost(module, model, usage)
-    return replace(finished, usage=replace(usage, cost_usd=cost, estimated_usd=cost))
 
 
 def _answer_tokens_max(module: ModuleType, model: str) -> int:
@@ -333,7 +326,7 @@ def _answer_tokens_max(module: ModuleType, model: str) -> int:
         return 0
 
 
-def _cost(module: ModuleType, model: str, usage: Usage) -> float:
+def _estimate_cost(module: ModuleType, model: str, usage: Usage) -> float:
     """Returns litellm's estimate of the cost in US dollars, or 0 if litellm does not know the model's price."""
     try:
         prompt, completion = module.cost_per_token(

@@ -45,7 +45,7 @@ def load_model_table(file: Path | None = None) -> ModelTable:
                 f"{row.get('litellm_provider')}/{name}",
                 *(same.setdefault(one, one) for one in (_limit(row), _price(row))),
             )
-            for name, row in _rows(file or _own_file())
+            for name, row in _rows(file)
         }
     except (OSError, ValueError) as error:
         log.warning("no table of models, so their windows go by family and no prices are known: %s", error)
@@ -60,17 +60,15 @@ def load_model_table(file: Path | None = None) -> ModelTable:
     return ModelTable(limits=limits, prices=prices)
 
 
-def _own_file() -> Path:
-    found = importlib.util.find_spec("litellm")
-    if found is None or not found.submodule_search_locations:
-        raise OSError("litellm is not installed")
-    return Path(next(iter(found.submodule_search_locations))) / FILE_NAME
-
-
-def _rows(file: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yields the rows with the names of their models. Raises OSError, ValueError.
+def _rows(file: Path | None) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields the rows of the file, or of litellm's own, with the names of their models. Raises OSError, ValueError.
 
     Reads one row at a time: the whole table takes 8 MB, of which Python would return little to the system."""
+    if file is None:
+        found = importlib.util.find_spec("litellm")
+        if found is None or not found.submodule_search_locations:
+            raise OSError("litellm is not installed")
+        file = Path(next(iter(found.submodule_search_locations))) / FILE_NAME
     if file.stat().st_size > FILE_BYTES_MAX:
         raise ValueError(f"{file.name} is too large")
     text, decode = file.read_text(), json.JSONDecoder().raw_decode

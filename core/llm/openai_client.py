@@ -76,18 +76,15 @@ class _Endpoint:
             error.detail = self._without_key(error.detail)
             raise
         except (OSError, aiohttp.ClientError) as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> ModelError:
-        facts = f"{type(error).__name__}: {error}" if str(error) else "no answer in time"
-        detail = self._without_key(facts[: error_mapping.DETAIL_CHARACTERS_MAX])
-        if isinstance(error, TimeoutError):
-            return ModelUnavailable(error_mapping.TIMED_OUT, detail=detail, is_late=True)
-        if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientSSLError):
-            return ModelRejected(error_mapping.UNREACHABLE, detail=detail)
-        if isinstance(error, aiohttp.ClientConnectorError):
-            return ModelUnavailable(error_mapping.UNREACHABLE, detail=detail)
-        return ModelUnavailable(error_mapping.ANSWER_BROKE_OFF, detail=detail)
+            facts = f"{type(error).__name__}: {error}" if str(error) else "no answer in time"
+            detail = self._without_key(facts[: error_mapping.DETAIL_CHARACTERS_MAX])
+            if isinstance(error, TimeoutError):
+                raise ModelUnavailable(error_mapping.TIMED_OUT, detail=detail, is_late=True) from error
+            if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientSSLError):
+                raise ModelRejected(error_mapping.UNREACHABLE, detail=detail) from error
+            is_connected = not isinstance(error, aiohttp.ClientConnectorError)
+            sentence = error_mapping.ANSWER_BROKE_OFF if is_connected else error_mapping.UNREACHABLE
+            raise ModelUnavailable(sentence, detail=detail) from error
 
     def _without_key(self, detail: str) -> str:
         return detail.replace(self._api_key, "[key]") if self._api_key else detail
@@ -155,7 +152,12 @@ class OpenAIChatClient:
                             piece = await response.content.readany()
                             request.on_received()
                     if events.is_over:
-                        await _drain(response)
+                        # reads the rest of the HTTP response, so that the connection can be reused
+                        with suppress(TimeoutError, aiohttp.ClientError):
+                            async with asyncio.timeout(DRAIN_SECONDS):
+                                size = 0
+                                while size < DRAIN_BYTES_MAX and (piece := await response.content.readany()):
+                                    size += len(piece)
                     for delta in events.close():
                         yield delta
         yield reader.finished()
@@ -196,15 +198,6 @@ async def _start(response: aiohttp.ClientResponse, on_received: Callable[[], Non
         if start := piece.removeprefix(b"\xef\xbb\xbf").lstrip():
             return start
     return b""
-
-
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Reads the rest of the HTTP response, so that the connection can be reused."""
-    with suppress(TimeoutError, aiohttp.ClientError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            size = 0
-            while size < DRAIN_BYTES_MAX and (piece := await response.content.readany()):
-                size += len(piece)
 
 
 async def _whole(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:

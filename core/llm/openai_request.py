@@ -106,8 +106,15 @@ class RequestEncoder:
             if wanted.tool_choice is not None and request.tools:
                 options["tool_choice"] = wanted.tool_choice
             options |= wanted.extra
-        not_taken = self._not_taken.get(request.model)
-        return _without(options, not_taken) if not_taken else options
+        if not_taken := self._not_taken.get(request.model):
+            taken = {name: value for name, value in options.items() if name not in not_taken}
+            renamed = {
+                other: options[name]
+                for name, other in _OTHER_NAMES.items()
+                if name in options and name in not_taken and other not in not_taken
+            }
+            return taken | renamed
+        return options
 
     def _messages(self, request: ModelRequest) -> list[bytes]:
         messages = accepted_messages(request.model, request.messages)
@@ -118,21 +125,20 @@ class RequestEncoder:
         return encoded
 
     def _encoded(self, values: Iterable[JsonObject], model: str) -> list[bytes]:
-        kept = self._kept
-        return [
-            found[1] if (found := kept.get(id(value))) is not None and found[2] == model else self._encode(value, model)
-            for value in values
-        ]
-
-    def _encode(self, value: JsonObject, model: str) -> bytes:
-        encoded = self._json(value, model)
-        if len(encoded) <= CACHED_MESSAGE_BYTES_MAX:
-            self._forget(id(value))
-            self._kept[id(value)] = (value, encoded, model)
-            self.cached_bytes += len(encoded)
-            while self.cached_bytes > CACHE_BYTES_MAX:
-                self._forget(next(iter(self._kept)))
-        return encoded
+        kept, parts = self._kept, list[bytes]()
+        for value in values:
+            if (known := kept.get(id(value))) is not None and known[2] == model:
+                parts.append(known[1])
+                continue
+            encoded = self._json(value, model)
+            parts.append(encoded)
+            if len(encoded) <= CACHED_MESSAGE_BYTES_MAX:
+                self._forget(id(value))
+                kept[id(value)] = (value, encoded, model)
+                self.cached_bytes += len(encoded)
+                while self.cached_bytes > CACHE_BYTES_MAX:
+                    self._forget(next(iter(kept)))
+        return parts
 
     def _forget(self, key: int) -> None:
         if (known := self._kept.pop(key, None)) is not None:
@@ -153,14 +159,6 @@ class RequestEncoder:
             refused=frozenset(self._not_taken.get(model, ())),
             needs_reasoning=model in self._needs_reasoning,
         )
-
-
-def _without(options: dict[str, object], not_taken: set[str]) -> dict[str, object]:
-    kept = {name: value for name, value in options.items() if name not in not_taken}
-    for name, other in _OTHER_NAMES.items():
-        if name in options and name in not_taken and other not in not_taken:
-            kept[other] = options[name]
-    return kept
 
 
 def cache_mark_places(request: ModelRequest) -> frozenset[int]:

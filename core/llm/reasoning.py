@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import cast
 
 from pydantic import JsonValue
@@ -204,7 +205,10 @@ def wire_message(
     calls, extras = wire.get("tool_calls"), fields.get("tool_calls")
     if isinstance(calls, list) and isinstance(extras, list):
         wire["tool_calls"] = [
-            _with_fields(call, extras[at], refused) if at < len(extras) else call for at, call in enumerate(calls)
+            {**call, **{key: one for key, one in extra.items() if key not in refused}}
+            if isinstance(call, dict) and isinstance(extra, dict)
+            else call
+            for call, extra in zip_longest(calls, extras[: len(calls)])
         ]
     if needs_reasoning and not wire.get("reasoning_content"):
         wire["reasoning_content"] = wire.get("reasoning") or EMPTY_REASONING
@@ -236,12 +240,6 @@ def kept_names(messages: Iterable[JsonObject], origin: ReasoningOrigin) -> set[s
         fields = kept_fields(message, origin)
         names.update(fields, *json_objects(fields.get("tool_calls")))
     return names - {"tool_calls"}
-
-
-def _with_fields(call: JsonValue, extra: JsonValue, refused: frozenset[str]) -> JsonValue:
-    if not isinstance(call, dict) or not isinstance(extra, dict):
-        return call
-    return {**call, **{key: one for key, one in extra.items() if key not in refused}}
 
 
 def whole_text(pieces: Iterable[str]) -> str:

@@ -75,7 +75,12 @@ def input_items(message: JsonObject, origin: ReasoningOrigin) -> Iterator[JsonOb
 def _assistant_items(message: JsonObject, layout: JsonValue) -> Iterator[JsonObject]:
     text = content_text(message.get("content"))
     calls = message.get("tool_calls")
-    items = iter([_call_item(call) for call in calls] if isinstance(calls, list) else [])
+    items = list[JsonObject]()
+    for call in calls if isinstance(calls, list) else ():
+        known = json_fields(call)
+        function = json_fields(known.get("function"))
+        called = {"call_id": known.get("id"), "name": function.get("name"), "arguments": function.get("arguments")}
+        items.append(cast(JsonObject, {"type": "function_call", **called}))
     for kept in layout if isinstance(layout, list) else ():
         match kept:
             case {"type": "reasoning"}:
@@ -85,21 +90,13 @@ def _assistant_items(message: JsonObject, layout: JsonValue) -> Iterator[JsonObj
                 yield {"role": "assistant", "content": text, **phase}
                 text = ""
             case {"type": "function_call"}:
-                if (call := next(items, None)) is not None:
-                    yield call
+                if items:
+                    yield items.pop(0)
             case _:
                 continue
     if text:
         yield {"role": "assistant", "content": text}
     yield from items
-
-
-def _call_item(call: JsonValue) -> JsonObject:
-    known = call if isinstance(call, dict) else {}
-    function = known.get("function")
-    named = function if isinstance(function, dict) else {}
-    chosen: JsonObject = {"name": named.get("name"), "arguments": named.get("arguments")}
-    return {"type": "function_call", "call_id": known.get("id"), **chosen}
 
 
 def _input_part(part: JsonValue) -> JsonValue:

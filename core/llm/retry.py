@@ -62,7 +62,8 @@ async def stream_with_retries(
                 with patience.attempt():
                     async with aclosing(llm.stream(fitted)) as deltas:
                         while (delta := await patience.next(deltas)) is not None:
-                            yield _signed(delta, model, request, is_first=patience.deltas == 1)
+                            is_signed = patience.deltas == 1 or isinstance(delta, ModelFinished)
+                            yield replace(delta, model=model) if is_signed and model != request.model else delta
                 return
             except AnswerRejected:
                 raise
@@ -238,9 +239,3 @@ def _most_useful(errors: Sequence[ModelError]) -> ModelError:
     """Returns an overflow, which a shorter request can cure, else the first refusal, else the last error."""
     curable = (one for kind in (ContextOverflow, ModelRejected) for one in errors if isinstance(one, kind))
     return next(curable, errors[-1])
-
-
-def _signed(delta: ModelDelta, model: str, request: ModelRequest, *, is_first: bool) -> ModelDelta:
-    if model != request.model and (is_first or isinstance(delta, ModelFinished)):
-        return replace(delta, model=model)
-    return delta

@@ -47,7 +47,11 @@ class ThinkingReader:
             self._opening += text
             if "analysis".startswith(self._opening[:8]) and len(self._opening) < len("analysisX"):
                 return []
-            text = self._opened()
+            text, self._opening = self._opening, None
+            if _BARE_START.match(text):
+                # the first channel of gpt-oss: all text is thinking from now on, and the answer if no other one follows
+                self._mark, self._may_be_mark = _BARE_MARK, _MAY_BE_BARE
+                self._is_thinking, self._doubt, text = True, [text[:8]], text[8:]
         is_inside = self._has_said and not (self._held or self._is_thinking or self._is_closed)
         is_inside = is_inside and self._mark is _MARK
         # most of an answer cannot contain a mark
@@ -74,16 +78,6 @@ class ThinkingReader:
         if self._doubt:
             self._say("".join(self._doubt), deltas)
         return deltas
-
-    def _opened(self) -> str:
-        """Returns the beginning of the answer. If it is the first channel of gpt-oss, all text is thinking from now on,
-        which becomes the answer if no other channel follows."""
-        text, self._opening = self._opening or "", None
-        if not _BARE_START.match(text):
-            return text
-        self._mark, self._may_be_mark = _BARE_MARK, _MAY_BE_BARE
-        self._is_thinking, self._doubt = True, [text[:8]]
-        return text[8:]
 
     def _begin_text(self) -> None:
         self._has_said = self._is_closed = False
