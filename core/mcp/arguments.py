@@ -101,11 +101,29 @@ def _problems(check: _Check, schema: JsonValue, value: JsonValue, place: str, de
         check.steps -= 20
         return [f"{place or 'arguments'}: {said}"]
     found: list[str] = []
+    items = schema.get("items")
     if isinstance(value, dict):
         found += _of_object(check, schema, value, place, depth)
-    elif isinstance(value, list):
-        found += _of_list(check, schema, value, place, depth)
-    return found + _of_combinations(check, schema, value, place, depth)
+    elif isinstance(value, list) and isinstance(items, dict | bool) and "prefixItems" not in schema:
+        for index, item in enumerate(value):
+            found += _problems(check, items, item, _in(place, str(index)), depth + 1)
+            if len(found) >= PROBLEMS_MAX:
+                break
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        found += _problems(check, find_reference(reference, check.root), value, place, depth + 1)
+    for part in _parts(schema, "allOf"):
+        found += _problems(check, part, value, place, depth + 1)
+    for word in ("anyOf", "oneOf"):
+        tried = [_problems(check, part, value, place, depth + 1) for part in _parts(schema, word)]
+        if len(tried) == 1:
+            found += tried[0]
+        elif tried and all(tried):
+            reasons = " or ".join(dict.fromkeys(problems[0] for problems in tried[:PROBLEMS_MAX]))
+            found.append(f"{place or 'arguments'}: fits none of the allowed forms ({reasons[:300]})")
+    if schema.get("not") == {}:
+        found.append(f"{place or 'arguments'}: nothing is allowed here")
+    return found
 
 
 def _of_itself(schema: JsonObject, value: JsonValue) -> str | None:
@@ -187,42 +205,8 @@ def _of_object(check: _Check, schema: JsonObject, value: JsonObject, place: str,
     return found
 
 
-def _of_list(check: _Check, schema: JsonObject, value: list[JsonValue], place: str, depth: int) -> list[str]:
-    items = schema.get("items")
-    if not isinstance(items, dict | bool) or "prefixItems" in schema:
-        return []
-    found: list[str] = []
-    for index, one in enumerate(value):
-        found += _problems(check, items, one, _in(place, str(index)), depth + 1)
-        if len(found) >= PROBLEMS_MAX:
-            break
-    return found
-
-
 def _in(place: str, name: str) -> str:
     return f"{place}.{name[:80]}" if place else name[:80]
-
-
-def _of_combinations(check: _Check, schema: JsonObject, value: JsonValue, place: str, depth: int) -> list[str]:
-    found: list[str] = []
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        found += _problems(check, find_reference(reference, check.root), value, place, depth + 1)
-    for part in _parts(schema, "allOf"):
-        found += _problems(check, part, value, place, depth + 1)
-    for word in ("anyOf", "oneOf"):
-        parts = _parts(schema, word)
-        tried = [_problems(check, part, value, place, depth + 1) for part in parts]
-        if tried and all(tried):
-            found += tried[0] if len(tried) == 1 else [_none_fits(place, tried)]
-    if schema.get("not") == {}:
-        found.append(f"{place or 'arguments'}: nothing is allowed here")
-    return found
-
-
-def _none_fits(place: str, tried: list[list[str]]) -> str:
-    said = " or ".join(dict.fromkeys(one[0] for one in tried[:PROBLEMS_MAX]))
-    return f"{place or 'arguments'}: fits none of the allowed forms ({said[:300]})"
 
 
 def _parts(schema: JsonObject, word: str) -> list[JsonValue]:

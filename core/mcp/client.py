@@ -4,7 +4,7 @@ import asyncio
 import fnmatch
 import importlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -102,30 +102,37 @@ class ReconnectingServer:
                     raise ToolError(f"The MCP server {name} cannot be reached: {error}.") from error
                 continue
             except self._sdk.CallLost as error:
-                raise self._lost(connection, str(error)) from error
+                log.warning("a call to the MCP server %s was lost: %s", name, error)
+                if connection.is_open:
+                    self._is_suspect = True
+                else:
+                    self._failed()
+                raise ToolError(
+                    f"The MCP server {name} gave no result: {error}. It may or may not have done what was asked: look"
+                    " before you ask again."
+                ) from error
             except self._sdk.CallFailed as error:
                 raise ToolError(f"The MCP server {name} answered with an error: {error}") from error
             self._failures = 0
             return output
         raise AssertionError("unreachable")
 
-    def _lost(self, connection: "Connection", why: str) -> ToolError:
-        log.warning("a call to the MCP server %s was lost: %s", self.config.name, why)
-        if connection.is_open:
-            self._is_suspect = True
-        else:
-            self._failed()
-        return ToolError(
-            f"The MCP server {self.config.name} gave no result: {why}. It may or may not have done what was asked: "
-            "look before you ask again."
-        )
-
     async def _connected(self, *, patience_seconds: float) -> "Connection | str":
         """Returns an open connection, or the reason why there is none."""
         if self._is_closed:
             return "this program is about to end"
         if self._connection is not None and self._is_suspect:
-            await self._probe(self._connection)
+            # it did not answer a call, and is left if it still does not answer
+            suspect, self._is_suspect = self._connection, False
+            try:
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self._take(await suspect.tools())
+            except (TimeoutError, self._sdk.ServerUnreachable):
+                log.warning("the MCP server %s no longer answers and is left", self.config.name)
+                self._failed()
+                if self._connection is suspect:
+                    self._connection = None
+                await suspect.close()
         if self._connection is not None and self._connection.is_open:
             return self._connection
         wait = self._next_attempt_at - asyncio.get_running_loop().time()
@@ -145,11 +152,8 @@ class ReconnectingServer:
         """Returns the attempt that is under way, or a new one."""
         if self._opening is None:
             self._opening = spawn(self._open(wait_seconds), name=f"mcp {self.config.name} opening")
-            self._opening.add_done_callback(self._opened)
+            self._opening.add_done_callback(lambda _task: setattr(self, "_opening", None))
         return self._opening
-
-    def _opened(self, _task: object) -> None:
-        self._opening = None
 
     async def _open(self, wait_seconds: float) -> "Connection | str":
         await asyncio.sleep(wait_seconds)
@@ -193,26 +197,10 @@ class ReconnectingServer:
         now = asyncio.get_running_loop().time()
         self._next_attempt_at = now + min(delay, BACKOFF_SECONDS_MAX)
 
-    async def _read(self, connection: "Connection") -> None:
-        await self._take(await connection.tools())
-
     async def _take(self, listed: "Sequence[types.Tool]") -> None:
         self.offers, _left_out = await usable_tools(self.config, listed)
         self.tools_needing_approval |= {offer.name for offer in self.offers if offer.needs_approval}
         self._read_at = asyncio.get_running_loop().time()
-
-    async def _probe(self, connection: "Connection") -> None:
-        """Checks a server that did not answer a call, and drops the connection if it still does not answer."""
-        self._is_suspect = False
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                await self._read(connection)
-        except (TimeoutError, self._sdk.ServerUnreachable):
-            log.warning("the MCP server %s no longer answers and is left", self.config.name)
-            self._failed()
-            if self._connection is connection:
-                self._connection = None
-            await connection.close()
 
     async def _watch(self, connection: "Connection") -> None:
         """Refreshes the tool list whenever the server announces a change, at most once a second."""
@@ -222,20 +210,16 @@ class ReconnectingServer:
             await asyncio.sleep(1)
 
     def _read_beside(self) -> None:
-        connection = self._connection
-        if connection is None or self._reading is not None:
-            return
-        self._reading = spawn(self._read_again(connection), name=f"mcp {self.config.name} tools")
-        self._reading.add_done_callback(self._was_read)
+        if self._connection is not None and self._reading is None:
+            self._reading = spawn(self._read(self._connection), name=f"mcp {self.config.name} tools")
 
-    def _was_read(self, _task: object) -> None:
-        self._reading = None
-
-    async def _read_again(self, connection: "Connection") -> None:
+    async def _read(self, connection: "Connection") -> None:
         try:
-            await self._read(connection)
+            await self._take(await connection.tools())
         except self._sdk.ServerUnreachable as error:
             log.info("the tools of the MCP server %s stay as they were: %s", self.config.name, error)
+        finally:
+            self._reading = None
 
     async def close(self) -> None:
         """Closes the connection. Later calls fail."""
@@ -299,7 +283,13 @@ class McpServers:
         approval."""
         wanted = [link for link in self._links if _is_wanted(link.config.name, enabled)]
         tasks = [self._gather(link) for link in wanted]
-        await asyncio.gather(*map(self._wait_for, wanted, tasks))
+        waiting = list[Awaitable[object]]()
+        for link, task in zip(wanted, tasks, strict=True):
+            assert link.first_wanted_at is not None  # noqa: S101 - _gather has set it
+            age = asyncio.get_running_loop().time() - link.first_wanted_at
+            seconds = self._first_wait_seconds - age if link.absence == STARTING else 0.0
+            waiting.append(asyncio.wait([task], timeout=max(self._wait_seconds, seconds)))
+        await asyncio.gather(*waiting)
         found: list[Tool[Any]] = []
         for link, task in zip(wanted, tasks, strict=True):
             if not task.done():
@@ -330,12 +320,6 @@ class McpServers:
             if link.offers and _is_wanted(link.config.name, enabled)
         }
         return {name: text for name, text in said.items() if text}
-
-    async def _wait_for(self, link: ReconnectingServer, task: asyncio.Task[tuple[McpTool, ...]]) -> None:
-        assert link.first_wanted_at is not None  # noqa: S101 - _gather has set it
-        age = asyncio.get_running_loop().time() - link.first_wanted_at
-        seconds = self._first_wait_seconds - age if link.absence == STARTING else 0.0
-        await asyncio.wait([task], timeout=max(self._wait_seconds, seconds))
 
     def needs_approval(self, tool_name: str) -> bool:
         """Returns whether a person must approve a call of this tool; False for tools of our own.
@@ -389,13 +373,9 @@ def _tool(link: ReconnectingServer, offer: McpTool) -> Tool[McpArguments]:
         description=offer.params.__doc__ or "",
         described_by=None if link.config.trusted else ("server", offer.server),
         run=partial(_run, link, offer),
-        title=partial(_title, offer),
+        title=lambda _params: f"Using {offer.tool} of {offer.server}",
         timeout_seconds=longest_call_seconds(link.config) + link.config.connect_timeout_seconds + CONNECT_GRACE_SECONDS,
     )
-
-
-def _title(offer: McpTool, _params: McpArguments) -> str:
-    return f"Using {offer.tool} of {offer.server}"
 
 
 async def _run(link: ReconnectingServer, offer: McpTool, params: McpArguments, context: ToolContext) -> ToolOutput:

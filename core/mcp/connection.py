@@ -21,7 +21,6 @@ from mcp.types import (
     ElicitResult,
     ErrorData,
     Implementation,
-    ListToolsResult,
     Tool,
 )
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
@@ -36,7 +35,7 @@ from core.mcp.elicitation import RunningCall, answer_elicitation, asked_question
 from core.mcp.http_client import HTTP_REFUSED, SESSION_FORGOTTEN
 from core.mcp.oauth import Authorize
 from core.mcp.refused_tools import TOOLS_MAX
-from core.mcp.resources import call_resource_tool, resource_tools
+from core.mcp.resources import call_resource_tool, read_pages, resource_tools
 from core.mcp.result_repair import MALFORMED
 from core.mcp.results import tool_output
 from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values
@@ -120,6 +119,9 @@ class Connection:
                 await self.close()
 
     async def _own(self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]) -> None:
+        async def elicit(_context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+            return answer_elicitation(params, self._running)
+
         try:
             async with (
                 Client(
@@ -128,7 +130,7 @@ class Connection:
                     cache=None,
                     client_info=Implementation(name="threadhand", version="1"),
                     read_timeout_seconds=self.config.connect_timeout_seconds,
-                    elicitation_callback=self._elicit,
+                    elicitation_callback=elicit,
                 ) as client,
                 _listening(client),
             ):
@@ -146,9 +148,6 @@ class Connection:
             self._ended.set()
             if not ready.done():
                 ready.cancel()
-
-    async def _elicit(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
-        return answer_elicitation(params, self._running)
 
     @property
     def instructions(self) -> str:
@@ -169,24 +168,17 @@ class Connection:
         """Returns the server's tools, from all pages of the list within the limits, after those of ours for its
         resources and prompts. Raises ServerUnreachable."""
         client = self._reached()
-        found: list[Tool] = []
-        cursor: str | None = None
         self.tools_changed.clear()
         try:
             with LIST:
                 async with asyncio.timeout(LIST_SECONDS):
-                    for _ in range(PAGES_MAX):
-                        page: ListToolsResult = await client.list_tools(cursor=cursor)
-                        found.extend(page.tools)
-                        if not page.next_cursor or page.next_cursor == cursor or len(found) > LISTED_MAX:
-                            break
-                        cursor = page.next_cursor
+                    found = await read_pages(client.list_tools, lambda page: page.tools, PAGES_MAX, LISTED_MAX)
                     ours = await resource_tools(client, found)
         except Exception as error:
             self._is_forgotten |= isinstance(error, MCPError) and error.code == SESSION_FORGOTTEN
             raise ServerUnreachable(f"its tools could not be listed: {self._unreachable(error)}") from error
         self._ours = frozenset(one.name for one in ours)
-        return (*ours, *found[:LISTED_MAX])
+        return (*ours, *found)
 
     async def call(self, tool: str, arguments: JsonObject, context: ToolContext) -> ToolOutput:
         """Calls a tool. Raises ServerUnreachable (the tool was not called), CallLost or CallFailed."""
@@ -236,7 +228,20 @@ class Connection:
                         tool, sent, read_timeout_seconds=longest_call_seconds(self.config) + 1, progress_callback=note
                     )
         except MCPError as error:
-            raise self._meaning(error) from error
+            if error.code == SESSION_FORGOTTEN:
+                self._is_forgotten = True
+                raise ServerUnreachable(error.message) from error
+            if error.code == HTTP_REFUSED:
+                status = error.error.data
+                is_lost = isinstance(status, int) and status >= 500
+                raise (CallLost if is_lost else CallFailed)(error.message) from error
+            if self._is_end(error):
+                raise CallLost(self._watch.why) from error
+            if error.code == PARSE_ERROR and error.message == MALFORMED:
+                raise CallLost("its answer is malformed") from error
+            if error.code == REQUEST_TIMEOUT:
+                raise CallLost(f"it did not answer within {seconds:g} s") from error
+            raise CallFailed(clean_line(error.message, 2_000) or f"error {error.code}") from error
         except TimeoutError as error:
             raise CallLost(f"it did not answer within {seconds:g} s") from error
         except (ValidationError, RuntimeError) as error:
@@ -244,24 +249,6 @@ class Connection:
         except OSError as error:
             raise CallLost(explain_error(error)) from error
         return await tool_output(result, server=self.config.name, tool=tool, context=context)
-
-    def _meaning(self, error: MCPError) -> Exception:
-        match error.code:
-            case code if code == SESSION_FORGOTTEN:
-                self._is_forgotten = True
-                return ServerUnreachable(error.message)
-            case code if code == HTTP_REFUSED:
-                status = error.error.data
-                is_lost = isinstance(status, int) and status >= 500
-                return (CallLost if is_lost else CallFailed)(error.message)
-            case _ if self._is_end(error):
-                return CallLost(self._watch.why)
-            case code if code == PARSE_ERROR and error.message == MALFORMED:
-                return CallLost("its answer is malformed")
-            case code if code == REQUEST_TIMEOUT:
-                return CallLost(f"it did not answer within {self.config.call_timeout_seconds:g} s")
-            case _:
-                return CallFailed(clean_line(error.message, 2_000) or f"error {error.code}")
 
     def _is_end(self, error: MCPError) -> bool:
         """Returns whether the connection ended. Many servers use the same code for errors of their own."""

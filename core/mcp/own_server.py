@@ -29,7 +29,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from core.domain.errors import AgentError, ConfigurationError, ToolError
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.ids import new_id
-from core.domain.messages import Message, ToolCall
+from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.tasks import cancel, spawn, wait_for_first
 from core.tools.shell import CheckParams, ExecuteParams, session_of_call
@@ -69,7 +69,8 @@ async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, 
 
 
 async def _lines(reader: asyncio.StreamReader) -> AsyncGenerator[str, None]:
-    """Yields the lines. In place of one over the limit comes a request that is answered with an error."""
+    """Yields the lines. In place of one over the limit comes a request that is answered with an error, if the ID of the
+    message stands at its beginning or at its end."""
     while True:
         try:
             line = await reader.readuntil()
@@ -77,7 +78,10 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncGenerator[str, None]:
             line = error.partial
         except asyncio.LimitOverrunError as error:
             log.warning("a message of the MCP client is longer than %d bytes", LINE_BYTES_MAX)
-            yield _refusing(await _skip_line(reader, error.consumed))
+            ends = await _skip_line(reader, error.consumed)
+            message_id = _FIRST_ID.search(ends) or _LAST_ID.search(ends)
+            asked = message_id and {"jsonrpc": "2.0", "id": json.loads(message_id[1]), "method": TOO_LARGE}
+            yield f"{json.dumps(asked)}\n" if asked else "\n"
             continue
         if not line:
             return
@@ -98,15 +102,6 @@ async def _skip_line(reader: asyncio.StreamReader, buffered: int) -> bytes:
         except asyncio.IncompleteReadError as error:
             rest = error.partial
         return head + b"\n" + (end + rest)[-ENVELOPE_BYTES_MAX:]
-
-
-def _refusing(ends: bytes) -> str:
-    """Returns a request with the ID of the message, which stands at its beginning or at its end, or an empty line."""
-    found = _FIRST_ID.search(ends) or _LAST_ID.search(ends)
-    if found is None:
-        return "\n"
-    asked = {"jsonrpc": "2.0", "id": json.loads(found[1]), "method": TOO_LARGE}
-    return f"{json.dumps(asked)}\n"
 
 
 ENVELOPE_BYTES_MAX = 200
@@ -227,13 +222,20 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
         values = (outcome.result[key] for key in ("output", "error") if outcome.result[key])
         said = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in values]
         content: list[types.ContentBlock] = [types.TextContent(text="\n".join(said))]
-        content.extend(filter(None, map(_picture, outcome.messages)))
+        for message in outcome.messages:
+            encoded, kind = message.content.get("base64"), message.content.get("mime_type")
+            if message.type == "image_context" and isinstance(encoded, str) and isinstance(kind, str):
+                content.append(types.ImageContent(data=encoded, mime_type=kind))
         output = outcome.result["output"]
         return types.CallToolResult(
             content=content,
             structured_content=output if isinstance(output, dict) else None,
             is_error=outcome.outcome != "completed",
         )
+
+    async def refuse_large(_request: ServerRequestContext[Any], _params: types.RequestParams) -> Never:
+        said = f"The message is larger than {LINE_BYTES_MAX >> 20} MB and was not read. Send less at once."
+        raise MCPError(types.INVALID_REQUEST, said)
 
     server = Server[Any](
         "threadhand",
@@ -242,13 +244,8 @@ def build_server(toolbox: ToolSet, sessions: ClientSessions) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-    server.add_request_handler(TOO_LARGE, types.RequestParams, _refuse_large)
+    server.add_request_handler(TOO_LARGE, types.RequestParams, refuse_large)
     return server
-
-
-async def _refuse_large(_request: ServerRequestContext[Any], _params: types.RequestParams) -> Never:
-    said = f"The message is larger than {LINE_BYTES_MAX >> 20} MB and was not read. Send less at once."
-    raise MCPError(types.INVALID_REQUEST, said)
 
 
 async def _run(call: ToolCall, prepared: PreparedCall, context: ToolContext, session: ServerSession) -> CallOutcome:
@@ -297,13 +294,6 @@ async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
 
 def _refused(why: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=why)], is_error=True)
-
-
-def _picture(message: Message) -> types.ImageContent | None:
-    encoded, kind = message.content.get("base64"), message.content.get("mime_type")
-    if message.type != "image_context" or not isinstance(encoded, str) or not isinstance(kind, str):
-        return None
-    return types.ImageContent(data=encoded, mime_type=kind)
 
 
 async def serve_stdio(toolbox: ToolSet, open_context: OpenContext, on_ready: Callable[[], None] = lambda: None) -> None:

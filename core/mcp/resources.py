@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp.types import Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool, ToolAnnotations
+from mcp.types import PaginatedResult, Prompt, ReadResourceResult, Resource, ResourceTemplate, Tool, ToolAnnotations
 from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_line
@@ -31,9 +31,8 @@ PROMPTS_CHARACTERS_MAX = 3_000
 ABOUT_CHARACTERS_MAX = 300
 
 
-class _Page(Protocol):
-    @property
-    def next_cursor(self) -> str | None: ...
+PageT = TypeVar("PageT", bound=PaginatedResult)
+ItemT = TypeVar("ItemT")
 
 
 async def resource_tools(client: Client, taken: Sequence[Tool]) -> tuple[Tool, ...]:
@@ -114,7 +113,7 @@ def _prompt_line(prompt: Prompt) -> str:
     return clean_line(f"{prompt.name}({', '.join(named)}){f': {said}.' if said else ''}", 1_000)
 
 
-async def _offered(asked: Awaitable[list[Any]]) -> list[Any]:
+async def _offered(asked: Awaitable[list[ItemT]]) -> list[ItemT]:
     """Returns what the server names, or nothing if it fails or stays silent."""
     try:
         async with asyncio.timeout(OFFER_SECONDS):
@@ -124,28 +123,33 @@ async def _offered(asked: Awaitable[list[Any]]) -> list[Any]:
         return []
 
 
-async def _resources(client: Client, pages: int = PAGES_MAX) -> list[Resource]:
-    return await _all(client.list_resources, lambda page: page.resources, pages)
+def _resources(client: Client, pages: int = PAGES_MAX) -> Awaitable[list[Resource]]:
+    return read_pages(client.list_resources, lambda page: page.resources, pages)
 
 
-async def _templates(client: Client, pages: int = PAGES_MAX) -> list[ResourceTemplate]:
-    return await _all(client.list_resource_templates, lambda page: page.resource_templates, pages)
+def _templates(client: Client, pages: int = PAGES_MAX) -> Awaitable[list[ResourceTemplate]]:
+    return read_pages(client.list_resource_templates, lambda page: page.resource_templates, pages)
 
 
-async def _prompts(client: Client) -> list[Prompt]:
-    return await _all(client.list_prompts, lambda page: page.prompts, PAGES_MAX)
+def _prompts(client: Client) -> Awaitable[list[Prompt]]:
+    return read_pages(client.list_prompts, lambda page: page.prompts, PAGES_MAX)
 
 
-async def _all(ask: Callable[..., Awaitable[Any]], items_of: Callable[[Any], list[Any]], pages: int) -> list[Any]:
-    found: list[Any] = []
-    cursor: str | None = None
-    for _ in range(pages):
-        page: _Page = await ask(cursor=cursor)
+async def read_pages(
+    ask: Callable[..., Awaitable[PageT]],
+    items_of: Callable[[PageT], Sequence[ItemT]],
+    pages_max: int,
+    items_max: int = ITEMS_MAX,
+) -> list[ItemT]:
+    """Returns the first items of a list that a server sends in pages. Raises what the SDK raises."""
+    found, cursor = list[ItemT](), None
+    for _ in range(pages_max):
+        page = await ask(cursor=cursor)
         found.extend(items_of(page))
-        if not page.next_cursor or page.next_cursor == cursor or len(found) >= ITEMS_MAX:
+        if not page.next_cursor or page.next_cursor == cursor or len(found) >= items_max:
             break
         cursor = page.next_cursor
-    return found[:ITEMS_MAX]
+    return found[:items_max]
 
 
 def _schema(properties: dict[str, Any], *required: str) -> dict[str, Any]:

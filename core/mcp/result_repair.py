@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from mcp.types import BlobResourceContents, ContentBlock, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
@@ -23,29 +23,23 @@ def fit_result(result: dict[str, Any]) -> None:
     A part keeps what can be read of it; otherwise a text part says that it is left out. Results of other requests than
     calls, prompts and resources are not changed."""
     if "content" in result or "structuredContent" in result:
-        result["content"] = [_fit_block(part) for part in _as_list(result.get("content"))]
-        _drop_unless(result, "isError", bool)
-        _drop_unless(result, "_meta", dict)
-    for name, fit in (("messages", _fit_prompt_message), ("contents", _fit_resource)):
-        if isinstance(result.get(name), list):
-            result[name] = [fit(one) for one in result[name]]
-
-
-def _as_list(content: object) -> list[Any]:
-    if content is None:
-        return []
-    return cast(list[Any], content) if isinstance(content, list) else [content]
-
-
-def _drop_unless(fields: dict[str, Any], name: str, kind: type) -> None:
-    if not isinstance(fields.get(name), kind):
-        fields.pop(name, None)
-
-
-def _fit_prompt_message(message: object) -> dict[str, Any]:
-    fields = json_fields(message)
-    role = "assistant" if fields.get("role") == "assistant" else "user"
-    return {"role": role, "content": _fit_block(fields.get("content"))}
+        content: Any = result.get("content")
+        parts = content if isinstance(content, list) else [] if content is None else [content]
+        result["content"] = [_fit_block(part) for part in parts]
+        for name, kind in (("isError", bool), ("_meta", dict)):
+            if not isinstance(result.get(name), kind):
+                result.pop(name, None)
+    if isinstance(result.get("messages"), list):
+        messages = list(map(json_fields, result["messages"]))
+        result["messages"] = [
+            {
+                "role": "assistant" if message.get("role") == "assistant" else "user",
+                "content": _fit_block(message.get("content")),
+            }
+            for message in messages
+        ]
+    if isinstance(result.get("contents"), list):
+        result["contents"] = [_fit_resource(resource) for resource in result["contents"]]
 
 
 def _fit_block(part: object) -> dict[str, Any]:

@@ -170,7 +170,10 @@ def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
         content = decode_base64(encoded)
     except ValueError:
         return f"[{what}; left out: it is not valid base64]"
-    mime_type = _kind_of_picture(content)
+    # by the first bytes, because the type that the server states is not trusted
+    mime_type = next((kind for start, kind in _SIGNATURES if content.startswith(start)), None)
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        mime_type = "image/webp"
     if mime_type is None:
         return f"[{what}; left out: it is no PNG, JPEG, GIF or WebP]"
     body: JsonObject = {
@@ -185,13 +188,6 @@ def _picture(encoded: str, said_type: str, name: str, reading: _Reading) -> str:
     image = Message(type="image_context", content=body, is_llm_message=False, thread_id=thread_id, run_id=run_id)
     reading.images.append(image)
     return f"[{name}, {mime_type}, {len(content)} bytes: shown to you as an image]"
-
-
-def _kind_of_picture(content: bytes) -> str | None:
-    """Returns the MIME type by the first bytes, or None, because the type that the server states is not trusted."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for start, kind in _SIGNATURES if content.startswith(start)), None)
 
 
 def _size(encoded: str) -> int:

@@ -45,7 +45,13 @@ def clean_schema(raw: object) -> JsonObject:
     UnusableSchema if too little of the schema remains."""
     if not isinstance(raw, dict):
         raise UnusableSchema("its schema is no object")
-    schema = _with_reference(_checked(cast(JsonObject, raw), 0))
+    schema = _checked(cast(JsonObject, raw), 0)
+    # a `$ref` at the top level is inlined, because providers expect the properties there
+    steps, target = str(schema.get("$ref", "")).split("/"), cast(JsonValue, schema)
+    for step in steps[1:]:
+        target = target.get(step) if isinstance(target, dict) else None
+    if len(steps) > 1 and isinstance(target, dict) and "$ref" not in target:
+        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
     if schema.setdefault("type", "object") != "object":
         raise UnusableSchema("its schema is not of type object")
     schema.setdefault("properties", {})
@@ -81,9 +87,13 @@ def _with_names(schema: JsonObject, renamed: Mapping[str, str]) -> JsonObject:
     found: JsonObject = dict(schema)
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, dict):
-        found["properties"] = {
-            renamed.get(name, name): _named(name, one) if name in renamed else one for name, one in properties.items()
-        }
+        shown: JsonObject = {}
+        for name, one in properties.items():
+            if name in renamed and isinstance(one, dict):
+                about = f"{clean_line(name, 80)}: {one.get('description', '')}"
+                one = {**one, "description": about.rstrip(": ")}
+            shown[renamed.get(name, name)] = one
+        found["properties"] = shown
     if isinstance(required, list):
         found["required"] = [renamed.get(str(name), name) for name in required]
     for word in _COMBINED:
@@ -91,24 +101,6 @@ def _with_names(schema: JsonObject, renamed: Mapping[str, str]) -> JsonObject:
         if isinstance(parts, list):
             found[word] = [_with_names(one, renamed) if isinstance(one, dict) else one for one in parts]
     return found
-
-
-def _named(name: str, schema: JsonValue) -> JsonValue:
-    if not isinstance(schema, dict):
-        return schema
-    said = f"{clean_line(name, 80)}: {schema.get('description', '')}"
-    return {**schema, "description": said.rstrip(": ")}
-
-
-def _with_reference(schema: JsonObject) -> JsonObject:
-    """Inlines a `$ref` at the top level, because providers expect the properties there."""
-    steps = str(schema.get("$ref", "")).split("/")
-    target: JsonValue = schema
-    for step in steps[1:]:
-        target = target.get(step) if isinstance(target, dict) else None
-    if len(steps) < 2 or not isinstance(target, dict) or "$ref" in target:
-        return schema
-    return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
 def split_for_providers(schema: JsonObject) -> tuple[JsonObject, str]:
@@ -163,23 +155,6 @@ def _object(value: JsonValue) -> JsonObject:
     return {"not": {}} if value is False else {}
 
 
-def _is_count(value: JsonValue) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: JsonValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_kind(value: JsonValue) -> bool:
-    kinds = value if isinstance(value, list) else [value]
-    return bool(kinds) and all(isinstance(kind, str) and kind in KINDS for kind in kinds)
-
-
-def _is_list_of_names(value: JsonValue) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
 def _is_regular(value: JsonValue) -> bool:
     if not isinstance(value, str) or len(value) > TEXT_CHARACTERS_MAX:
         return False
@@ -191,8 +166,8 @@ def _is_regular(value: JsonValue) -> bool:
 
 
 _FIT: Mapping[str, Callable[[JsonValue], bool]] = {
-    "type": _is_kind,
-    "required": _is_list_of_names,
+    "type": lambda value: value != [] and {*map(str, value if isinstance(value, list) else [value])} <= KINDS,
+    "required": lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
     "enum": lambda value: isinstance(value, list) and bool(value),
     # a reference to an `$anchor` is dropped, because providers resolve paths only
     "$ref": lambda value: isinstance(value, str) and (value == "#" or value.startswith("#/")),
@@ -202,6 +177,6 @@ _FIT: Mapping[str, Callable[[JsonValue], bool]] = {
     "default": lambda _value: True,
     "examples": lambda value: isinstance(value, list),
     "uniqueItems": lambda value: isinstance(value, bool),
-    **dict.fromkeys(_COUNTS, _is_count),
-    **dict.fromkeys(_BOUNDS, _is_number),
+    **dict.fromkeys(_COUNTS, lambda value: type(value) is int and value >= 0),
+    **dict.fromkeys(_BOUNDS, lambda value: type(value) in (int, float)),
 }

@@ -12,7 +12,6 @@ from urllib.parse import unquote, urlsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from core.domain.errors import ConfigurationError
 
@@ -38,17 +37,14 @@ def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
         for tool in rivals:
             is_own = name == tool_name_prefix(server) + tool or len(rivals) == 1
             fits = is_own and name + "_" != tool_name_prefix(server) and len(name) <= TOOL_NAME_CHARACTERS_MAX
-            found[tool] = name if fits else _marked(name, tool)
+            digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+            marked = f"{name[: TOOL_NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
+            found[tool] = name if fits else marked
     return found
 
 
 def _tidy(name: str) -> str:
     return re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_")
-
-
-def _marked(name: str, tool: str) -> str:
-    digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
-    return f"{name[: TOOL_NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
 
 
 NAME_CHARACTERS_MAX = 32
@@ -91,14 +87,10 @@ def _strings(value: object) -> object:
     """Converts numbers and booleans to strings, because YAML reads `PORT: 8080` as a number."""
     if not isinstance(value, dict):
         return value
-    items = cast(dict[object, object], value).items()
-    return {key: _spelled(one) for key, one in items}
-
-
-def _spelled(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
+    return {
+        key: str(one).lower() if isinstance(one, bool) else str(one) if isinstance(one, int | float) else one
+        for key, one in cast(dict[object, object], value).items()
+    }
 
 
 Variables = Annotated[dict[str, str], BeforeValidator(_strings), AfterValidator(_environment), Field(repr=False)]
@@ -202,8 +194,7 @@ def parse_servers(text: str, secrets: Mapping[str, str]) -> tuple[McpServerConfi
 
     `${NAME}` in a command, argument, variable, address or header is filled from `secrets`; `${NAME:-text}` falls back
     to the text. Raises ConfigurationError, whose message holds no values."""
-    entries = _entries(text)
-    configs = tuple(_server(name, entry, secrets) for name, entry in entries.items())
+    configs = tuple(_server(name, entry, secrets) for name, entry in _entries(text).items())
     for one, other in permutations(configs, 2):
         if tool_name_prefix(other.name).startswith(tool_name_prefix(one.name)):
             raise ConfigurationError(
@@ -248,14 +239,12 @@ def _server(name: str, entry: object, secrets: Mapping[str, str]) -> McpServerCo
     try:
         return McpServerConfig.model_validate({**fields, "name": name, "secrets": known})
     except ValidationError as error:
-        problems = "; ".join(_problem(one) for one in error.errors(include_url=False, include_input=False))
-        raise ConfigurationError(f"In the MCP settings, {name}: {problems}.") from None
-
-
-def _problem(problem: ErrorDetails) -> str:
-    place = ".".join(str(part) for part in problem["loc"])
-    said = problem["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"{place}: {said}" if place else said
+        problems = list[str]()
+        for problem in error.errors(include_url=False, include_input=False):
+            place = ".".join(map(str, problem["loc"]))
+            why = problem["msg"].removeprefix("Value error, ").rstrip(".")
+            problems.append(f"{place}: {why}" if place else why)
+        raise ConfigurationError(f"In the MCP settings, {name}: {'; '.join(problems)}.") from None
 
 
 def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: str) -> object:

@@ -111,7 +111,14 @@ async def stdio_transport(
     )
     try:
         yield incoming, outgoing
-        await _ended(process)
+        # shuts the server down as the protocol prescribes: closes its input, waits, sends SIGTERM, waits
+        if process.stdin is not None:
+            process.stdin.close()
+        ending = spawn(process.wait(), name=f"mcp {config.name} exit")
+        await asyncio.wait([ending], timeout=EXIT_SECONDS)
+        if not ending.done():
+            _kill(process, signal.SIGTERM)
+            await asyncio.wait([ending], timeout=EXIT_SECONDS)
     finally:
         _kill(process, signal.SIGKILL)
         for task in tasks:
@@ -122,21 +129,6 @@ async def stdio_transport(
         transport = cast(asyncio.SubprocessTransport, getattr(process, "_transport"))  # noqa: B009 - not public
         transport.close()
         await asyncio.wait([*tasks, spawn(process.wait(), name=f"mcp {config.name} end")], timeout=EXIT_SECONDS)
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Shuts the server down as the protocol prescribes: closes its input, waits, sends SIGTERM, waits.
-
-    The caller kills processes that remain."""
-    if process.stdin is not None:
-        process.stdin.close()
-    for ask in (None, signal.SIGTERM):
-        if ask is not None:
-            _kill(process, ask)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(EXIT_SECONDS):
-                await process.wait()
-                return
 
 
 def _kill(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
@@ -291,20 +283,18 @@ class FilteredStream:
                 asked = item.message
                 error = ErrorData(code=METHOD_NOT_FOUND, message=f"{asked.method} is not supported")
                 await self.outgoing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=asked.id, error=error)))
-            elif self._is_wanted(item):
+            elif isinstance(item.message, JSONRPCNotification):
+                if item.message.method in _LISTS_CHANGED:
+                    self.watch.on_tools_changed()
+                if item.message.method in _PASSED:
+                    return item
+            else:
+                if isinstance(item.message, JSONRPCResponse):
+                    result = item.message.result
+                    if isinstance(result.get("tools"), list):
+                        result["tools"] = _fit_tools(result["tools"])
+                    fit_result(result)
                 return item
-
-    def _is_wanted(self, item: SessionMessage) -> bool:
-        message = item.message
-        if isinstance(message, JSONRPCNotification):
-            if message.method in _LISTS_CHANGED:
-                self.watch.on_tools_changed()
-            return message.method in _PASSED
-        if isinstance(message, JSONRPCResponse):
-            if isinstance(message.result.get("tools"), list):
-                message.result["tools"] = _fit_tools(message.result["tools"])
-            fit_result(message.result)
-        return True
 
     @property
     def last_context(self) -> object:
