@@ -27,7 +27,7 @@ from core.ports import Sandbox
 from core.prompt.system_prompt import RunPrompt
 from core.run.deps import RunDeps
 from core.run.recorder import Charge, RunRecorder
-from core.stores import Conversations, LoadedRun, UsageEntry
+from core.stores import LoadedRun, UsageEntry
 from core.tasks import Stopped, StopSwitch
 from core.tools.catalogue import all_tools
 from core.tools.replies import must_reply
@@ -86,7 +86,9 @@ async def build_agent_config(
     answer_tokens = min(reserved, options.answer_tokens or reserved)
     base = deps.defaults.prompt(thread.address, answer_tokens)
     base = base.for_tools(toolbox.tools, all_tools())
-    if missing := _missing_servers(agent, deps):
+    if servers := deps.agents.mcp_missing(_servers(agent)):
+        named = "; ".join(f"{name} ({why})" for name, why in sorted(servers.items()))
+        missing = f"The tools of these MCP servers are missing in this run: {named}."
         base = base.with_state(
             "missing MCP servers", f"{missing} Do not stand in for them; say so if the task needs them."
         )
@@ -95,13 +97,28 @@ async def build_agent_config(
         fenced = wrap_untrusted(text, source=f"the MCP server {name}")
         told = f"What the MCP server {name} says about its tools:\n\n{fenced}"
         base = base.with_state(f"MCP server {name}", told)
+    spent = usage_recorder(recorder)
+    ask = model_asker(deps.models.ask_model, model, on_usage=spent)
+    budget = RunBudget(run, thread, model, deps, recorder)
+
+    async def ask_within_budget(question: str) -> str:
+        await budget.check()
+        return await ask(question)
+
     return AgentConfig(
         agent=agent,
         model=model,
         prompt=base.with_system("Your role here", agent.prompt),
         dialect=_dialect(agent, model, deps),
         toolbox=toolbox,
-        knowledge=_run_knowledge(agent, model, run, thread, deps, recorder),
+        knowledge=RunKnowledge(
+            knowledge_base=deps.stores.knowledge_base.reporting_usage_to(spent),
+            thread_id=run.thread_id,
+            agent_id=agent.agent_id,
+            has_own_files=bool(agent.knowledge),
+            ask=ask_within_budget,
+            room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
+        ),
     )
 
 
@@ -121,36 +138,6 @@ def _dialect(agent: AgentDefinition, model: str, deps: RunDeps) -> Dialect:
 
 def _servers(agent: AgentDefinition) -> frozenset[str] | None:
     return None if agent.mcp_servers is None else frozenset(agent.mcp_servers)
-
-
-def _missing_servers(agent: AgentDefinition, deps: RunDeps) -> str:
-    """Returns a sentence for people and the model about the MCP servers that cannot be used now."""
-    missing = deps.agents.mcp_missing(_servers(agent))
-    if not missing:
-        return ""
-    named = "; ".join(f"{name} ({why})" for name, why in sorted(missing.items()))
-    return f"The tools of these MCP servers are missing in this run: {named}."
-
-
-def _run_knowledge(
-    agent: AgentDefinition, model: str, run: Run, thread: Thread, deps: RunDeps, recorder: RunRecorder
-) -> RunKnowledge:
-    spent = usage_recorder(recorder)
-    ask = model_asker(deps.models.ask_model, model, on_usage=spent)
-    budget = RunBudget(run, thread, model, deps, recorder)
-
-    async def ask_within_budget(question: str) -> str:
-        await budget.check()
-        return await ask(question)
-
-    return RunKnowledge(
-        knowledge_base=deps.stores.knowledge_base.reporting_usage_to(spent),
-        thread_id=run.thread_id,
-        agent_id=agent.agent_id,
-        has_own_files=bool(agent.knowledge),
-        ask=ask_within_budget,
-        room_tokens=deps.limits.context_policy.limit_of(model).room * DOCUMENT_PERCENT // 100,
-    )
 
 
 def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
@@ -224,16 +211,6 @@ def budget_left_text(limit_usd: float, spent_usd: float) -> str:
     return f"The run may cost {limit_usd:.2f} US dollars. {left}"
 
 
-async def _has_unread(conversations: Conversations, thread_id: str) -> bool:
-    return bool(await conversations.unread_inputs(thread_id))
-
-
-async def _begin_turn(reserve: ReserveTurn, budget: RunBudget) -> TurnStart:
-    """Implements `core.loop.run_context.BeginTurn`."""
-    heard, reservation = await reserve(budget.next_call())
-    return TurnStart(heard, await budget.left_after(reservation))
-
-
 def build_run_context(
     config: AgentConfig,
     loaded: LoadedRun,
@@ -252,7 +229,29 @@ def build_run_context(
     thread_id = thread.thread_id
     budget = RunBudget(run, thread, config.model, deps, recorder)
     toolbox = config.toolbox if chat is not None else config.toolbox.without(["chat"])
-    toolbox = toolbox.with_replaced(build_schedule_tools(_schedules(loaded, deps)))
+    schedules = None
+    if run.requester is not None:
+        schedules = RunSchedules(
+            store=stores.schedules,
+            limits=deps.limits.schedules,
+            request_key=run.run_id,
+            address=thread.address,
+            thread_id=thread_id,
+            agent_id=run.agent_id or thread.agent_id,
+            requester=run.requester,
+            requested_at=run.requested_at or run.created_at,
+            time_zone=deps.defaults.time_zone,
+            known=loaded.schedules,
+        )
+    toolbox = toolbox.with_replaced(build_schedule_tools(schedules))
+
+    async def begin_turn() -> TurnStart:
+        heard, reservation = await reserve(budget.next_call())
+        return TurnStart(heard, await budget.left_after(reservation))
+
+    async def has_unread() -> bool:
+        return bool(await stores.conversations.unread_inputs(thread_id))
+
     return RunContext(
         model=config.model,
         prompt=config.prompt,
@@ -274,35 +273,16 @@ def build_run_context(
             metrics=deps.metrics,
             knowledge=config.knowledge,
             budget=ToolBudget(check=budget.check, spent=usage_recorder(recorder)),
-            has_unread=partial(_has_unread, stores.conversations, thread_id),
+            has_unread=has_unread,
         ),
         policy=replace(deps.limits.policy, granted=loaded.granted),
         run_log=recorder,
         ask_model=without_refused_tools(deps.models.ask_model, deps.models.refused_tools, deps.defaults.toolbox.tools),
         take_steering=take_steering,
-        begin_turn=partial(_begin_turn, reserve, budget),
+        begin_turn=begin_turn,
         switch=switch,
         context_policy=deps.limits.context_policy,
         options=deps.agents.roster.options_in(thread.address.channel_id, config.agent),
-    )
-
-
-def _schedules(loaded: LoadedRun, deps: RunDeps) -> RunSchedules | None:
-    """Returns what the tools for schedules know of the run, or None if nobody is known to have requested it."""
-    run, thread = loaded.run, loaded.thread
-    if run.requester is None:
-        return None
-    return RunSchedules(
-        store=deps.stores.schedules,
-        limits=deps.limits.schedules,
-        request_key=run.run_id,
-        address=thread.address,
-        thread_id=thread.thread_id,
-        agent_id=run.agent_id or thread.agent_id,
-        requester=run.requester,
-        requested_at=run.requested_at or run.created_at,
-        time_zone=deps.defaults.time_zone,
-        known=loaded.schedules,
     )
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from core.context.message_text import for_model, link_rule, sources_of_message
 from core.context.summary import count_turns
@@ -22,7 +23,6 @@ from core.domain.threads import Lease, Run, Thread
 from core.flow.planner import Ended
 from core.flow.planning_flow import build_flow
 from core.flow.run_flow import RepairHistory, block_steps_of_failed_run, recover_run_result, run_flow
-from core.knowledge.knowledge_base import RunKnowledge
 from core.loop.loop import run_agent
 from core.loop.run_context import RunContext
 from core.observability import set_log_context
@@ -45,6 +45,7 @@ from core.stores import LoadedRun, RunEnd
 from core.tasks import StopSwitch, cancel, spawn
 
 log = logging.getLogger(__name__)
+ResultT = TypeVar("ResultT")
 RELEASE_PAUSE_SECONDS = 2.0
 STOP_LOOK_SECONDS = 5.0
 """The seconds between checks of the store for a stop request, because the bus may lose the stop signal."""
@@ -79,7 +80,8 @@ async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
             return await _execute_loaded(loaded, lease, deps, stop_signal)
     except StorageUnavailable as error:
         log.warning("run %s is given back until the database is well again: %s", run_id, error)
-        await _released(lease, deps)
+        # a worker's sweep then picks the run up
+        await _retry_until_stored(partial(deps.stores.claims.release, lease))
     except asyncio.CancelledError:
         await asyncio.shield(spawn(deps.stores.claims.release(lease), name=f"release {run_id}"))
         raise
@@ -116,15 +118,13 @@ async def _execute_loaded(
     return execution.state, execution.end
 
 
-async def _released(lease: Lease, deps: RunDeps) -> None:
-    """Releases the lease, retrying until the database is available; a worker's sweep then picks the run up."""
+async def _retry_until_stored(work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Returns the result of the work, which is repeated until the database is available."""
     while True:
         try:
-            await deps.stores.claims.release(lease)
+            return await work()
         except StorageUnavailable:
             await asyncio.sleep(RELEASE_PAUSE_SECONDS)
-        else:
-            return
 
 
 class _Execution:
@@ -155,21 +155,12 @@ class _Execution:
                 await asyncio.wait([signal], timeout=STOP_LOOK_SECONDS)
                 signal.cancel()
                 signal = spawn(self._deps.messaging.signals.wait(self._lease.run_id), name="stop signal")
-                is_unwanted = await self._is_unwanted()
+                run = await _retry_until_stored(partial(self._deps.stores.conversations.run, self._lease.run_id))
+                is_unwanted = run is None or run.stop_requested  # a run may have been deleted
         finally:
             signal.cancel()
         self._switch.turn_on()
         await self._machine.interrupt()
-
-    async def _is_unwanted(self) -> bool:
-        """Returns whether a stop was requested for the run, or the run was deleted."""
-        while True:
-            try:
-                run = await self._deps.stores.conversations.run(self._lease.run_id)
-            except StorageUnavailable:
-                await asyncio.sleep(RELEASE_PAUSE_SECONDS)
-            else:
-                return run is None or run.stop_requested
 
     async def play(self) -> None:
         """Executes the run until it ends or waits for an approval. An error fails the run with a message for people.
@@ -181,9 +172,8 @@ class _Execution:
                 told = await self._deps.stores.conversations.events(self._lease.run_id)
                 end_open_turns(told, self._recorder)
                 self._replies_left = sum(isinstance(one.event, ReplyLeft) for one in told)
-            run, thread = self._loaded.run, self._loaded.thread
             check_not_poison(self._lease)
-            await self._play_to_the_end(run, thread)
+            await self._play_to_the_end(self._loaded.run, self._loaded.thread)
         except (LeaseLost, StorageUnavailable):
             raise
         except AgentError as error:
@@ -210,7 +200,10 @@ class _Execution:
         history: Sequence[Message] = self._loaded.history
         while True:
             self._inputs.remember(history)
-            context = await self._informed(context, config.knowledge, history)
+            if not self._is_informed:
+                self._is_informed = True
+                read_inputs = partial(self._deps.stores.journal.inputs, self._lease)
+                context = await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
             flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
             played = run_flow(flow, mend=repair_history) if flow else self._looped(context, history, repair_history)
             ended = await played
@@ -230,7 +223,11 @@ class _Execution:
             if (end := await self._recorder.finish(ended, result)) is not None:
                 self.state, self.end = ended.status, end
                 return
-            self._leave_reply(ended)
+            # the reply is delivered although the run goes on, because the model takes it for read
+            drafts = delivery_drafts(without_question(ended.reply), self._replies_left) if ended.reply else ()
+            if drafts:
+                self._recorder.leave_reply(drafts)
+                self._replies_left += 1
             await self._recorder.commit()
             repair_history = None
             history = await self._deps.stores.conversations.recent(self._lease.thread_id)
@@ -249,14 +246,6 @@ class _Execution:
             return ended
         sent = [for_model(message, is_native=context.dialect.name == "native") for message in recent]
         return replace(ended, reply=hide_links_of_reply(reply, link_rule(sent, sources)))
-
-    def _leave_reply(self, ended: RunFinished) -> None:
-        """Delivers what the model has written although the run goes on, because the model takes it for read."""
-        if ended.reply is None:
-            return
-        if drafts := delivery_drafts(without_question(ended.reply), self._replies_left):
-            self._recorder.leave_reply(drafts)
-            self._replies_left += 1
 
     async def _looped(
         self, context: RunContext, history: Sequence[Message], repair_history: RepairHistory | None
@@ -283,13 +272,6 @@ class _Execution:
         mended = await repair_history(history, await self._deps.stores.journal.calls(self._lease.run_id), repair)
         await self._recorder.commit()
         return mended.ended
-
-    async def _informed(self, context: RunContext, knowledge: RunKnowledge, history: Sequence[Message]) -> RunContext:
-        if self._is_informed:
-            return context
-        self._is_informed = True
-        read_inputs = partial(self._deps.stores.journal.inputs, self._lease)
-        return await add_knowledge_to_prompt(context, knowledge, history, read_inputs)
 
     async def _fail(self, public_message: str) -> None:
         """Ends the run as failed.

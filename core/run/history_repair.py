@@ -1,7 +1,7 @@
 """Repairs a history that a crash or an error cut off in the middle of a turn: adds a result for every tool call without
 one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -100,7 +100,9 @@ async def repair_history(
         if assistant is None:
             # rebuilds the lost message from its calls; its text cannot be restored
             calls = [_call_of(record) for record in group]
-            text = "" if repair.dialect.name == "native" else _written(calls)
+            text = "" if repair.dialect.name == "native" else "\n".join(call.raw for call in calls)
+            if text.lstrip().startswith("<invoke"):
+                text = f"<function_calls>\n{text}\n</function_calls>"
             content = repair.dialect.assistant_content(text, calls)
             if kept := next((one.metadata[REASONING_KEY] for one in group if REASONING_KEY in one.metadata), None):
                 content = {**content, REASONING_KEY: kept}
@@ -108,11 +110,24 @@ async def repair_history(
             added.append(assistant)
             repair.run_log.emit(MessageAdded(message=assistant))
         if unasked:
-            _keep([record for record in group if record not in unasked], outcomes, repair)
-            return RepairedHistory(messages=tuple(added), ended=_asked_for(unasked, repair))
+            # the results of the others are recorded, so that the next attempt can add them to the history; those of
+            # these calls follow once people have answered
+            others = (record for record in group if record not in unasked)
+            for record, outcome in zip(others, outcomes, strict=True):
+                repair.run_log.finish_call(end_record(record, outcome))
+            asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
+            to_approve = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
+            repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
+            return RepairedHistory(messages=tuple(added), ended=Approval(turn_id=turn_id, calls=to_approve))
         never = _unrecorded_calls(assistant, group, repair)
         outcomes += [failed_outcome(call, NEVER_STARTED) for call in never]
-        added.extend(_results(outcomes, assistant_id, repair))
+        for index, outcome in enumerate(outcomes):
+            content = repair.dialect.result_content(outcome.call, outcome.result)
+            metadata: JsonObject = {"assistant_message_id": assistant_id, SOURCES_KEY: dump_sources(outcome.sources)}
+            message = _message("tool", content, repair.context, metadata=metadata)
+            repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
+            repair.run_log.emit(MessageAdded(message=message))
+            added.append(message)
         ended_by = next((outcome.reply for outcome in outcomes if outcome.reply), None)
         if ended_by is not None and reply is None:
             said = visible_text(assistant, repair.dialect, repair.toolbox.specs)
@@ -170,36 +185,11 @@ def _is_unasked(record: ToolCallRecord, repair: RepairContext) -> bool:
     return prepared.to_approve().grant not in repair.granted
 
 
-def _keep(records: Sequence[ToolCallRecord], outcomes: Sequence[CallOutcome], repair: RepairContext) -> None:
-    """Records the results of calls that need no approval, so that the next attempt can add them to the history."""
-    for record, outcome in zip(records, outcomes, strict=True):
-        repair.run_log.finish_call(end_record(record, outcome))
-
-
-def _asked_for(unasked: Sequence[ToolCallRecord], repair: RepairContext) -> Approval:
-    """Ends the turn and returns an approval request for its calls. Their results follow once people have answered."""
-    turn_id = unasked[0].turn_id
-    asked = unasked[:1] if is_one_by_one(repair.answer, turn_id) else unasked
-    calls = tuple(_prepare(record, repair).to_approve(record.index) for record in asked)
-    repair.run_log.emit(TurnFinished(turn_id=turn_id, is_mended=True))
-    return Approval(turn_id=turn_id, calls=calls)
-
-
 def _prepare(record: ToolCallRecord, repair: RepairContext) -> PreparedCall:
     """Prepares a recorded call. Raises ToolError. Why people had to be asked for what the model had read was decided
     when the model wrote the call."""
     prepared = prepare_call(record.name, record.arguments, repair.toolbox)
     return replace(prepared, cause=Cause.parse(record.metadata.get(CAUSE_KEY)), sources=repair.sources)
-
-
-def _results(outcomes: Sequence[CallOutcome], assistant_id: str, repair: RepairContext) -> Iterator[Message]:
-    for index, outcome in enumerate(outcomes):
-        content = repair.dialect.result_content(outcome.call, outcome.result)
-        metadata: JsonObject = {"assistant_message_id": assistant_id, SOURCES_KEY: dump_sources(outcome.sources)}
-        message = _message("tool", content, repair.context, metadata=metadata)
-        repair.run_log.emit(tool_finished_event(index, outcome, message.message_id))
-        repair.run_log.emit(MessageAdded(message=message))
-        yield message
 
 
 def _unanswered(history: Sequence[Message], records: Sequence[ToolCallRecord]) -> dict[str, list[ToolCallRecord]]:
@@ -260,13 +250,6 @@ async def _after_answer(
 
 def _call_of(record: ToolCallRecord) -> ToolCall:
     return ToolCall(name=record.name, arguments=record.arguments, call_id=record.call_id, raw=record.raw)
-
-
-def _written(calls: Sequence[ToolCall]) -> str:
-    """Returns the raw text of the calls as the model wrote them, for dialects that put calls in the text."""
-    raw = "\n".join(call.raw for call in calls)
-    is_bare = raw.lstrip().startswith("<invoke")
-    return f"<function_calls>\n{raw}\n</function_calls>" if is_bare else raw
 
 
 def _native_calls(message: Message) -> list[ToolCall]:

@@ -10,7 +10,6 @@ from functools import partial
 
 from core.context.background_messages import (
     BACKGROUND_MESSAGES_MAX,
-    Background,
     BackgroundMessageReader,
     background_message,
     known_files,
@@ -26,7 +25,7 @@ from core.domain.errors import AgentError, SandboxReplaced, SurfaceError, ToolEr
 from core.domain.events import MessageAdded
 from core.domain.messages import Message
 from core.domain.threads import IncomingFile, Lease, Thread, ThreadInput
-from core.ports import Files, FileSource
+from core.ports import FileSource
 from core.run.deps import RunDeps
 from core.run.recorder import RunRecorder
 from core.run.thread_sandbox import ThreadSandbox
@@ -184,32 +183,24 @@ class InputReader:
             sources=self._deps.chat.file_sources,
             platform=self._address.platform,
             bytes_max=self._deps.chat.file_bytes_max,
-            is_named=self._is_named,
+            # only a run that was taken over leaves files that its history does not name
+            is_named=lambda path: (
+                self._lease.attempt == 1 or any(path in str(one.content.get("content")) for one in self._history)
+            ),
         )
-
-    def _is_named(self, path: str) -> bool:
-        """Returns whether the history names the file. Only a run that was taken over leaves files that it does not
-        name."""
-        return self._lease.attempt == 1 or any(path in str(one.content.get("content")) for one in self._history)
-
-    async def _note_authors(self, background: Background) -> None:
-        """Notes who had written in the thread before the agent came, once it was read from its beginning."""
-        page = background.page
-        if self._knows_authors or not background.is_first or background.note:
-            return
-        self._knows_authors = True
-        written = ((page.root,) if page.root else ()) + page.messages
-        authors = {one.author.person_id: one.author.name for one in written if not one.is_app}
-        if page.omitted:
-            authors |= OMITTED_AUTHORS
-        conversations = self._deps.stores.conversations
-        await conversations.note_earlier_authors(self._lease.thread_id, authors)
 
     async def _read_background(self, inputs: Sequence[ThreadInput]) -> list[Message]:
         background = await self._background.listen(self._address, inputs)
         if background is None:
             return []
-        await self._note_authors(background)
+        page = background.page
+        if not self._knows_authors and background.is_first and not background.note:
+            # who had written in the thread before the agent came is noted once it was read from its beginning
+            self._knows_authors = True
+            written = ((page.root,) if page.root else ()) + page.messages
+            authors = {one.author.person_id: one.author.name for one in written if not one.is_app}
+            conversations, omitted = self._deps.stores.conversations, OMITTED_AUTHORS if page.omitted else {}
+            await conversations.note_earlier_authors(self._lease.thread_id, authors | omitted)
         files = background.files
         self._files |= files
         is_asked = any(refers_to_files(one.text, files) for one in inputs)
@@ -281,7 +272,13 @@ async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox
         except SandboxReplaced as replaced:
             remark = f"[{one_line(str(replaced))}]\n"
             sandbox = await machine.sandbox()
-        name = unique_name(name, taken | await _names_in_use(sandbox.files, file, uploads))
+        try:
+            entries = await sandbox.files.list(UPLOADS)
+        except ToolError:
+            entries = ()
+        # a file of the same size that no message names may be overwritten: an earlier attempt of the run has stored it
+        in_use = (one for one in entries if one.size_bytes != file.size_bytes or uploads.is_named(one.path))
+        name = unique_name(name, taken | {one.path.rpartition("/")[2] for one in in_use})
         taken.add(name)
         path = f"{UPLOADS}/{name}"
         size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
@@ -290,22 +287,6 @@ async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox
         return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
     unheard = UNHEARD if file.is_audio else ""
     return f"{remark}{STORED}{path} ({file.mime_type}, {size} bytes)]{unheard}"
-
-
-async def _names_in_use(files: Files, file: IncomingFile, uploads: Uploads) -> set[str]:
-    """Returns the file names in the upload folder that a new file must not overwrite.
-
-    A file of the same size that no message names may be overwritten: an earlier attempt of the run has stored it.
-    """
-    try:
-        entries = await files.list(UPLOADS)
-    except ToolError:
-        return set()
-    return {
-        entry.path.rpartition("/")[2]
-        for entry in entries
-        if entry.size_bytes != file.size_bytes or uploads.is_named(entry.path)
-    }
 
 
 def unique_name(name: str, taken: set[str]) -> str:

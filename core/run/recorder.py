@@ -227,10 +227,11 @@ class RunRecorder:
 
     def _flush_soon(self) -> None:
         self._timer = None
-        if self._unclear is None:
-            spawn(self._flush_in_background(), name="flush the run log")
+        spawn(self._flush_in_background(), name="flush the run log")
 
     async def _flush_in_background(self) -> None:
+        if self._unclear is not None:
+            return
         try:
             await self._flush(self._write)
         except LeaseLost as error:
@@ -254,8 +255,13 @@ class RunRecorder:
         agent_id = self._agent.definition.agent_id if self._agent else None
         version_id = self._agent.agent_version_id if self._agent else None
         for one in merge_text_chunks(emitted):
-            event = _signed(one.event, agent_id, version_id)
-            if isinstance(event, TurnStarted):
+            event, message_id = one.event, None if is_chunk(one.event) else new_id()
+            if isinstance(event, MessageAdded):
+                message_id = event.message.message_id
+                if agent_id is not None:
+                    signed = replace(event.message, agent_id=agent_id, agent_version_id=version_id)
+                    event = MessageAdded(message=signed)
+            elif isinstance(event, TurnStarted):
                 self._chunk_sequence = 0
             elif isinstance(event, Chunk):
                 event = with_sequence(event, self._chunk_sequence)
@@ -267,7 +273,7 @@ class RunRecorder:
                     cursor=Cursor(self._lease.attempt, self._n + len(events) + 1),
                     event=event,
                     turn_id=one.turn_id,
-                    message_id=_message_id(event),
+                    message_id=message_id,
                     agent_id=agent_id,
                     agent_version_id=version_id,
                     created_at=one.created_at,
@@ -333,16 +339,3 @@ def with_sequence(chunk: Chunk, sequence: int) -> Chunk:
     if isinstance(chunk, TextStreamed | ThinkingStreamed):
         return _chunk(chunk, chunk.text, sequence)
     return replace(chunk, sequence=sequence)
-
-
-def _signed(event: AgentEvent, agent_id: str | None, version_id: str | None) -> AgentEvent:
-    if not isinstance(event, MessageAdded) or agent_id is None:
-        return event
-    message = replace(event.message, agent_id=agent_id, agent_version_id=version_id)
-    return MessageAdded(message=message)
-
-
-def _message_id(event: AgentEvent) -> str | None:
-    if is_chunk(event):
-        return None
-    return event.message.message_id if isinstance(event, MessageAdded) else new_id()
