@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -113,18 +113,16 @@ class CallRunner:
             record = self._record(index, call)
             cause: JsonObject = {CAUSE_KEY: prepared.cause.dump()} if prepared.cause else {}
             waiting = replace(record, state="awaiting", metadata={**record.metadata, **cause})
-            told = _started(waiting, f"{prepared.title} (needs approval)")
-            self.context.run_log.start_call(waiting, told)
+            self.context.run_log.start_call(waiting, _started(waiting, f"{prepared.title} (needs approval)"))
             return
         record = self._record(index, call)
-        started = _started(record, prepared.title)
         ends = prepared.tool.name in ENDING_TOOLS
         before = [
             task for earlier, task in self._tasks if not task.done() and (ends or self._must_follow(earlier, prepared))
         ]
         if not before:
-            self.context.run_log.start_call(record, started)
-        work = self._run(record, started, call, prepared, before)
+            self.context.run_log.start_call(record, _started(record, prepared.title))
+        work = self._run(record, call, prepared, before)
         self._tasks.append((prepared, self.group.create_task(work, name=f"tool {call.name}")))
 
     async def settle(self) -> tuple[CallOutcome, ...]:
@@ -150,10 +148,7 @@ class CallRunner:
         return must_wait_for(earlier, later, self.context.policy.strategy)
 
     def _must_wait(self, prepared: PreparedCall) -> bool:
-        return prepared.needs_approval and not self._is_granted(prepared)
-
-    def _is_granted(self, prepared: PreparedCall) -> bool:
-        return prepared.to_approve().grant in self.context.policy.granted
+        return prepared.needs_approval and prepared.to_approve().grant not in self.context.policy.granted
 
     def unfinished(self, why: str) -> tuple[CallOutcome, ...]:
         """Returns the outcomes in call order. Calls without an outcome get a failed one with the given reason."""
@@ -184,7 +179,7 @@ class CallRunner:
         """Returns the call with why people must be asked, if they must be for what the model has read. Raises ToolError
         if it must not run."""
         prepared = replace(written, sources=sources)
-        if prepared.approval is not None and self._is_granted(prepared):
+        if prepared.approval is not None and not self._must_wait(prepared):
             return prepared  # people have allowed exactly this target for good
         earlier = (call.reach for call in (*self.awaiting.values(), *(call for call, _ in self._tasks)))
         match judge_call(prepared.reach, sources, earlier):
@@ -213,16 +208,11 @@ class CallRunner:
         )
 
     async def _run(
-        self,
-        record: ToolCallRecord,
-        started: ToolStarted,
-        call: ToolCall,
-        prepared: PreparedCall,
-        before: list[asyncio.Task[None]],
+        self, record: ToolCallRecord, call: ToolCall, prepared: PreparedCall, before: Sequence[asyncio.Task[None]]
     ) -> None:
         if before:
             await asyncio.wait(before)
-            self.context.run_log.start_call(record, started)
+            self.context.run_log.start_call(record, _started(record, prepared.title))
         await self.context.run_log.commit()
         earlier = [self.outcomes[index] for index in self.outcomes if index < record.index]
         if call.name in ENDING_TOOLS and any(map(needs_look, earlier)):
@@ -318,7 +308,14 @@ def end_record(record: ToolCallRecord, outcome: CallOutcome) -> ToolCallRecord:
 async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext) -> CallOutcome:
     tool = prepared.tool
     try:
-        output = await _output(prepared, context)
+        try:
+            async with asyncio.timeout(tool.timeout_seconds):
+                output = await tool.run(prepared.params, context)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # the call itself is cancelled
+            raise RuntimeError("something in the tool was cancelled") from error
     except ToolError as error:
         return failed_outcome(call, str(error), outcome="failed")
     except AgentError as error:
@@ -334,19 +331,6 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
         log.exception("the tool %s broke", tool.name)
         return failed_outcome(call, f"{tool.name} broke ({type(error).__name__}). Try another way.")
     return build_outcome(call, await _shortened(output, context))
-
-
-async def _output(prepared: PreparedCall, context: ToolContext) -> str | ToolOutput:
-    """Runs the tool with its timeout. Raises RuntimeError if the tool was cancelled from inside; a cancellation of
-    the call itself passes through."""
-    try:
-        async with asyncio.timeout(prepared.tool.timeout_seconds):
-            return await prepared.tool.run(prepared.params, context)
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise RuntimeError("something in the tool was cancelled") from error
 
 
 async def _shortened(output: str | ToolOutput, context: ToolContext) -> ToolOutput:

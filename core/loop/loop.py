@@ -52,7 +52,9 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     await window.load(history)
     ask_model = partial(_asked, context=context, window=window)
     continuations, (carried, is_cut) = 0, cut_off_text(history, context)
-    said = _last_said(history, context)
+    run_id, dialect, specs = context.tool_context.run_id, context.dialect, context.toolbox.specs
+    own = (one for one in reversed(history) if one.type == "assistant" and one.run_id == run_id)
+    said = next(filter(None, (visible_text(message, dialect, specs).strip() for message in own)), "")
     watch, calls = RepetitionDetector(), Counter[str]()
     commands = BackgroundCommands(history, context.tool_context, context.toolbox)
     for number in range(turns_done + 1, context.policy.turns_max + 1):
@@ -171,12 +173,21 @@ def cut_off_text(history: Sequence[Message], context: RunContext) -> tuple[str, 
 def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
     """Returns an empty context window that accounts for the tokens of the system prompt and the tools."""
     system = sum(count_message(one) for one in blank.messages)
+
+    async def complete(request: ModelRequest) -> ResponseText:
+        """Calls the model outside a turn and returns the text. Records the usage in the ledger."""
+
+        def charge(model: str, usage: Usage) -> None:
+            context.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
+
+        return await read_text(record_model_usage(context.ask_model(request), request, charge))
+
     return ContextWindow(
         model=context.model,
         run_id=context.tool_context.run_id,
         policy=context.context_policy,
         overhead_tokens=system + count_tools(blank.tools),
-        complete=partial(_completed, context=context),
+        complete=complete,
         emit=context.run_log.emit,
         is_native=context.dialect.name == "native",
     )
@@ -210,15 +221,6 @@ async def _asked(
             request = await window.without_pictures(request)
 
 
-async def _completed(request: ModelRequest, *, context: RunContext) -> ResponseText:
-    """Calls the model outside a turn and returns the text. Records the usage in the ledger."""
-
-    def charge(model: str, usage: Usage) -> None:
-        context.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
-
-    return await read_text(record_model_usage(context.ask_model(request), request, charge))
-
-
 def base_request(context: RunContext) -> ModelRequest:
     """Returns a model request without the conversation: the system prompt with the dialect's instructions, and the
     tools."""
@@ -232,16 +234,6 @@ def base_request(context: RunContext) -> ModelRequest:
         is_streamed=context.policy.is_streamed,
         options=context.options,
     )
-
-
-def _last_said(history: Sequence[Message], context: RunContext) -> str:
-    """Returns the newest text that an earlier attempt of the run has written for people, or an empty string."""
-    for message in reversed(history):
-        if message.type == "assistant" and message.run_id == context.tool_context.run_id:
-            said = visible_text(message, context.dialect, context.toolbox.specs).strip()
-            if said:
-                return said
-    return ""
 
 
 def run_finished_event(end: TurnResult, carried: str, said: str = "") -> RunFinished:

@@ -107,9 +107,7 @@ CUT_BY_FILTER = "\n\n(The content filter of the model's service has cut this ans
 
 
 def _with_note(request: ModelRequest, text: str) -> ModelRequest:
-    """Returns the request with a note for the model at its end, which is not stored, unless the text is empty."""
-    if not text:
-        return request
+    """Returns the request with a note for the model at its end, which is not stored."""
     content = f"[Note from the system, not from a person] {text}"
     return with_passing_message(request, {"role": "user", "content": content})
 
@@ -260,11 +258,17 @@ class Turn:
                 request = _with_note(request, _UNREADABLE_ANSWER.format(reason=error.detail))
                 continue
             if not self._has_said(runner):
-                self._take_thinking(response, is_answer=restart > 0 and reason != "length")
+                # some servers take all of an answer for reasoning: calls in it count, and its text in a second attempt
+                is_answer = restart > 0 and reason != "length"
+                parser, thoughts = self._new_parser(), TextDelta(text="".join(response.thinking))
+                parsed = [*parser.feed(thoughts), *parser.close(is_whole=True)]
+                if is_answer or any(isinstance(part, CallComplete) for part in parsed):
+                    response.parser = parser
+                    self._take([part for part in parsed if is_answer or not isinstance(part, DisplayText)])
             if self._has_said(runner):
                 return reason
             note = _NOTHING_BEFORE_LIMIT if reason == "length" else _NOTHING_SAID
-            request = _with_note(request, "" if restart else note)
+            request = request if restart else _with_note(request, note)
         raise NothingSaid(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(self, request: ModelRequest, response: _Response, runner: CallRunner) -> FinishReason:
@@ -272,7 +276,10 @@ class Turn:
         async with aclosing(charged) as stream:
             async for delta in stream:
                 self._follow_attempts(delta, response, runner)
-                if limit := self._exceeded_limit(delta, response, runner):
+                limit = "" if response.has_room_for(delta) else f"{ANSWER_BYTES_MAX // 1024**2} MB"
+                if not limit and self._count_calls(runner) >= CALLS_READ_MAX:
+                    limit = f"{CALLS_READ_MAX} calls"
+                if limit:
                     log.warning("an answer was cut off at %s", limit)
                     return self._cut_off(response, limit)
                 match delta:
@@ -282,7 +289,14 @@ class Turn:
                             return "xml_tool_limit_reached"
                     case ThinkingDelta(text=text):
                         response.thinking.append(text)
-                        self._tell_thinking(text, response)
+                        now = time.monotonic()
+                        response.thinking_since = response.thinking_since or now
+                        seconds, shows_text = int(now - response.thinking_since), self.context.policy.shows_reasoning
+                        if shows_text or seconds != response.told_seconds:
+                            response.told_seconds, sequence = seconds, response.next_sequence()
+                            shown = text if shows_text else ""
+                            thought = ThinkingStreamed(text=shown, seconds=seconds, sequence=sequence)
+                            self.context.run_log.emit(thought)
                     case ModelFinished():
                         return self._finish(delta, response, runner)
                     case ReasoningSnapshot() | ModelRetried():
@@ -290,15 +304,6 @@ class Turn:
                     case _:
                         assert_never(delta)
         raise ModelUnavailable(ANSWER_BROKE_OFF)
-
-    def _take_thinking(self, response: _Response, *, is_answer: bool) -> None:
-        """Looks for the answer in the reasoning of an answer without text and calls: some servers take all of it for
-        reasoning. Calls in it count, and with `is_answer`, its text does as well."""
-        parser, text = self._new_parser(), "".join(response.thinking)
-        parsed = [*parser.feed(TextDelta(text=text)), *parser.close(is_whole=True)]
-        if is_answer or any(isinstance(part, CallComplete) for part in parsed):
-            response.parser = parser
-            self._take([one for one in parsed if is_answer or not isinstance(one, DisplayText)])
 
     def _new_parser(self) -> CallParser:
         return self.context.dialect.parser(self.context.toolbox.specs, calls_max=self._calls_max)
@@ -342,13 +347,6 @@ class Turn:
             self._response.is_waiting = True
             self.context.run_log.emit(ActivityChanged(text=text))
 
-    def _exceeded_limit(self, delta: ModelDelta, response: _Response, runner: CallRunner) -> str:
-        """Returns the limit that the answer exceeds with this delta, or an empty string."""
-        if not response.has_room_for(delta):
-            return f"{ANSWER_BYTES_MAX // 1024**2} MB"
-        is_over = self._count_calls(runner) >= CALLS_READ_MAX
-        return f"{CALLS_READ_MAX} calls" if is_over else ""
-
     def _finish(self, finished: ModelFinished, response: _Response, runner: CallRunner) -> FinishReason:
         if finished.finish_reason == "length":
             written = finished.usage.output_tokens if finished.usage else 0
@@ -368,18 +366,6 @@ class Turn:
         cut = _CALL_CUT_OFF.format(limit=limit)
         self._take(response.parser.close(is_whole=False, cut=cut))
         return "length"
-
-    def _tell_thinking(self, text: str, response: _Response) -> None:
-        """Tells for how many seconds the model has been thinking, and its reasoning only if the policy allows it."""
-        now = time.monotonic()
-        response.thinking_since = response.thinking_since or now
-        seconds = int(now - response.thinking_since)
-        if not self.context.policy.shows_reasoning:
-            if seconds == response.told_seconds:
-                return
-            text = ""
-        response.told_seconds = seconds
-        self.context.run_log.emit(ThinkingStreamed(text=text, seconds=seconds, sequence=response.next_sequence()))
 
     def _has_said(self, runner: CallRunner) -> bool:
         return bool(self._count_calls(runner) or self._text.strip())
