@@ -88,14 +88,14 @@ async def run_expand_message(params: ExpandMessageParams, context: ToolContext) 
         raise ToolError(
             f"There is no message {params.message_id!r} in this conversation. Take the id from the note, to the letter."
         )
-    pages = await asyncio.to_thread(_pages, full_message_text(message))
+    pages = await asyncio.to_thread(_split_into_pages, full_message_text(message))
     if params.page > len(pages):
         raise ToolError(f"The message has {len(pages)} pages.")
     more = f"; page={params.page + 1} goes on" if params.page < len(pages) else ""
     return f"[page {params.page} of {len(pages)}{more}]\n{pages[params.page - 1]}"
 
 
-def _pages(text: str) -> list[str]:
+def _split_into_pages(text: str) -> list[str]:
     pages, start = list[str](), 0
     while start < len(text) or not pages:
         page = first_tokens(text[start : start + MESSAGE_PAGE_CHARACTERS], MESSAGE_PAGE_TOKENS)

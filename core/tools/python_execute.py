@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 from core.domain.consent import STAYS
 from core.domain.errors import ToolError
 from core.domain.ids import new_id
-from core.ports import CommandOutput
 from core.tools.shell import execute_and_watch
 from core.tools.tool import Tool, ToolContext, ToolOutput
 
@@ -47,7 +46,9 @@ async def run_python(params: PythonParams, context: ToolContext) -> ToolOutput:
     if shown.exit_code != 0:
         parts = (printed.rstrip(), errors.strip(), f"[exit code {shown.exit_code}]")
         return ToolOutput(output="\n".join(filter(None, parts)), is_success=False)
-    return ToolOutput(output=_printed(printed, shown))
+    left_out = f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
+    nothing = "[nothing was printed; print what you want to know]"
+    return ToolOutput(output=printed.rstrip("\n") + left_out if printed.strip() else nothing)
 
 
 def _script(params: PythonParams, mark: str) -> str:
@@ -66,13 +67,6 @@ def _script(params: PythonParams, mark: str) -> str:
         f"folder=$(mktemp -d) && cat >\"$folder/code.py\" <<'{mark}' && {run}\n{code}{mark}\n"
         f'status=$?; if [ "$status" -ne 0 ]; then {failed}; fi; rm -rf "$folder"; (exit "$status")'
     )
-
-
-def _printed(printed: str, shown: CommandOutput) -> str:
-    if not printed.strip():
-        return "[nothing was printed; print what you want to know]"
-    left_out = f"\n[{shown.dropped_bytes} bytes are left out in the middle]" if shown.dropped_bytes else ""
-    return printed.rstrip("\n") + left_out
 
 
 def _title(params: PythonParams) -> str:

@@ -12,7 +12,6 @@ from core.domain.consent import STAYS
 from core.domain.errors import AgentError, ToolError
 from core.domain.messages import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
-from core.ports import Files
 from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.charts import draw_charts
 from core.tools.workspace.paths import workspace_path
@@ -52,7 +51,16 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
         return attachments
     try:
         sandbox = await context.sandbox()
-        problems = [problem for path in paths if (problem := await _problem(sandbox.files, path))]
+        problems = list[str]()
+        for path in paths:
+            try:
+                entries = await sandbox.files.list(workspace_path(path))
+            except ToolError as error:
+                why = str(error).rstrip(".")
+                problems.append(why if why.startswith(path) else f"{path}: {why}")
+                continue
+            if [(entry.path, entry.kind) for entry in entries] != [(workspace_path(path), "file")]:
+                problems.append(f"{path} is not a file")
         drawn = await draw_charts(sandbox, paths) if not problems else ()
     except AgentError:
         return attachments
@@ -62,16 +70,6 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
             " them out, then call it again."
         )
     return (*attachments, *drawn)
-
-
-async def _problem(files: Files, path: str) -> str:
-    try:
-        entries = await files.list(workspace_path(path))
-    except ToolError as error:
-        said = str(error).rstrip(".")
-        return said if said.startswith(path) else f"{path}: {said}"
-    is_file = len(entries) == 1 and entries[0].path == workspace_path(path)
-    return "" if is_file and entries[0].kind == "file" else f"{path} is not a file"
 
 
 def _reply_tool(

@@ -93,10 +93,9 @@ class RunSchedules:
             trigger = parse_trigger(params.when)
         except WrongTime as error:
             raise ToolError(f"{error} Nothing is scheduled.") from error
-        return self._timing(params) if trigger is None else self._usable(trigger)
-
-    def _usable(self, trigger: Trigger) -> Trigger:
-        """Returns the trigger if it can ever begin something here. Raises ToolError."""
+        if trigger is None:
+            return self._timing(params)
+        # a trigger that can never begin anything here is refused
         if self.address.platform == "api" or self.address.is_direct:
             raise ToolError(ONLY_CHANNELS)
         if trigger.kind == "emoji" and self.address.platform == "slack" and not trigger.pattern.isascii():

@@ -6,7 +6,6 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, JsonValue, ValidationError
-from pydantic_core import ErrorDetails
 
 from core.context.todo_file import TodoTracker
 from core.dialects.arguments import fit_arguments
@@ -15,7 +14,7 @@ from core.domain.approval import CallToApprove, Cause
 from core.domain.consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
-from core.domain.messages import JsonObject, Message
+from core.domain.messages import JsonObject, Message, json_fields
 from core.domain.plans import PlanStore
 from core.domain.sources import NO_SOURCES, Origin, Sources, read_now
 from core.domain.threads import Person, Reply, Usage
@@ -301,14 +300,11 @@ def must_wait_for(earlier: PreparedCall, later: PreparedCall, strategy: Strategy
         return True
     if earlier.tool.effect == "reads" and later.tool.effect == "reads":
         return False
-    return strategy == "ordered" or _overlap(earlier.subject, later.subject)
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Returns whether two subjects have something in common. Any command may use any file."""
-    shorter, longer = sorted((one, other), key=len)
+    shorter, longer = sorted((earlier.subject, later.subject), key=len)
     is_inside = not shorter or longer == shorter or longer.startswith(f"{shorter}/")
-    return is_inside or {one.partition("/")[0], other.partition("/")[0]} == {"files", "shell"}
+    # any command may use any file
+    uses_files_and_shell = {shorter.partition("/")[0], longer.partition("/")[0]} == {"files", "shell"}
+    return strategy == "ordered" or is_inside or uses_files_and_shell
 
 
 def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> PreparedCall:
@@ -322,10 +318,21 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
     try:
         schema = toolbox.specs[name].parameters
         fitted = fit_arguments(arguments, schema)
-        _refuse_unknown(name, fitted, schema)
+        parameters = json_fields(schema.get("properties"))
+        unknown = [argument for argument in fitted if argument not in parameters]
+        # to leave out what the schema rules out could change what the call does; a tool without parameters takes any
+        if parameters and unknown and schema.get("additionalProperties") is False:
+            raise ToolError(
+                f"{name} has no parameter {unknown[0]!r}. Its parameters are: {', '.join(parameters)}. Nothing was run;"
+                " call it again with these alone."
+            )
         params = tool.params.model_validate(fitted)
     except ValidationError as error:
-        problems = "; ".join(_problem(problem) for problem in error.errors(include_url=False, include_input=False))
+        problems = "; ".join(
+            f"{'.'.join(map(str, problem['loc'])) or 'arguments'}:"
+            f" {problem['msg'].removeprefix('Value error, ').rstrip('.')}"
+            for problem in error.errors(include_url=False, include_input=False)
+        )
         raise ToolError(
             f"The arguments of {name} do not fit: {problems}. Nothing was run; call it again with the arguments right."
         ) from error
@@ -333,24 +340,6 @@ def prepare_call(name: str, arguments: JsonObject, toolbox: ToolSet) -> Prepared
     approval = tool.needs_approval(params) if tool.needs_approval else None
     reach = tool.reach if isinstance(tool.reach, Reach) else tool.reach(params)
     return PreparedCall(tool=tool, params=params, title=title, approval=approval, reach=reach)
-
-
-def _refuse_unknown(name: str, arguments: JsonObject, schema: JsonObject) -> None:
-    """Raises ToolError for an argument that the schema rules out: to leave it out could change what the call does. A
-    tool without parameters takes any."""
-    properties = schema.get("properties")
-    known = properties if isinstance(properties, dict) else {}
-    unknown = [one for one in arguments if one not in known]
-    if known and unknown and schema.get("additionalProperties") is False:
-        raise ToolError(
-            f"{name} has no parameter {unknown[0]!r}. Its parameters are: {', '.join(known)}. Nothing was run; call it "
-            "again with these alone."
-        )
-
-
-def _problem(problem: ErrorDetails) -> str:
-    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ').rstrip('.')}"
 
 
 _schemas: WeakKeyDictionary[type[BaseModel], JsonObject] = WeakKeyDictionary()

@@ -16,7 +16,7 @@ from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap
 from core.domain.consent import STAYS, Reach
 from core.domain.errors import AgentError, ToolError
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject
+from core.domain.messages import JsonObject, json_objects
 from core.domain.sources import offer_addresses
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
@@ -86,17 +86,10 @@ async def run_web_search(params: WebSearchParams, context: ToolContext) -> ToolO
         }
 
     found, note = await _read_once(params.model_dump_json(), ask, context)
-    sources = offer_addresses(_offered_addresses(found))
-    return ToolOutput(output={"note": note, **found} if note else found, sources=sources)
-
-
-def _offered_addresses(found: JsonObject) -> list[str]:
-    """Returns the addresses of the hits and the images. Those in their texts are written by the pages."""
-    match found:
-        case {"results": list(hits), "images": list(images)}:
-            return [str(hit["url"]) for hit in hits if isinstance(hit, dict)] + [str(image) for image in images]
-        case _:
-            return []
+    images = found["images"] if isinstance(found["images"], list) else []
+    # the addresses of the hits and the images; those in their texts are written by the pages
+    addresses = [*(str(hit["url"]) for hit in json_objects(found["results"])), *map(str, images)]
+    return ToolOutput(output={"note": note, **found} if note else found, sources=offer_addresses(addresses))
 
 
 async def _read_once(key: str, read: Callable[[], Awaitable[ResultT]], context: ToolContext) -> tuple[ResultT, str]:

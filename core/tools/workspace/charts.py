@@ -72,11 +72,9 @@ async def draw_charts(sandbox: Sandbox, paths: Sequence[str]) -> tuple[str, ...]
     finally:
         with suppress(ToolError):
             await sandbox.shell.terminate(SESSION)
-    return tuple([f"{path}.png" for path in charts if await _exists(sandbox, f"{path}.png")])
-
-
-async def _exists(sandbox: Sandbox, path: str) -> bool:
-    try:
-        return [(entry.path, entry.kind) for entry in await sandbox.files.list(path)] == [(path, "file")]
-    except ToolError:
-        return False
+    drawn = list[str]()
+    for target in (f"{path}.png" for path in charts):
+        with suppress(ToolError):
+            if [(entry.path, entry.kind) for entry in await sandbox.files.list(target)] == [(target, "file")]:
+                drawn.append(target)
+    return tuple(drawn)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import shlex
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from core.domain.errors import FileChanged, ToolError
 from core.domain.messages import JsonObject, Message
 from core.knowledge.document import Unreadable
 from core.knowledge.parsing.encodings import detect_encoding
-from core.ports import NO_FILE, FileEntry, Files, file_version
+from core.ports import NO_FILE, Files, file_version
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
@@ -198,7 +199,13 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
     files = (await context.sandbox()).files
     found = file_version(await read_editable_bytes(files, path))
-    if await _is_own_change(path, files, context):
+    is_own = False
+    if context.messages is not None:
+        # whether the newest change was made, or was seen, by a call of an earlier run or turn
+        (entry,) = await files.list(path)
+        changed_at = datetime.fromtimestamp(entry.modified_at, UTC)
+        is_own = is_change_explained(path, changed_at, await context.messages.read_all())
+    if is_own:
         with suppress(FileChanged):
             size = await write_bytes(context, path, content, mode=mode, expected=found)
             return f"Wrote {path} ({size} bytes).{preview_note(path, context)}"
@@ -208,15 +215,6 @@ async def run_rewrite(params: RewriteParams, context: ToolContext) -> str:
         f"{path} exists and was left as it is, because {why}. Your text is in {beside}. Read {path}; if nothing of it"
         f" is wanted, put your text in its place with a command: mv {shlex.quote(beside)} {shlex.quote(path)}"
     )
-
-
-async def _is_own_change(path: str, files: Files, context: ToolContext) -> bool:
-    """Returns whether the file's newest change was made, or was seen, by a call of an earlier run or turn."""
-    if context.messages is None:
-        return False
-    (entry,) = await files.list(path)
-    changed_at = datetime.fromtimestamp(entry.modified_at, UTC)
-    return is_change_explained(path, changed_at, await context.messages.read_all())
 
 
 def is_change_explained(path: str, changed_at: datetime, history: Sequence[Message]) -> bool:
@@ -313,7 +311,9 @@ def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
     plain = text.replace("\r\n", "\n")
     old = params.old_str.replace("\r\n", "\n")
     at = _only_place(plain, old, params.file_path)
-    start, end = (_stored_place(text, place) for place in (at, at + len(old)))
+    # where the places in the text with plain line ends are in the text itself
+    ends = [found.start() - number for number, found in enumerate(_CRLF.finditer(text))]
+    start, end = (place + bisect_left(ends, place) for place in (at, at + len(old)))
     new = with_line_ends_of(text, params.new_str)
     return f"{text[:start]}{new}{text[end:]}", plain.count("\n", 0, at) + 1
 
@@ -322,14 +322,6 @@ def with_line_ends_of(text: str, added: str) -> str:
     """Returns `added` with the line ends that most lines of the text have."""
     plain = added.replace("\r\n", "\n")
     return plain.replace("\n", "\r\n") if text.count("\r\n") * 2 > text.count("\n") else plain
-
-
-def _stored_place(text: str, place: int) -> int:
-    """Returns the position in the text of a position in the text with plain line ends."""
-    for number, found in enumerate(_CRLF.finditer(text)):
-        if found.start() - number >= place:
-            return place + number
-    return place + text.count("\r\n")
 
 
 def _only_place(text: str, old: str, path: str) -> int:
@@ -386,17 +378,13 @@ async def run_list_files(params: ListFilesParams, context: ToolContext) -> ToolO
         entries = await (await context.sandbox()).files.list(workspace_path(params.path))
     except ToolError as error:
         raise with_path_in_error(params.path, error) from error
-    lines = [_listed(entry) for entry in entries[:LISTED_ENTRIES_MAX]]
+    lines = list[str]()
+    for entry in entries[:LISTED_ENTRIES_MAX]:
+        fact = f" ({entry.size_bytes} bytes)" if entry.kind == "file" else f" ({entry.kind})"
+        lines.append(escape_line_breaks(entry.path) + ("/" if entry.kind == "folder" else fact))
     if len(entries) > LISTED_ENTRIES_MAX:
         lines.append(f"[and {len(entries) - LISTED_ENTRIES_MAX} more; list them with a command]")
     return ToolOutput(output="\n".join(lines) or "[the folder is empty]")
-
-
-def _listed(entry: FileEntry) -> str:
-    path = escape_line_breaks(entry.path)
-    if entry.kind == "folder":
-        return f"{path}/"
-    return f"{path} ({entry.size_bytes} bytes)" if entry.kind == "file" else f"{path} ({entry.kind})"
 
 
 async def write_bytes(
