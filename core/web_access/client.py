@@ -119,13 +119,21 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
     timeout = ClientTimeout(total=api.seconds_max)
     again = 0.0 if request.is_repeatable else None
     try:
+        payload: BytesIOPayload | FormData | None = None
+        if request.form is not None:
+            payload = FormData(default_to_multipart=True)
+            for name, value in request.form.items():
+                payload.add_field(name, value, filename=name if isinstance(value, bytes) else None)
+        elif request.body is not None:
+            content = io.BytesIO(json.dumps(request.body).encode())
+            payload = BytesIOPayload(content, content_type="application/json")
         async with (
             ClientSession(cookie_jar=DummyCookieJar(), timeout=timeout) as session,
             session.request(
                 request.method,
                 f"{api.url}{request.path}",
                 params=request.query or None,
-                data=_payload(request),
+                data=payload,
                 headers={hdrs.USER_AGENT: USER_AGENT, **api.headers, **request.headers},
                 allow_redirects=False,  # so that the key is sent only to the host that the operator configured
             ) as response,
@@ -136,8 +144,7 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
                 if len(body) > api.bytes_max:
                     megabytes = api.bytes_max // 1_000_000
                     raise ToolError(f"{api.name} answered with more than {megabytes} MB. Ask for less.")
-            content = bytes(body)
-            return _failure(response, content, api, again), content
+            return _failure(response, bytes(body), api, again), bytes(body)
     except TimeoutError:
         log.warning("%s did not answer within %g s", api.name, api.seconds_max)
         said = f"{api.name} did not answer within {api.seconds_max:g} s. Try it later, or use another way."
@@ -146,18 +153,6 @@ async def _tried(api: Api, request: Request) -> tuple[_Failure | None, bytes]:
         log.warning("%s cannot be reached: %s", api.name, type(error).__name__)
         said = f"{api.name} cannot be reached. Try it later, or use another way."
         return _Failure(ToolError(said), again), b""
-
-
-def _payload(request: Request) -> BytesIOPayload | FormData | None:
-    if request.form is not None:
-        form = FormData(default_to_multipart=True)
-        for name, value in request.form.items():
-            form.add_field(name, value, filename=name if isinstance(value, bytes) else None)
-        return form
-    if request.body is None:
-        return None
-    content = io.BytesIO(json.dumps(request.body).encode())
-    return BytesIOPayload(content, content_type="application/json")
 
 
 def _failure(response: ClientResponse, content: bytes, api: Api, again: float | None) -> _Failure | None:
@@ -186,17 +181,13 @@ def _failure(response: ClientResponse, content: bytes, api: Api, again: float | 
         said = f"{name} does not work just now ({status}). Try it later, or use another way."
         again = None if again is None else wait
     else:
-        detail = _detail(content, api)
+        # the error text in the service's response on one line, without the key
+        detail = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
+        for value in api.headers.values():
+            for secret in (value, value.rpartition(" ")[2]):
+                detail = detail.replace(secret, "…") if len(secret) > 3 else detail
+        words = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", detail).split())
+        detail = words[:_DETAIL_CHARACTERS_MAX].rstrip(".")
         said = f"{name} refused the request ({status}){f': {detail}' if detail else ''}. Change it, or use another way."
     is_passing = status in _PASSING
     return _Failure(ApiRefused(said, status=status), again if is_passing else None)
-
-
-def _detail(content: bytes, api: Api) -> str:
-    """Returns the error text in the service's response on one line, without the key."""
-    text = content[: 4 * _DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
-    for value in api.headers.values():
-        for secret in (value, value.rpartition(" ")[2]):
-            text = text.replace(secret, "…") if len(secret) > 3 else text
-    words = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
-    return words[:_DETAIL_CHARACTERS_MAX].rstrip(".")

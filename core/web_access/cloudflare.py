@@ -133,13 +133,13 @@ class CloudflarePages:
 def _batches(files: Sequence[SiteFile]) -> Iterator[list[SiteFile]]:
     batch: list[SiteFile] = []
     size = 0
-    for one in files:
-        is_full = size + len(one.content) > _BATCH_BYTES_MAX or len(batch) == _BATCH_FILES_MAX
+    for file in files:
+        is_full = size + len(file.content) > _BATCH_BYTES_MAX or len(batch) == _BATCH_FILES_MAX
         if batch and is_full:
             yield batch
             batch, size = [], 0
-        batch.append(one)
-        size += len(one.content)
+        batch.append(file)
+        size += len(file.content)
     if batch:
         yield batch
 

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -64,7 +62,15 @@ async def download(
     url = web_url(address)
     try:
         with _DOWNLOAD:
-            async with asyncio.timeout(limits.seconds_max), _session(guard, limits) as session:
+            # a session that shares no cookies or connections with other fetches
+            session = ClientSession(
+                connector=guard.connector(),
+                cookie_jar=DummyCookieJar(),
+                headers={hdrs.USER_AGENT: USER_AGENT, hdrs.ACCEPT_LANGUAGE: "en, *;q=0.5"},
+                timeout=ClientTimeout(total=limits.seconds_max),
+                trust_env=False,
+            )
+            async with asyncio.timeout(limits.seconds_max), session:
                 for _ in range(limits.redirects_max + 1):
                     try:
                         found = await _asked(session, guard, url, accept, limits)
@@ -80,19 +86,6 @@ async def download(
         raise ToolError(
             f"{url} did not answer within {limits.seconds_max:g} s. Try it later, or use another source."
         ) from error
-
-
-@asynccontextmanager
-async def _session(guard: AddressGuard, limits: DownloadLimits) -> AsyncGenerator[ClientSession, None]:
-    """Context manager: opens a session that shares no cookies or connections with other fetches."""
-    async with ClientSession(
-        connector=guard.connector(),
-        cookie_jar=DummyCookieJar(),
-        headers={hdrs.USER_AGENT: USER_AGENT, hdrs.ACCEPT_LANGUAGE: "en, *;q=0.5"},
-        timeout=ClientTimeout(total=limits.seconds_max),
-        trust_env=False,
-    ) as session:
-        yield session
 
 
 async def _asked(

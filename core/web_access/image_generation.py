@@ -90,18 +90,7 @@ class ImageGenerator:
             raise ToolError(f"No picture was made. {error} Go on without it.") from error
         except ValidationError as error:
             raise ToolError(_UNKNOWN) from error
-        return await self._content(answer.data[0])
-
-    def _likely(self, prompt: str) -> Usage:
-        """Returns the estimated usage of an unanswered request: that of the last picture, if there is one."""
-        return self._last or self._priced(Usage(input_tokens=count_text(prompt)))
-
-    def _priced(self, usage: Usage) -> Usage:
-        if usage.cost_usd:
-            return usage
-        return replace(usage, cost_usd=self.unpriced_usd, estimated_usd=self.unpriced_usd)
-
-    async def _content(self, image: _Image) -> bytes:
+        image = answer.data[0]
         if image.b64_json and len(image.b64_json) <= GENERATED_BYTES_MAX * 4 // 3 + 4:
             try:
                 return base64.b64decode(image.b64_json, validate=True)
@@ -111,6 +100,15 @@ class ImageGenerator:
             limits = DownloadLimits(bytes_max=GENERATED_BYTES_MAX, seconds_max=60)
             return (await download(image.url, self.guard, limits=limits)).content
         raise ToolError(_UNKNOWN)
+
+    def _likely(self, prompt: str) -> Usage:
+        """Returns the estimated usage of an unanswered request: that of the last picture, if there is one."""
+        return self._last or self._priced(Usage(input_tokens=count_text(prompt)))
+
+    def _priced(self, usage: Usage) -> Usage:
+        if usage.cost_usd:
+            return usage
+        return replace(usage, cost_usd=self.unpriced_usd, estimated_usd=self.unpriced_usd)
 
     async def close(self) -> None:
         await self.source.close()

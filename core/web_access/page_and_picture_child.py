@@ -51,21 +51,16 @@ def fit_picture(content: bytes, *, side_max: int, bytes_max: int) -> tuple[bytes
         sharp = _encoded(picture, "PNG", optimize=True)
         if len(sharp) <= bytes_max * _LOSSLESS_SHARE:
             return sharp, "image/png", picture.size
-    picture = _on_white(picture)
+    if picture.mode == "RGBA":
+        white = Image.new("RGB", picture.size, "white")
+        white.paste(picture, mask=picture.getchannel("A"))
+        picture = white
     while True:
         for quality in _QUALITIES:
             encoded = _encoded(picture, "JPEG", quality=quality)
             if len(encoded) <= bytes_max:
                 return encoded, "image/jpeg", picture.size
         picture.thumbnail((int(picture.width * _SHRINK) + 1, int(picture.height * _SHRINK) + 1))
-
-
-def _on_white(picture: Image.Image) -> Image.Image:
-    if picture.mode != "RGBA":
-        return picture
-    white = Image.new("RGB", picture.size, "white")
-    white.paste(picture, mask=picture.getchannel("A"))
-    return white
 
 
 def _encoded(picture: Image.Image, kind: str, **options: int) -> bytes:

@@ -69,11 +69,16 @@ class RapidApi:
                 f"{route} of {provider} knows no parameter {', '.join(strangers)[:300]}. It knows:"
                 f" {', '.join(endpoint.payload)}. Nothing was asked."
             )
-        plain = {name: _plain(name, value) for name, value in given.items()}
-        return await request_json(self._api(known, provider), _request(endpoint, plain))
-
-    def _api(self, known: ProviderFile, provider: Provider) -> Api:
-        return Api(
+        for name, value in given.items():
+            if isinstance(value, list | dict):
+                raise ToolError(f"{name} is a single value, not a list or an object. Nothing was asked.")
+            if isinstance(value, str) and len(value) > _VALUE_CHARACTERS_MAX:
+                raise ToolError(f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked.")
+        query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+        request = Request(method="GET", path=endpoint.path, query=query)
+        if endpoint.method == "POST":
+            request = Request(method="POST", path=endpoint.path, body=given)
+        api = Api(
             name=f"The data provider {provider}",
             url=self.url or f"https://{known.host}",
             headers={"X-RapidAPI-Key": self.key, "X-RapidAPI-Host": known.host},
@@ -81,18 +86,4 @@ class RapidApi:
             pause_seconds=self.pause_seconds,
             key_remedy="it may not be subscribed to at RapidAPI",
         )
-
-
-def _plain(name: str, value: JsonValue) -> str | int | float | bool:
-    if isinstance(value, list | dict) or value is None:
-        raise ToolError(f"{name} is a single value, not a list or an object. Nothing was asked.")
-    if isinstance(value, str) and len(value) > _VALUE_CHARACTERS_MAX:
-        raise ToolError(f"{name} is longer than {_VALUE_CHARACTERS_MAX} characters. Nothing was asked.")
-    return value
-
-
-def _request(endpoint: Endpoint, payload: dict[str, str | int | float | bool]) -> Request:
-    if endpoint.method == "POST":
-        return Request(method="POST", path=endpoint.path, body={**payload})
-    query = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in payload.items()}
-    return Request(method="GET", path=endpoint.path, query=query)
+        return await request_json(api, request)
