@@ -7,24 +7,10 @@ from typing import Literal, Protocol
 from core.domain.threads import Address, Person
 
 AuditAction = Literal[
-    "run_requested",
-    "question_answered",
-    "approval_given",
-    "approval_denied",
-    "stop_requested",
-    "conversation_renewed",
-    "conversation_forgotten",
-    "agent_chosen",
-    "agent_changed",
-    "knowledge_changed",
-    "plan_changed",
-    "budget_changed",
-    "schedule_changed",
-    "paired",
-    "unpaired",
-    "workspace_joined",
-    "workspace_left",
-]
+    "run_requested", "question_answered", "approval_given", "approval_denied", "stop_requested",
+    "conversation_renewed", "conversation_forgotten", "agent_chosen", "agent_changed", "knowledge_changed",
+    "plan_changed", "budget_changed", "schedule_changed", "paired", "unpaired", "workspace_joined", "workspace_left",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,26 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 DocumentKind = Literal[
-    "pdf",
-    "docx",
-    "pptx",
-    "xlsx",
-    "doc",
-    "ppt",
-    "xls",
-    "odt",
-    "odp",
-    "ods",
-    "rtf",
-    "epub",
-    "csv",
-    "tsv",
-    "html",
-    "md",
-    "txt",
-    "eml",
-    "zip",
-]
+    "pdf", "docx", "pptx", "xlsx", "doc", "ppt", "xls", "odt", "odp", "ods", "rtf", "epub", "csv", "tsv", "html",
+    "md", "txt", "eml", "zip",
+]  # fmt: skip
 
 
 PICTURE_PAGE = "[this page is a picture without text]"
@@ -77,24 +60,9 @@ class ParseLimits:
 
 
 Reason = Literal[
-    "broken",
-    "protected",
-    "empty",
-    "scanned",
-    "unsupported",
-    "binary_workbook",
-    "apple",
-    "outlook",
-    "winmail",
-    "pages",
-    "cells",
-    "unpacked",
-    "hostile",
-    "nested",
-    "text",
-    "memory",
-    "pixels",
-]
+    "broken", "protected", "empty", "scanned", "unsupported", "binary_workbook", "apple", "outlook", "winmail",
+    "pages", "cells", "unpacked", "hostile", "nested", "text", "memory", "pixels",
+]  # fmt: skip
 
 
 class Unreadable(Exception):

@@ -31,20 +31,9 @@ to people."""
 TITLE_CHARACTERS_MAX = 120
 
 Requirement = Literal[
-    "thread",
-    "chat",
-    "model",
-    "sandbox",
-    "port_links",
-    "browser",
-    "agents",
-    "knowledge",
-    "search",
-    "page_reader",
-    "image_model",
-    "data_providers",
-    "site_hosting",
-]
+    "thread", "chat", "model", "sandbox", "port_links", "browser", "agents", "knowledge", "search", "page_reader",
+    "image_model", "data_providers", "site_hosting",
+]  # fmt: skip
 """The features that a tool can require. A run offers a tool only if everything that it requires is available.
 
 `thread` is a conversation of the program, `chat` a chat thread, `model` one that tools may ask, and `port_links` public
