@@ -168,7 +168,10 @@ class RunRecorder:
 
     async def suspend(self, approval: Approval) -> None:
         """Stores the approval request with all pending entries, and releases the run until people answer."""
-        await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
+        asked = ApprovalAsked(text=approval.text, summary=approval.summary)
+        suspend = partial(self._journal.suspend, self._lease, approval=approval)
+        written = self._flush(suspend, [_Emitted(asked, self._turn_id, datetime.now(UTC))])
+        await asyncio.shield(spawn(written, name="suspend the run"))
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         """Ends the run and stores all pending entries. Returns None if an unread input keeps the run going."""
@@ -176,8 +179,7 @@ class RunRecorder:
 
     async def _finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         async with self._lock:
-            self._cancel_timer()
-            self._check_storage()
+            self._begin_write()
             batch, chunk_sequence = self._pending, self._chunk_sequence
             now, turn_id = datetime.now(UTC), self._turn_id
             said = [_Emitted(one, turn_id, now) for one in closing_events(terminal, turn_id)]
@@ -191,26 +193,14 @@ class RunRecorder:
         await self._bus.publish(events)
         return end
 
-    async def _suspend(self, approval: Approval) -> None:
-        """Stores the approval request before publishing its event, so that subscribers find the stored request."""
+    async def _flush(
+        self, store: Callable[[JournalEntry], Awaitable[ResultT]], last: Sequence[_Emitted] = ()
+    ) -> ResultT:
+        """Stores all pending entries, and then `last`, with `store`, publishes the events, and returns the result."""
         async with self._lock:
-            self._cancel_timer()
-            self._check_storage()
-            batch, now = self._pending, datetime.now(UTC)
-            asked = ApprovalAsked(text=approval.text, summary=approval.summary)
-            events = self._events([*batch.emitted, _Emitted(asked, self._turn_id, now)])
-            await self._journal.suspend(self._lease, self._entry(batch, events), approval)
-            self._pending = _Pending()
-            self._n += len(events)
-        await self._bus.publish(events)
-
-    async def _flush(self, store: Callable[[JournalEntry], Awaitable[ResultT]]) -> ResultT:
-        """Stores all pending entries with `store`, publishes the events, and returns the result."""
-        async with self._lock:
-            self._cancel_timer()
-            self._check_storage()
+            self._begin_write()
             batch, self._pending = self._pending, _Pending()
-            events = self._events(batch.emitted)
+            events = self._events([*batch.emitted, *last])
             try:
                 result = await store(self._entry(batch, events))
             except BaseException:
@@ -241,14 +231,12 @@ class RunRecorder:
             log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)
             self._unclear = error
 
-    def _check_storage(self) -> None:
-        if self._unclear is not None:
-            raise self._unclear
-
-    def _cancel_timer(self) -> None:
+    def _begin_write(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._unclear is not None:
+            raise self._unclear
 
     def _events(self, emitted: list[_Emitted]) -> list[RunEvent]:
         events: list[RunEvent] = []

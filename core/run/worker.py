@@ -152,7 +152,10 @@ class Worker:
         while True:
             quiet_sweeps += 1
             try:
-                await self._let_go()
+                for lease in await self._deps.stores.claims.held(self._deps.worker_id):
+                    if lease.run_id not in self._runs:
+                        log.warning("run %s is held here and not executed: it is given back", lease.run_id)
+                        await self._deps.stores.claims.release(lease)
                 if self.is_busy:
                     await self._end_stopped()
                 for run_id in await self._deps.stores.claims.claimable_runs():
@@ -163,10 +166,3 @@ class Worker:
                 log.exception("the sweep failed")
             is_quiet = quiet_sweeps > QUIET_SWEEPS and not self._runs
             await asyncio.sleep(self._quiet_sweep_seconds if is_quiet else SWEEP_SECONDS)
-
-    async def _let_go(self) -> None:
-        """Releases leases of runs that this worker does not execute, for example if the reply to a claim was lost."""
-        for lease in await self._deps.stores.claims.held(self._deps.worker_id):
-            if lease.run_id not in self._runs:
-                log.warning("run %s is held here and not executed: it is given back", lease.run_id)
-                await self._deps.stores.claims.release(lease)
