@@ -6,7 +6,7 @@ An answer is bound to the exact calls that people saw: each is identified by a d
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -110,10 +110,15 @@ class CallToApprove:
 
         Text in another form, such as an object or a list, may contain the target.
         """
-        targets = [name for name, value in self.arguments.items() if _is_target(name, value)]
-        free = _TEXTS if targets else frozenset[str]()
-        if any(_noun(name) in _RECIPIENTS for name in targets):
-            free |= _HEADINGS
+        free = frozenset[str]()
+        for name, value in self.arguments.items():
+            # its name says that it is a target, and it is a text or a number
+            words = [word.lower() for word in _NAME_WORD.findall(name)]
+            is_place = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+            if words and words[-1] in _TARGETS and is_place:
+                free |= _TEXTS
+                if next((word for word in reversed(words) if word != "id"), "") in _RECIPIENTS:
+                    free |= _HEADINGS
         return {name: value for name, value in self.arguments.items() if name not in free or not isinstance(value, str)}
 
     @property
@@ -136,8 +141,11 @@ class CallToApprove:
         parts = [self._headed]
         for name, value in self._shown.items():
             parts.append(f"  {draw_visibly(name)}:")
-            lines = map(draw_visibly, _spelled(value).split("\n"))
-            parts += [f"    {piece}" for line in lines for piece in _wrapped(line)]
+            for line in map(draw_visibly, _spelled(value).split("\n")):
+                # in pieces, so that nothing stands far to the right where people do not look
+                parts.append(f"    | {line[:_LINE_CHARACTERS]}")
+                rest = range(_LINE_CHARACTERS, len(line), _LINE_CHARACTERS)
+                parts += [f"    > {line[at : at + _LINE_CHARACTERS]}" for at in rest]
         return "\n".join(parts)
 
     @property
@@ -191,14 +199,20 @@ class Approval:
         if len(self.calls) > len(shown):
             lines.append(f"- **and {len(self.calls) - len(shown)} more calls that do not fit here**")
         if not self._fits:
+            count = self._whole.count("\n")
             lines.append(
-                f"\n**This is not everything.** The file `{self.file_name}` ({self._line_count} lines) shows it whole:"
+                f"\n**This is not everything.** The file `{self.file_name}` ({count} lines) shows it whole:"
                 " read it before you approve."
             )
         if self.cause:
             lines.append(f"\n{self.cause}")
         if APPROVE_ALWAYS in self.options:
-            lines.append(f"\n{self._always}")
+            call = self.calls[0]
+            free = [_name(name) for name in call.arguments if name not in call.target]
+            same = ", ".join(_name(name) for name in call.target) or "no arguments"
+            but = f"; {', '.join(free)} may differ" if free else ""
+            always = f"“{APPROVE_ALWAYS}” allows `{call.tool}` with the same {same}{but}."
+            lines.append(f"\n{_cut(always, 250)}")
         return "\n".join(lines)
 
     @property
@@ -268,18 +282,6 @@ class Approval:
         head = "Characters that cannot be seen are written as \\uXXXX. A line that begins with > goes on."
         calls = (f"Call {at} of {count}: {call.whole}" for at, call in enumerate(self.calls, start=1))
         return "\n\n".join([head, *calls]) + "\n"
-
-    @property
-    def _line_count(self) -> int:
-        return self._whole.count("\n")
-
-    @property
-    def _always(self) -> str:
-        call = self.calls[0]
-        free = [_name(name) for name in call.arguments if name not in call.target]
-        same = ", ".join(_name(name) for name in call.target) or "no arguments"
-        but = f"; {', '.join(free)} may differ" if free else ""
-        return _cut(f"“{APPROVE_ALWAYS}” allows `{call.tool}` with the same {same}{but}.", 250)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,31 +396,17 @@ def draw_visibly(text: str) -> str:
     """Returns the text with every character that cannot be seen, or that changes others, written as `\\uXXXX`."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(char if _is_visible(char) else _escaped(char) for char in text)
-
-
-def _is_visible(char: str) -> bool:
-    # printable means: no separator but the space, and no control, format, private or unassigned character
-    is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
-    return char.isprintable() and not is_selector and char not in _BLANK
-
-
-def _escaped(char: str) -> str:
-    known = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return known.get(char) or (f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}")
-
-
-def _is_target(name: str, value: JsonValue) -> bool:
-    """Whether the argument can say where a call goes: its name says so, and it is a text or a number."""
-    words = _NAME_WORD.findall(name)
-    is_named = bool(words) and words[-1].lower() in _TARGETS
-    return is_named and isinstance(value, str | int) and not isinstance(value, bool) and value != ""
-
-
-def _noun(name: str) -> str:
-    """Returns the last word of an argument's name, without "id"."""
-    words = [word.lower() for word in _NAME_WORD.findall(name)]
-    return next((word for word in reversed(words) if word != "id"), "")
+    shown: list[str] = []
+    for char in text:
+        # printable means: no separator but the space, and no control, format, private or unassigned character
+        is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
+        if char.isprintable() and not is_selector and char not in _BLANK:
+            shown.append(char)
+        elif char in "\n\t\r":
+            shown.append({"\n": "\\n", "\t": "\\t", "\r": "\\r"}[char])
+        else:
+            shown.append(f"\\u{ord(char):04x}" if char <= "\uffff" else f"\\U{ord(char):08x}")
+    return "".join(shown)
 
 
 def _digest(value: JsonValue) -> str:
@@ -453,13 +441,6 @@ def _cut_value(value: JsonValue, length_max: int) -> str:
     tail = tail[_length(tail) - len(tail) :]
     missing = f"{len(text) - len(head) - len(tail):,} more characters" + (f" of {lines:,} lines" if lines > 1 else "")
     return f"`{head}` **… {missing} …** `{tail}`"
-
-
-def _wrapped(line: str) -> Iterator[str]:
-    """Yields the line in pieces, so that nothing stands far to the right where people do not look."""
-    yield f"| {line[:_LINE_CHARACTERS]}"
-    for at in range(_LINE_CHARACTERS, len(line), _LINE_CHARACTERS):
-        yield f"> {line[at : at + _LINE_CHARACTERS]}"
 
 
 def _length(text: str) -> int:

@@ -229,10 +229,28 @@ def find_exhausted(budget: Budget, spending: Spending, *, is_chat: bool = True) 
     }
     limits: Limits = {**budget.limits, **spending.changed_limits}
     for scope, limit in limits.items():
-        figures = _figures(limit, used[scope], counts_unpriced=budget.counts_unpriced)
-        if figures is not None:
-            remedy = _who_can_raise(scope, limit, can_command=budget.has_admins and is_chat)
-            return Exhausted(scope, f"{_EXHAUSTED[scope]}: {figures}. {_RENEWAL[scope]} {remedy}")
+        spent = used[scope]
+        unpriced = spent.unpriced_tokens if budget.counts_unpriced else 0
+        cost = spent.cost_usd + unpriced * UNPRICED_PER_MILLION_USD / 1e6
+        if limit.tokens is not None and spent.tokens >= limit.tokens:
+            figures = f"{spent.tokens:,} of {limit.tokens:,} tokens"
+        elif limit.usd is not None and cost >= limit.usd:
+            figures = f"{format_dollars(cost)} of {format_dollars(limit.usd)} US dollars"
+            if unpriced:
+                figures += f" (a million tokens of unknown price count {UNPRICED_PER_MILLION_USD:g} dollars)"
+        else:
+            continue
+        if budget.has_admins and is_chat:
+            more = f"{2 * limit.usd:g}" if limit.usd else f"{2 * (limit.tokens or 1)} tokens"
+            remedy = f"An admin of this bot can raise it with `budget {scope} {more}`."
+        else:
+            name = "USER_DAY" if scope == "person" else scope.upper() + "_DAY" * (scope != "run")
+            remedy = (
+                "Whoever runs this bot can raise it with the setting"
+                f" `THREADHAND_BUDGET_{name}_{'USD' if limit.usd is not None else 'TOKENS'}`, "
+                "or name admins in `THREADHAND_ADMINS`, who can change it in chat."
+            )
+        return Exhausted(scope, f"{_EXHAUSTED[scope]}: {figures}. {_RENEWAL[scope]} {remedy}")
     return None
 
 
@@ -251,31 +269,6 @@ _RENEWAL: Mapping[BudgetScope, str] = {
     "channel": _TOMORROW,
     "workspace": _TOMORROW,
 }
-
-
-def _who_can_raise(scope: BudgetScope, limit: Limit, *, can_command: bool) -> str:
-    if can_command:
-        more = f"{2 * limit.usd:g}" if limit.usd else f"{2 * (limit.tokens or 1)} tokens"
-        return f"An admin of this bot can raise it with `budget {scope} {more}`."
-    name = "USER_DAY" if scope == "person" else scope.upper() + "_DAY" * (scope != "run")
-    unit = "USD" if limit.usd is not None else "TOKENS"
-    return (
-        f"Whoever runs this bot can raise it with the setting `THREADHAND_BUDGET_{name}_{unit}`, "
-        "or name admins in `THREADHAND_ADMINS`, who can change it in chat."
-    )
-
-
-def _figures(limit: Limit, used: Spent, *, counts_unpriced: bool) -> str | None:
-    if limit.tokens is not None and used.tokens >= limit.tokens:
-        return f"{used.tokens:,} of {limit.tokens:,} tokens"
-    unpriced = used.unpriced_tokens if counts_unpriced else 0
-    cost = used.cost_usd + unpriced * UNPRICED_PER_MILLION_USD / 1e6
-    if limit.usd is None or cost < limit.usd:
-        return None
-    figures = f"{format_dollars(cost)} of {format_dollars(limit.usd)} US dollars"
-    if not unpriced:
-        return figures
-    return f"{figures} (a million tokens of unknown price count {UNPRICED_PER_MILLION_USD:g} dollars)"
 
 
 def format_dollars(amount: float) -> str:

@@ -55,17 +55,16 @@ def is_quotation(line: str) -> bool:
 
 def mentioned_name(name: str) -> str:
     """Returns a name that others chose so that it is no address where somebody mentions it in their own words."""
-    spaced = (f"{character} " if _may_join_address(character) else character for character in name)
+    spaced = (
+        character if _ADDRESS_MARKS.isdisjoint(unicodedata.normalize("NFKC", character)) else f"{character} "
+        for character in name
+    )
     return " ".join("".join(spaced).split())
 
 
 def hidden_target(address: str) -> str:
     """Returns where a link leads that shows other words. It names nothing, because its author may not have seen it."""
     return f"[leads to {single_line(address, 2_000).replace('[', '%5B').replace(']', '%5D')}]"
-
-
-def _may_join_address(character: str) -> bool:
-    return not _ADDRESS_MARKS.isdisjoint(unicodedata.normalize("NFKC", character))
 
 
 def quote_lines(text: str) -> str:

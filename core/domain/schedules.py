@@ -465,21 +465,6 @@ def _parse_once(text: str, now: datetime, zone: ZoneInfo) -> datetime:
 def _parse_rule(text: str, here: datetime, time_zone: str) -> Timing:
     parts = _parts(text)
     count, interval = (_number(name, parts.get(name, "1")) for name in ("COUNT", "INTERVAL"))
-    _check_parts(parts, interval)
-    if "BYHOUR" in parts:
-        parts.setdefault("BYMINUTE", "0")
-    is_limited = parts.pop("COUNT", None) is not None
-    rule = ";".join(f"{name}={value}" for name, value in parts.items())
-    start = here.replace(second=0, microsecond=0)
-    times = list(islice((one for one in _rrule(rule, start) if one > here), count))
-    if not times or times[0] > here + timedelta(days=366 * _YEARS_MAX):
-        raise WrongTime("The rule has no time in the years to come.")
-    if is_limited:
-        rule = f"{rule};UNTIL={times[-1]:%Y%m%dT%H%M%S}"
-    return Timing(rule=rule, next_local=times[0], time_zone=time_zone)
-
-
-def _check_parts(parts: Mapping[str, str], interval: int) -> None:
     frequency = parts.get("FREQ", "")
     if frequency not in _ALLOWED:
         raise WrongTime(f"FREQ is one of {', '.join(_ALLOWED)}.")
@@ -494,10 +479,6 @@ def _check_parts(parts: Mapping[str, str], interval: int) -> None:
         raise WrongTime(TOO_OFTEN)
     if allowed >= _TIME_OF_DAY and "BYHOUR" not in parts:
         raise WrongTime("The rule needs BYHOUR and BYMINUTE, the local time of day.")
-    _check_dates(parts, frequency)
-
-
-def _check_dates(parts: Mapping[str, str], frequency: str) -> None:
     days = parts.get("BYDAY", "MO").split(",")
     if not all(map(_DAY_OF_RULE.fullmatch, days)):
         raise WrongTime("BYDAY lists days such as MO,TU, or 1MO and -1FR for the first and last of a month.")
@@ -516,6 +497,17 @@ def _check_dates(parts: Mapping[str, str], frequency: str) -> None:
         months, dates = ([_number(name, one) for one in parts[name].replace("-", "").split(",")] for name in _DATES_OF)
         if min(dates) > max((monthrange(2028, month)[1] for month in months if month <= 12), default=0):
             raise WrongTime("There is no such day in these months.")
+    if "BYHOUR" in parts:
+        parts.setdefault("BYMINUTE", "0")
+    is_limited = parts.pop("COUNT", None) is not None
+    rule = ";".join(f"{name}={value}" for name, value in parts.items())
+    start = here.replace(second=0, microsecond=0)
+    times = list(islice((one for one in _rrule(rule, start) if one > here), count))
+    if not times or times[0] > here + timedelta(days=366 * _YEARS_MAX):
+        raise WrongTime("The rule has no time in the years to come.")
+    if is_limited:
+        rule = f"{rule};UNTIL={times[-1]:%Y%m%dT%H%M%S}"
+    return Timing(rule=rule, next_local=times[0], time_zone=time_zone)
 
 
 def _number(name: str, text: str) -> int:

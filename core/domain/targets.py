@@ -135,7 +135,9 @@ def targets_of(arguments: JsonObject) -> tuple[str, ...]:
                 pending += [(name, item) for item in reversed(value)]
             case str() | int() if not isinstance(value, bool) and value != "":
                 text = str(value)
-                given = [text] if _is_place(name) else []
+                words = [word.lower() for word in _NAME_WORD.findall(name)]
+                is_place = not _PLACES.isdisjoint(words) and words[-1] not in _CONTENTS
+                given = [text] if is_place else []
                 for target in (*given, *find_addresses(text)):
                     values.setdefault(value_of(target), target)
             case _:
@@ -167,11 +169,6 @@ def _texts(value: JsonValue, *, with_keys: bool = False) -> Iterator[str]:
                 pending += reversed(cast(list[JsonValue], items))
             case _:
                 pass
-
-
-def _is_place(name: str) -> bool:
-    words = [word.lower() for word in _NAME_WORD.findall(name)]
-    return not _PLACES.isdisjoint(words) and words[-1] not in _CONTENTS
 
 
 def _word(piece: str) -> str:
@@ -229,8 +226,7 @@ def _looks_like_host(host: str) -> bool:
     """Whether a text without a scheme is a host: it has a dot, and ends like one."""
     _, dot, ending = host.rpartition(".")
     is_name = ending.isalpha() or ending.startswith("xn--")
-    return bool(dot) and ((is_name and len(ending) > 1 and ending not in _FILE_ENDINGS) or _is_ip(host))
-
-
-def _is_ip(host: str) -> bool:
-    return all(part.isdecimal() for part in host.split(".")) and host.count(".") == 3
+    return bool(dot) and (
+        (is_name and len(ending) > 1 and ending not in _FILE_ENDINGS)
+        or (all(part.isdecimal() for part in host.split(".")) and host.count(".") == 3)
+    )

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import assert_never
 
 from pydantic import JsonValue
@@ -33,9 +32,10 @@ from core.domain.events import (
 from core.domain.ids import new_id
 from core.domain.messages import REASONING_KEY, JsonObject, Message
 
-_ToolFact = ToolStarted | ToolFinished
-_PlainFact = (
-    TurnStarted
+_Stored = (
+    ToolStarted
+    | ToolFinished
+    | TurnStarted
     | TurnFinished
     | ResponseStarted
     | FinishReached
@@ -68,8 +68,7 @@ def suna_objects(event: RunEvent) -> tuple[JsonObject, ...]:
         case RunFailed(public_message=text):
             return ({"type": "status", "status": "failed", "message": text},)
         case fact:
-            content, metadata = _status(event, fact)
-            return (_stored(event, content, metadata),)
+            return ({**message_object(_status(event, fact)), "message_id": event.message_id},)
 
 
 IMAGE_FIELDS = {"browser_state": "screenshot", "image_context": "base64"}
@@ -89,7 +88,7 @@ def message_object(message: Message, *, turn_id: str | None = None) -> JsonObjec
         metadata = {**metadata, "stream_status": "complete"}
     if turn_id is not None and "thread_run_id" not in metadata:
         metadata = {**metadata, "thread_run_id": turn_id}
-    moment = _moment(message.created_at)
+    moment = message.created_at.isoformat()
     return {
         "message_id": message.message_id,
         "thread_id": message.thread_id,
@@ -111,11 +110,90 @@ def status_message(event: RunEvent) -> Message | None:
     The message has the event's `message_id`, or a new id if the event has none.
     """
     fact = event.event
-    if isinstance(fact, Chunk):
+    if isinstance(fact, Chunk | MessageAdded | RunFinished | RunFailed):
         return None
-    if isinstance(fact, MessageAdded | RunFinished | RunFailed):
-        return None
-    content, metadata = _status(event, fact)
+    return _status(event, fact)
+
+
+def _chunk(event: RunEvent, chunk: Chunk) -> JsonObject:
+    content: JsonObject = {"role": "assistant"}
+    match chunk:
+        case TextStreamed(text=text):
+            content |= {"content": text}
+        case ThinkingStreamed(text=text, seconds=seconds):
+            content |= {"status_type": "thinking_chunk", "thinking_chunk": text, "seconds": seconds}
+        case ToolCallStreamed():
+            call: JsonObject = {
+                "id": chunk.call_id,
+                "index": chunk.index,
+                "type": "function",
+                "function": {"name": chunk.name, "arguments": chunk.arguments},
+            }
+            content |= {"status_type": "tool_call_chunk", "tool_call_chunk": call}
+        case ToolProgressed(call_id=call_id, seconds=seconds, line=line):
+            content |= {"status_type": "tool_progress", "tool_call_id": call_id, "seconds": seconds, "message": line}
+        case _:
+            assert_never(chunk)
+    is_text = isinstance(chunk, TextStreamed)
+    turn: JsonObject = {} if event.turn_id is None else {"thread_run_id": event.turn_id}
+    moment = event.created_at.isoformat()
+    return {
+        "message_id": None,
+        "sequence": chunk.sequence,
+        "thread_id": event.thread_id,
+        "type": "assistant" if is_text else "status",
+        "is_llm_message": is_text,
+        "content": _encode(content),
+        "metadata": _encode({"stream_status": "chunk", **turn}),
+        "created_at": moment,
+        "updated_at": moment,
+    }
+
+
+def _status(event: RunEvent, fact: _Stored) -> Message:
+    """Returns the message that stores the event, with a new id if the event has none."""
+    metadata: JsonObject = {} if event.turn_id is None else {"thread_run_id": event.turn_id}
+    content: JsonObject
+    match fact:
+        case ToolStarted() | ToolFinished():
+            content = {
+                "role": "assistant",
+                "status_type": "tool_started",
+                "function_name": fact.name,
+                "xml_tag_name": fact.name.replace("_", "-"),
+                "message": fact.title if isinstance(fact, ToolStarted) else fact.message,
+                "tool_index": fact.index,
+                "tool_call_id": fact.call_id,
+            }
+            if isinstance(fact, ToolFinished):
+                content["status_type"] = f"tool_{fact.outcome}"
+                if fact.outcome == "completed" and fact.tool_message_id is not None:
+                    metadata["linked_tool_result_message_id"] = fact.tool_message_id
+                if fact.terminates:
+                    metadata["agent_should_terminate"] = "true"
+        case TurnStarted(turn_id=turn_id) | TurnFinished(turn_id=turn_id):
+            edge = "start" if isinstance(fact, TurnStarted) else "end"
+            metadata = {"thread_run_id": turn_id}
+            content = {"status_type": f"thread_run_{edge}", **metadata}
+        case ResponseStarted():
+            content = {"status_type": "assistant_response_start"}
+        case FinishReached(reason=reason):
+            content = {"status_type": "finish", "finish_reason": reason}
+        case ErrorRaised(message=text):
+            content = {"role": "system", "status_type": "error", "message": text}
+        case ChecklistChanged(title=title, items=items):
+            lines: list[JsonValue] = [{"text": item.text, "state": item.state} for item in items]
+            content = {"status_type": "checklist", "title": title, "items": lines}
+        case ActivityChanged(text=text):
+            content = {"status_type": "activity", "message": text}
+        case ApprovalAsked(text=text):
+            content = {"status_type": "approval_asked", "message": text}
+        case ReplyLeft():
+            content = {"status_type": "reply_left"}
+        case CommandEnded(session=session, exit_code=code):
+            content = {"status_type": "command_ended", "session_name": session, "exit_code": code}
+        case _:
+            assert_never(fact)
     return Message(
         type="status",
         content=content,
@@ -128,122 +206,3 @@ def status_message(event: RunEvent) -> Message | None:
         agent_version_id=event.agent_version_id,
         created_at=event.created_at,
     )
-
-
-def _moment(moment: datetime) -> str:
-    return moment.isoformat()
-
-
-def _metadata(event: RunEvent) -> JsonObject:
-    return {} if event.turn_id is None else {"thread_run_id": event.turn_id}
-
-
-def _stored(event: RunEvent, content: JsonObject, metadata: JsonObject) -> JsonObject:
-    moment = _moment(event.created_at)
-    return {
-        "message_id": event.message_id,
-        "thread_id": event.thread_id,
-        "type": "status",
-        "is_llm_message": False,
-        "content": _encode(content),
-        "metadata": _encode(metadata),
-        "agent_id": event.agent_id,
-        "agent_version_id": event.agent_version_id,
-        "created_at": moment,
-        "updated_at": moment,
-    }
-
-
-def _chunk(event: RunEvent, chunk: Chunk) -> JsonObject:
-    is_text = isinstance(chunk, TextStreamed)
-    moment = _moment(event.created_at)
-    return {
-        "message_id": None,
-        "sequence": chunk.sequence,
-        "thread_id": event.thread_id,
-        "type": "assistant" if is_text else "status",
-        "is_llm_message": is_text,
-        "content": _encode(_chunk_content(chunk)),
-        "metadata": _encode({"stream_status": "chunk", **_metadata(event)}),
-        "created_at": moment,
-        "updated_at": moment,
-    }
-
-
-def _chunk_content(chunk: Chunk) -> JsonObject:
-    match chunk:
-        case TextStreamed(text=text):
-            return {"role": "assistant", "content": text}
-        case ThinkingStreamed(text=text, seconds=seconds):
-            thinking: JsonObject = {"thinking_chunk": text, "seconds": seconds}
-            return {"role": "assistant", "status_type": "thinking_chunk", **thinking}
-        case ToolCallStreamed():
-            call: JsonObject = {
-                "id": chunk.call_id,
-                "index": chunk.index,
-                "type": "function",
-                "function": {"name": chunk.name, "arguments": chunk.arguments},
-            }
-            return {"role": "assistant", "status_type": "tool_call_chunk", "tool_call_chunk": call}
-        case ToolProgressed(call_id=call_id, seconds=seconds, line=line):
-            progress: JsonObject = {"tool_call_id": call_id, "seconds": seconds, "message": line}
-            return {"role": "assistant", "status_type": "tool_progress", **progress}
-        case _:
-            assert_never(chunk)
-
-
-def _status(event: RunEvent, fact: _ToolFact | _PlainFact) -> tuple[JsonObject, JsonObject]:
-    """Returns the content and the metadata of an event that is stored as a status message."""
-    metadata = _metadata(event)
-    match fact:
-        case ToolStarted():
-            return _tool("tool_started", fact, fact.title), metadata
-        case ToolFinished():
-            if fact.outcome == "completed" and fact.tool_message_id is not None:
-                metadata["linked_tool_result_message_id"] = fact.tool_message_id
-            if fact.terminates:
-                metadata["agent_should_terminate"] = "true"
-            return _tool(f"tool_{fact.outcome}", fact, fact.message), metadata
-        case TurnStarted(turn_id=turn_id) | TurnFinished(turn_id=turn_id):
-            return _plain(fact), {"thread_run_id": turn_id}
-        case _:
-            return _plain(fact), metadata
-
-
-def _plain(fact: _PlainFact) -> JsonObject:
-    match fact:
-        case TurnStarted(turn_id=turn_id):
-            return {"status_type": "thread_run_start", "thread_run_id": turn_id}
-        case TurnFinished(turn_id=turn_id):
-            return {"status_type": "thread_run_end", "thread_run_id": turn_id}
-        case ResponseStarted():
-            return {"status_type": "assistant_response_start"}
-        case FinishReached(reason=reason):
-            return {"status_type": "finish", "finish_reason": reason}
-        case ErrorRaised(message=text):
-            return {"role": "system", "status_type": "error", "message": text}
-        case ChecklistChanged(title=title, items=items):
-            lines: list[JsonValue] = [{"text": item.text, "state": item.state} for item in items]
-            return {"status_type": "checklist", "title": title, "items": lines}
-        case ActivityChanged(text=text):
-            return {"status_type": "activity", "message": text}
-        case ApprovalAsked(text=text):
-            return {"status_type": "approval_asked", "message": text}
-        case ReplyLeft():
-            return {"status_type": "reply_left"}
-        case CommandEnded(session=session, exit_code=code):
-            return {"status_type": "command_ended", "session_name": session, "exit_code": code}
-        case _:
-            assert_never(fact)
-
-
-def _tool(status_type: str, event: _ToolFact, message: str) -> JsonObject:
-    return {
-        "role": "assistant",
-        "status_type": status_type,
-        "function_name": event.name,
-        "xml_tag_name": event.name.replace("_", "-"),
-        "message": message,
-        "tool_index": event.index,
-        "tool_call_id": event.call_id,
-    }
