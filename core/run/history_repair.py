@@ -221,24 +221,15 @@ async def _outcome(record: ToolCallRecord, earlier: Sequence[CallOutcome], repai
     except ToolError as error:
         # the tool existed when the call started, but its MCP server may not be ready now
         return failed_outcome(call, str(error) if record.state == "awaiting" else f"{INTERRUPTED} {error}")
-    if record.state == "awaiting":
-        return await _after_answer(record, call, prepared, repair)
-    if prepared.tool.is_idempotent:
-        return await execute_call(call, prepared, repair.context)
-    return failed_outcome(call, INTERRUPTED)
-
-
-async def _after_answer(
-    record: ToolCallRecord, call: ToolCall, prepared: PreparedCall, repair: RepairContext
-) -> CallOutcome:
-    """Runs a tool call if people approved it; otherwise returns the reason for the refusal as its result.
-
-    The call is recorded as started before it runs, so that it does not run again after a crash.
-    """
+    if record.state != "awaiting":
+        if prepared.tool.is_idempotent:
+            return await execute_call(call, prepared, repair.context)
+        return failed_outcome(call, INTERRUPTED)
     asked = prepared.to_approve(record.index)
     why_not = refusal_reason(repair.answer, record.turn_id, asked)
     if why_not is not None and asked.grant not in repair.granted:
         return failed_outcome(call, why_not)
+    # recorded before it runs, so that it does not run again after a crash
     repair.run_log.finish_call(replace(record, state="started"))
     repair.run_log.emit(ToolStarted(index=record.index, call_id=record.call_id, name=record.name, title=prepared.title))
     await repair.run_log.commit()

@@ -42,7 +42,19 @@ async def run_deploy(params: DeployParams, context: ToolContext) -> ToolOutput:
     files = (await context.sandbox()).files
     start = "" if params.directory_path == "." else f"{params.directory_path}/"
     site, rules, left = list[SiteFile](), dict[str, bytes](), SITE_BYTES_MAX
-    for entry in await _fitting(files, params.directory_path):
+    entries: list[FileEntry] = []
+    async for entry in _below(files, params.directory_path):
+        entries.append(entry)
+        if len(entries) > SITE_FILES_MAX:
+            break
+    if too_large := [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]:
+        raise ToolError(f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was.")
+    if len(entries) > SITE_FILES_MAX or sum(entry.size_bytes for entry in entries) > SITE_BYTES_MAX:
+        raise ToolError(
+            f"{params.directory_path} holds more than {SITE_FILES_MAX} files or {SITE_BYTES_MAX // 1_000_000} MB."
+            " Nothing was deployed; leave out what the site does not need."
+        )
+    for entry in entries:
         bytes_max = min(left, FILE_BYTES_MAX)
         content = b"".join([piece async for piece in files.read(entry.path, length=bytes_max + 1)])
         if len(content) > bytes_max:
@@ -91,24 +103,6 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
                 folders.append(entry.path)
             elif entry.kind == "file":
                 yield entry
-
-
-async def _fitting(files: Files, folder: str) -> list[FileEntry]:
-    """Returns the folder's files. Raises ToolError if their number or their reported sizes exceed the limits."""
-    entries: list[FileEntry] = []
-    async for entry in _below(files, folder):
-        entries.append(entry)
-        if len(entries) > SITE_FILES_MAX:
-            break
-    too_large = [entry.path for entry in entries if entry.size_bytes > FILE_BYTES_MAX]
-    if too_large:
-        raise ToolError(f"{', '.join(too_large[:5])}: larger than 25 MB, which cannot be deployed. Nothing was.")
-    if len(entries) > SITE_FILES_MAX or sum(entry.size_bytes for entry in entries) > SITE_BYTES_MAX:
-        raise ToolError(
-            f"{folder} holds more than {SITE_FILES_MAX} files or {SITE_BYTES_MAX // 1_000_000} MB. Nothing was"
-            " deployed; leave out what the site does not need."
-        )
-    return entries
 
 
 deploy = Tool(

@@ -64,10 +64,22 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
     try:
         content = await read_editable_bytes(files, path)
         if path.lower().endswith(_MAILS) or not await asyncio.to_thread(_is_text, content[:HEAD_BYTES], path):
+            head, limits = content[:HEAD_BYTES], ParseLimits()
+            if head.startswith(_PICTURES) or head[4:].startswith(_HEIC):
+                raise ToolError(f"{path} is a picture; see_image shows it to you.")
+            name = path if head.startswith(_CONTAINERS) or path.lower().endswith(_MAILS) else ""
             try:
-                document = await _parsed(files, path, content[:HEAD_BYTES], params.page)
-            except _Scanned:
-                return await _shown_pages(params, files, context)
+                async with spool_to_file(files.read(path), limits) as spooled:
+                    document = await parse_document(spooled.file, name=name, limits=limits, wanted_page=params.page)
+            except DocumentError as error:
+                if error.detail.startswith("scanned"):
+                    return await _shown_pages(params, files, context)
+                if error.detail.startswith("unsupported"):
+                    raise ToolError(
+                        f"{path} is a binary file, not text. Use a program that knows its format, or attach it for the"
+                        " people."
+                    ) from error
+                raise ToolError(f"{path}: {error}") from error
             text = await asyncio.to_thread(_document_pages, params, document)
             return await _shown_pages(params, files, context, text) if PICTURE_PAGE in text else text
         pieces = files.read(path)
@@ -90,28 +102,6 @@ def _is_text(head: bytes, path: str) -> bool:
         return not head.startswith((*_CONTAINERS, *_PICTURES)) and bool(find_encoding(head, path))
     except ToolError:
         return False
-
-
-async def _parsed(files: Files, path: str, head: bytes, page: int) -> Document:
-    if head.startswith(_PICTURES) or head[4:].startswith(_HEIC):
-        raise ToolError(f"{path} is a picture; see_image shows it to you.")
-    limits = ParseLimits()
-    name = path if head.startswith(_CONTAINERS) or path.lower().endswith(_MAILS) else ""
-    try:
-        async with spool_to_file(files.read(path), limits) as spooled:
-            return await parse_document(spooled.file, name=name, limits=limits, wanted_page=page)
-    except DocumentError as error:
-        if error.detail.startswith("scanned"):
-            raise _Scanned from error
-        if error.detail.startswith("unsupported"):
-            raise ToolError(
-                f"{path} is a binary file, not text. Use a program that knows its format, or attach it for the people."
-            ) from error
-        raise ToolError(f"{path}: {error}") from error
-
-
-class _Scanned(Exception):
-    """Raised for a PDF file all of whose pages are pictures."""
 
 
 async def _shown_pages(params: ReadParams, files: Files, context: ToolContext, text: str = "") -> ToolOutput:
