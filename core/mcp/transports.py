@@ -331,27 +331,23 @@ def _fit_tools(listed: list[Any]) -> list[dict[str, Any]]:
         schema, hints, description = (tool.get(key) for key in ("inputSchema", "annotations", "description"))
         if not isinstance(tool.get("name"), str) or not isinstance(schema, dict):
             continue
+        # the shape that the SDK requires; `clean_schema` checks the server's original
+        fit: dict[str, Any] = {**cast(dict[str, Any], schema), "type": "object"}
+        properties, required = fit.pop("properties", None), fit.pop("required", None)
+        if isinstance(properties, dict):
+            items = cast(dict[str, Any], properties).items()
+            fit["properties"] = {name: one for name, one in items if isinstance(one, dict)}
+        if isinstance(required, list) and all(isinstance(one, str) for one in cast(list[Any], required)):
+            fit["required"] = required
         is_hinted = json_fields(hints).get("readOnlyHint") is True
         fields = json_fields(tool.get("execution"))
         found.append(
             {
                 "name": tool["name"],
                 "description": description if isinstance(description, str) else "",
-                "inputSchema": _fit_schema(cast(dict[str, Any], schema)),
+                "inputSchema": fit,
                 "annotations": {"readOnlyHint": is_hinted},
                 "_meta": {SCHEMA_KEY: schema, TASK_KEY: fields.get("taskSupport") == "required"},
             }
         )
     return found
-
-
-def _fit_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns the schema in the shape that the SDK requires; `clean_schema` checks the server's original."""
-    properties, required = schema.get("properties"), schema.get("required")
-    fit = {key: value for key, value in schema.items() if key not in ("properties", "required")}
-    if isinstance(properties, dict):
-        items = cast(dict[str, Any], properties).items()
-        fit["properties"] = {name: one for name, one in items if isinstance(one, dict)}
-    if isinstance(required, list) and all(isinstance(one, str) for one in cast(list[Any], required)):
-        fit["required"] = required
-    return {**fit, "type": "object"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from mimetypes import MimeTypes
 from pathlib import PurePosixPath
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, StringConstraints
 
@@ -25,7 +25,7 @@ _BATCH_BYTES_MAX = 20_000_000
 _BATCH_FILES_MAX = 500
 _HASH_CHARACTERS = 32
 _TYPES = MimeTypes()
-ShapeT = TypeVar("ShapeT", bound=BaseModel)
+ResultT = TypeVar("ResultT")
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,253}$")]
 
 
@@ -57,28 +57,16 @@ class _Project(BaseModel):
     subdomain: Host
 
 
-class _ProjectAnswer(BaseModel):
-    result: _Project
-
-
 class _Token(BaseModel):
     jwt: str
-
-
-class _TokenAnswer(BaseModel):
-    result: _Token
-
-
-class _MissingAnswer(BaseModel):
-    result: list[str]
 
 
 class _Deployed(BaseModel):
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>]{1,300}$")]
 
 
-class _DeployedAnswer(BaseModel):
-    result: _Deployed
+class _Answer(BaseModel, Generic[ResultT]):
+    result: ResultT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,25 +90,25 @@ class CloudflarePages:
             body: JsonObject = {"name": project, "production_branch": BRANCH}
             request = Request(method="POST", path=projects, body=body, is_repeatable=False)
             found = await request_json(self.api, request)
-        host = parse_answer(found, _ProjectAnswer, self.api).result.subdomain
+        host = parse_answer(found, _Answer[_Project], self.api).result.subdomain
         uploaded = await self._upload(f"{projects}/{project}", files)
         manifest = json.dumps({one.path: one.key for one in files})
         form = {"manifest": manifest, "branch": BRANCH, **rules}
         path = f"{projects}/{project}/deployments"
         answer = await request_json(self.api, Request(method="POST", path=path, form=form, is_repeatable=False))
-        version_url = parse_answer(answer, _DeployedAnswer, self.api).result.url
+        version_url = parse_answer(answer, _Answer[_Deployed], self.api).result.url
         return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads the files that Cloudflare does not have yet, and returns their number."""
         told = await request_json(self.api, Request(method="GET", path=f"{project_path}/upload-token"))
-        token = parse_answer(told, _TokenAnswer, self.api).result.jwt
+        token = parse_answer(told, _Answer[_Token], self.api).result.jwt
         api = replace(self.api, headers={"Authorization": f"Bearer {token}"})
         by_key = {one.key: one for one in files}
         hashes: JsonObject = {"hashes": [*by_key]}
         missing = parse_answer(
             await request_json(api, Request(method="POST", path="/pages/assets/check-missing", body=hashes)),
-            _MissingAnswer,
+            _Answer[list[str]],
             api,
         ).result
         wanted = [by_key[key] for key in dict.fromkeys(missing) if key in by_key]
