@@ -149,18 +149,13 @@ class TodoTracker:
             return
         try:
             async with self._lock, asyncio.timeout(READ_SECONDS):
-                text, before = await _todo_text(await sandbox()), self._text or ""
-                self._text = text
+                files, before = (await sandbox()).files, self._text or ""
+                try:
+                    pieces = [one async for one in files.read(TODO_PATH, length=TODO_BYTES_MAX)]
+                except ToolError:
+                    pieces = []  # the file is missing
+                self._text = text = b"".join(pieces)[:TODO_BYTES_MAX].decode(errors="replace")
                 if text != before:
                     emit(await asyncio.to_thread(parse_checklist, text))
         except (AgentError, TimeoutError) as error:
             log.warning("todo.md was not read: %s", type(error).__name__)
-
-
-async def _todo_text(sandbox: Sandbox) -> str:
-    """Returns the first TODO_BYTES_MAX bytes of todo.md as text, or an empty string if the file is missing."""
-    try:
-        pieces = [one async for one in sandbox.files.read(TODO_PATH, length=TODO_BYTES_MAX)]
-    except ToolError:
-        return ""
-    return b"".join(pieces)[:TODO_BYTES_MAX].decode(errors="replace")

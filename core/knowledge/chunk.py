@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from core.context.tokens import count_text
 from core.context.untrusted_text import clean_line
@@ -121,7 +121,10 @@ def _tail(text: str, tokens_max: int) -> str:
 
 def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]:
     """Yields the text in pieces. Leaves room for the overlap if a piece is divided."""
-    for block in _blocks(text):
+    start = 0
+    # one block at a time, so that a text of megabytes does not block the event loop
+    for end, following in chain((found.span() for found in _BLOCKS.finditer(text)), [(len(text), 0)]):
+        block, start = text[start:end].strip("\n"), following
         if not block.strip():
             continue
         tokens = count_text(block)
@@ -131,15 +134,6 @@ def _pieces(text: str, tokens_max: int, overlap_tokens: int) -> Iterator[_Piece]
             yield from _rows(block.split("\n"), tokens_max)
         else:
             yield from _packed(_sentences(block), tokens_max - overlap_tokens, "")
-
-
-def _blocks(text: str) -> Iterator[str]:
-    """Yields blocks one at a time, so that a text of megabytes does not block the event loop."""
-    start = 0
-    for gap in _BLOCKS.finditer(text):
-        yield text[start : gap.start()].strip("\n")
-        start = gap.end()
-    yield text[start:].strip("\n")
 
 
 def _is_table(block: str) -> bool:
