@@ -140,7 +140,7 @@ def has_steps(view: RunView) -> bool:
     return bool(view.tasks or view.checklist or view.message) or view.state == "waiting"
 
 
-def apply_event(view: RunView, event: AgentEvent) -> RunView:
+def apply_event(view: RunView, event: AgentEvent) -> RunView:  # noqa: C901 - one case for each event
     """Returns the view after the event. Pure. Accepts events in any order."""
     match event:
         case TurnStarted(number=number):
