@@ -238,9 +238,11 @@ def retry_seconds(failures: int) -> float:
 
 def add_event(state: ChatState, event: AgentEvent) -> ChatState:
     """Returns the state after an event of the run."""
-    is_message = isinstance(event, MessageAdded)
-    read = {str(event.message.metadata.get("message_ref"))} if is_message else frozenset[str]()
-    return replace(state, view=apply_event(state.view, event), unread=state.unread - read)
+    view, unread = apply_event(state.view, event), state.unread
+    if unread and isinstance(event, MessageAdded):
+        unread -= {str(event.message.metadata.get("message_ref"))}
+    is_same = view is state.view and unread is state.unread
+    return state if is_same else replace(state, view=view, unread=unread)
 
 
 def add_inputs(state: ChatState, count: int, unread_inputs: Sequence[ThreadInput]) -> ChatState:

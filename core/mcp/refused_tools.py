@@ -46,7 +46,8 @@ def without_refused_tools(ask: AskModel, refused: RefusedTools, own_tools: Colle
 
     async def ask_again(request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         while True:
-            kept = tuple(tool for tool in request.tools if refused.get((request.model, _name_of(tool)), None) != tool)
+            left_out = [schema for (model, _), schema in refused.items() if model == request.model]
+            kept = tuple(tool for tool in request.tools if tool not in left_out)
             has_begun = False
             try:
                 async with aclosing(ask(replace(request, tools=kept))) as deltas:

@@ -65,10 +65,9 @@ def time_text(now: datetime, time_zone: str, *, default: str = "") -> str:
             local = now.astimezone(zone)
             offset = f"{local:%z}"
             return (
-                f"It is {local:%A}, {local:%Y-%m-%d %H:%M} in {name} (UTC{offset[:3]}:{offset[3:]}), the time zone of"
-                f" {owner}."
+                f"It is {local:%A, %Y-%m-%d %H:%M} in {name} (UTC{offset[:3]}:{offset[3:]}), the time zone of {owner}."
             )
-    return f"It is {now:%A}, {now:%Y-%m-%d %H:%M} UTC."
+    return f"It is {now:%A, %Y-%m-%d %H:%M} UTC."
 
 
 def find_time_zone(name: str) -> ZoneInfo | None:
