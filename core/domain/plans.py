@@ -130,7 +130,8 @@ def update_plan(plans: Plans, plan_id: str | None, title: str | None, steps: tup
         if step is not None:
             kept.remove(step)
         new.append(step or Step(text=text))
-    return _replaced(plans, replace(old, title=title or old.title, steps=tuple(new)))
+    changed = replace(old, title=title or old.title, steps=tuple(new))
+    return tuple(changed if plan.plan_id == changed.plan_id else plan for plan in plans)
 
 
 def mark_step(
@@ -143,7 +144,7 @@ def mark_step(
     old = plan.steps[step_index]
     step = replace(old, status=status or old.status, notes=old.notes if notes is None else notes.strip())
     steps = (*plan.steps[:step_index], step, *plan.steps[step_index + 1 :])
-    return _replaced(plans, replace(plan, steps=steps))
+    return tuple(replace(plan, steps=steps) if one.plan_id == plan.plan_id else one for one in plans)
 
 
 def activate_plan(plans: Plans, plan_id: str) -> Plans:
@@ -190,7 +191,3 @@ def build_checklist(plan: Plan) -> ChecklistChanged:
         for step in plan.steps
     )
     return ChecklistChanged(title=plan.title, items=items)
-
-
-def _replaced(plans: Plans, new: Plan) -> Plans:
-    return tuple(new if plan.plan_id == new.plan_id else plan for plan in plans)

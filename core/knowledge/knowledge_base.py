@@ -159,16 +159,12 @@ class RunKnowledge:
 
     async def threads(self) -> tuple[KnowledgeEntry, ...]:
         """Returns the thread's entries, newest first."""
-        return await self.knowledge_base.store.entries([self._thread_scope])
+        return await self.knowledge_base.store.entries([Scope("thread", self.thread_id)])
 
     async def has_entries(self) -> bool:
         """Returns whether the agent or the thread has any entries."""
-        scopes = [self._thread_scope, *self._agent_scopes]
+        scopes = [Scope("thread", self.thread_id), *self._agent_scopes]
         return bool(await self.knowledge_base.store.entries(scopes))
-
-    @property
-    def _thread_scope(self) -> Scope:
-        return Scope("thread", self.thread_id)
 
     @property
     def _agent_scopes(self) -> Sequence[Scope]:

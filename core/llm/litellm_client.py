@@ -72,6 +72,7 @@ class LiteLLMClient:
         self._keys = dict(provider_keys or {})
         self._api_key = api_key
         self._base_url = base_url
+        self._provider = provider_of(base_url) or "litellm"
         self._silence_seconds = silence_seconds
         self._deadline_seconds = deadline_seconds
         self._late_thinkers: set[str] = set()
@@ -91,7 +92,7 @@ class LiteLLMClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         """Implements `LLM.stream`."""
-        reader = AnswerReader(self._origin(request.model), self._late_thinkers, is_library=True)
+        reader = AnswerReader(ReasoningOrigin(self._provider, request.model), self._late_thinkers, is_library=True)
         deadline = asyncio.get_running_loop().time() + self._deadline_seconds
         try:
             module = await self._loaded()
@@ -192,7 +193,8 @@ class LiteLLMClient:
             answer_tokens = min(answer_tokens or most, most)
         is_claude = CLAUDE.search(request.model) is not None
         accepted = accepted_messages(request.model, request.messages, has_images_in_results=is_claude)
-        wire = [wire_message(one, self._origin(request.model)) for one in accepted]
+        origin = ReasoningOrigin(self._provider, request.model)
+        wire = [wire_message(one, origin) for one in accepted]
         for place in cache_mark_places(request):
             wire[place] = with_cache_mark(wire[place])
         wanted: dict[str, object] = {
@@ -222,9 +224,6 @@ class LiteLLMClient:
             "drop_params": True,
         }
         return {key: value for key, value in {**common, **wanted}.items() if value is not None}
-
-    def _origin(self, model: str) -> ReasoningOrigin:
-        return ReasoningOrigin(provider_of(self._base_url) or "litellm", model)
 
     def _translated(self, error: Exception) -> ModelError:
         if isinstance(error, TimeoutError):

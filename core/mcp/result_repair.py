@@ -44,13 +44,13 @@ def fit_result(result: dict[str, Any]) -> None:
 
 def _fit_block(part: object) -> dict[str, Any]:
     if isinstance(part, str):
-        return _text_block(part)
+        return {"type": "text", "text": part}
     fields = json_fields(part)
     if isinstance(fields.get("resource"), dict):
         fields = {**fields, "resource": _fit_resource(fields["resource"])}
     # pydantic would take a part without a type for a link
     tries = (fields, _known_fields(fields)) if isinstance(fields.get("type"), str) else ()
-    return _first_valid(_BLOCK, *tries) or _text_block(_without_protocol(fields))
+    return _first_valid(_BLOCK, *tries) or {"type": "text", "text": _without_protocol(fields)}
 
 
 def _fit_resource(resource: object) -> dict[str, Any]:
@@ -85,7 +85,3 @@ def _without_protocol(fields: Mapping[str, object]) -> str:
         return json.dumps(text, ensure_ascii=False)
     kind = clean_line(str(fields.get("type") or "unknown"), 60)
     return f"[a part of the type {kind} is left out: it does not follow the protocol]"
-
-
-def _text_block(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}

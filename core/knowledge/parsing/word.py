@@ -165,8 +165,9 @@ def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, i
         if (kind := kinds.get(value_of(number, "abstractNumId"))) is None:
             continue
         kind = linked.get(value_of(kind, "numStyleLink"), kind)
-        overrides = {_depth(held): held for held in number.iterchildren("lvlOverride")}
-        elements = {_depth(level): level for held in (kind, *overrides.values()) for level in held.iterchildren("lvl")}
+        overrides = {int(attribute(held, "ilvl") or 0): held for held in number.iterchildren("lvlOverride")}
+        defined = (level for held in (kind, *overrides.values()) for level in held.iterchildren("lvl"))
+        elements = {int(attribute(level, "ilvl") or 0): level for level in defined}
         levels = dict[int, ListLevel]()
         for depth, level in elements.items():
             form, pattern, start = (value_of(level, name) for name in ("numFmt", "lvlText", "start"))
@@ -176,7 +177,3 @@ def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, i
         numbers = ListNumbers(levels, counts[kind], {depth: start for depth, start in starts.items() if start >= 0})
         depths = {value_of(level, "pStyle"): depth for depth, level in reversed(elements.items())}
         yield attribute(number, "numId"), (numbers, depths)
-
-
-def _depth(element: Any) -> int:
-    return int(attribute(element, "ilvl") or 0)
