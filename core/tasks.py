@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Never, TypeVar, cast
+from typing import Never, TypeVar
 
 ResultT = TypeVar("ResultT")
 
@@ -145,7 +145,7 @@ async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
     except BaseExceptionGroup as group:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
-            first = cast(BaseExceptionGroup[BaseException], first).exceptions[0]
+            first = first.exceptions[0]
         raise first from group
 
 

@@ -142,6 +142,10 @@ def is_no_header(inner: str, _tools: Tools) -> bool:
     return bool(word) and not word.isalpha() and not _HEADER.match(inner)
 
 
+def _is_no_object(inner: str, _tools: Tools) -> bool:
+    return not inner.lstrip().startswith("{")
+
+
 def _read_harmony(body: str, _tools: Tools) -> Iterator[ToolCall]:
     header, brace, text = body.partition("{")
     name = _RECIPIENT.search(header)
@@ -289,9 +293,7 @@ _FORMATS = (
 )  # fmt: skip
 HARMONY_CALL = CallFormat("", _HARMONY_END, _read_harmony, None)
 HARMONY_THOUGHT = HARMONY_CALL._replace(inside="all")
-_HARMONY_NOTE = CallFormat(
-    "", _HARMONY_END, _read_harmony, lambda inner, _tools: not inner.lstrip().startswith("{"), "all"
-)
+_HARMONY_NOTE = HARMONY_THOUGHT._replace(is_text=_is_no_object)
 BARE_CALLS = CallFormat("", "")
 FORMAT_BY_START = {one.start: one for one in _FORMATS}
 COMMON_CLOSERS = ("</parameter>", "</function>")

@@ -1,7 +1,7 @@
 """Parses a streamed answer in the ReAct format: thoughts are hidden, actions become calls, and answers are shown."""
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal, cast
 
@@ -72,11 +72,10 @@ def _prefixes(word: str) -> str:
     return pattern
 
 
+_BEGUN = "|".join(map(_prefixes, _NAMES))
 _PARTIAL = re.compile(
-    rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{'|'.join(_prefixes(name) for name in _NAMES)})"
-    rf"|\*{{0,2}}(?:{'|'.join(_prefixes(name) for name in _NAMES)})"
-    rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}"
-    rf"(?:{'|'.join(_prefixes(name) for name in _NAMES)}))",
+    rf"[ \t]{{0,8}}(?:#{{0,4}}|#{{1,4}} (?:{_BEGUN})|\*{{0,2}}(?:{_BEGUN})"
+    rf"|(?:#{{1,4}} )?\*{{0,2}}(?:{_NAME})\*{{0,2}}[ \t]{{0,2}}:?\*?|#{{1,4}} \*{{0,2}}(?:{_BEGUN}))",
     re.IGNORECASE,
 )
 
@@ -121,12 +120,6 @@ class ReactParser:
         self._thoughts: list[str] = []
         self._has_shown = False
         self._parsed: list[ParsedPart] = []
-        self._steps: dict[_State, Callable[[], bool]] = {
-            "name": self._read_name,
-            "expected": self._read_expected,
-            "lead": self._read_lead,
-            "object": self._read_object,
-        }  # the lines of the other states are read by `_read_line`
 
     @property
     def raw_text(self) -> str:
@@ -158,11 +151,12 @@ class ReactParser:
             if is_whole:
                 self._complete()
             elif cut:
+                start = self._call_start
                 self._complete()
                 last = self._parsed.pop()
                 if isinstance(last, CallComplete):
                     self._parsed.append(replace(last, call=cut_off_call(last.call, cut)))
-                self._stored_end = self._call_start + CUT_CHARACTERS_MAX
+                self._stored_end = start + CUT_CHARACTERS_MAX
             else:
                 self._stored_end = self._call_start
         if not self._calls_count and not self._has_shown:
@@ -174,8 +168,36 @@ class ReactParser:
 
     def _read(self) -> None:
         while not self._is_done and self._at < len(self._buffer):
-            if not self._steps.get(self._state, self._read_line)():
-                return
+            match self._state:
+                case "name":
+                    newline = self._buffer.find("\n", self._at)
+                    self._name.append(self._take(newline if newline >= 0 else len(self._buffer)))
+                    if newline >= 0:
+                        self._take(newline + 1)
+                        self._state = "expected"
+                case "expected" | "lead" if self._skip_space():
+                    pass
+                case "expected" if self._is_line_start and self._buffer[self._at] == "{":
+                    self._state = "lead"  # the label of the input is optional before a JSON object
+                case "lead" if self._buffer[self._at] == "{":
+                    self._state, self._object = "object", JsonObjectScanner()
+                case "lead":
+                    fence, line_end, _ = self._buffer[self._at : self._at + FENCE_LINE_CHARACTERS_MAX].partition("\n")
+                    is_unread = not line_end and len(fence) < FENCE_LINE_CHARACTERS_MAX and not self._is_ending
+                    if is_unread and (fence.startswith("```") or "```".startswith(fence)):
+                        return
+                    if fence.startswith("```") and line_end:
+                        self._take(self._at + len(fence) + 1)
+                    else:
+                        self._state = "raw"
+                case "object":
+                    end = self._object.feed(self._buffer, self._at)
+                    self._input.append(self._take(len(self._buffer) if end is None else end))
+                    if end is not None:
+                        self._complete()
+                case _:
+                    if not self._read_line():
+                        return
 
     def _is_doubtful(self) -> bool:
         """Whether more text is needed to decide if `Action:` or another label, or a code fence, starts here.
@@ -248,49 +270,6 @@ class ReactParser:
             "Final Answer": "answer",
         }
         self._state = states[label]
-
-    def _read_name(self) -> bool:
-        newline = self._buffer.find("\n", self._at)
-        self._name.append(self._take(newline if newline >= 0 else len(self._buffer)))
-        if newline >= 0:
-            self._take(newline + 1)
-            self._state = "expected"
-        return True
-
-    def _read_expected(self) -> bool:
-        """Reads the text between the tool's name and its input.
-
-        The `Action Input` label is optional before a JSON object."""
-        if self._skip_space():
-            return True
-        if self._is_line_start and self._buffer[self._at] == "{":
-            self._state = "lead"
-            return True
-        return self._read_line()
-
-    def _read_lead(self) -> bool:
-        """Skips white space and the opening of a code fence before an input."""
-        if self._skip_space():
-            return True
-        if self._buffer[self._at] == "{":
-            self._state, self._object = "object", JsonObjectScanner()
-            return True
-        fence, line_end, _ = self._buffer[self._at : self._at + FENCE_LINE_CHARACTERS_MAX].partition("\n")
-        is_unread = not line_end and len(fence) < FENCE_LINE_CHARACTERS_MAX and not self._is_ending
-        if is_unread and (fence.startswith("```") or "```".startswith(fence)):
-            return False
-        if fence.startswith("```") and line_end:
-            self._take(self._at + len(fence) + 1)
-        else:
-            self._state = "raw"
-        return True
-
-    def _read_object(self) -> bool:
-        end = self._object.feed(self._buffer, self._at)
-        self._input.append(self._take(len(self._buffer) if end is None else end))
-        if end is not None:
-            self._complete()
-        return True
 
     def _take(self, end: int) -> str:
         text = self._buffer[self._at : end]

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from pydantic import JsonValue
+
 from core.dialects.dialect import visible_text
 from core.domain.approval import Approval
 from core.domain.errors import LeaseLost, StorageUnavailable
@@ -66,7 +68,7 @@ async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -
     own = [one for one in told if one.run_id == lease.run_id]
     status = (message.content for message in reversed(own) if message.type == "status")
     ends = (one for one in status if one.get("status_type") == "reply_left" or one.get("finish_reason"))
-    newest = next(ends, {})
+    newest = next(ends, dict[str, JsonValue]())
     if newest.get("status_type") == "reply_left" or newest.get("finish_reason") not in ("stop", "agent_terminated"):
         return None
     return await recover_result(own, partial(deps.stores.journal.calls, lease.run_id), context)

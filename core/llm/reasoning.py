@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, repeat
 from typing import cast
 
 from pydantic import JsonValue
@@ -208,7 +208,7 @@ def wire_message(
             {**call, **{key: one for key, one in extra.items() if key not in refused}}
             if isinstance(call, dict) and isinstance(extra, dict)
             else call
-            for call, extra in zip_longest(calls, extras[: len(calls)])
+            for call, extra in zip(calls, chain(extras, repeat(None)), strict=False)
         ]
     if needs_reasoning and not wire.get("reasoning_content"):
         wire["reasoning_content"] = wire.get("reasoning") or EMPTY_REASONING

@@ -119,7 +119,8 @@ class Connection:
                 await self.close()
 
     async def _own(self, host_environment: Mapping[str, str], ready: asyncio.Future[Client]) -> None:
-        async def elicit(_context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+            del context
             return answer_elicitation(params, self._running)
 
         try:

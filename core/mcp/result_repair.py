@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from mcp.types import BlobResourceContents, ContentBlock, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +24,7 @@ def fit_result(result: dict[str, Any]) -> None:
     calls, prompts and resources are not changed."""
     if "content" in result or "structuredContent" in result:
         content: Any = result.get("content")
-        parts = content if isinstance(content, list) else [] if content is None else [content]
+        parts = cast(list[Any], content) if isinstance(content, list) else [] if content is None else [content]
         result["content"] = [_fit_block(part) for part in parts]
         for name, kind in (("isError", bool), ("_meta", dict)):
             if not isinstance(result.get(name), kind):

@@ -163,15 +163,15 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
                 if not (len(entries) == 1 and entries[0].path == params.path and entries[0].kind != "folder"):
                     if params.view_range is not None:
                         raise ToolError(f"{params.path} is a folder; view it without view_range.")
-                    shown: list[str] = []
+                    lines: list[str] = []
                     for entry in entries:
                         names = _visible_names([entry])
-                        if names and entry.kind == "folder" and len(shown) + 1 < ENTRIES_MAX:
+                        if names and entry.kind == "folder" and len(lines) + 1 < ENTRIES_MAX:
                             names += _visible_names(await files.list(entry.path))
-                        shown += names
-                    if len(shown) > ENTRIES_MAX:
-                        shown[ENTRIES_MAX:] = ["[and more; view the folders inside]"]
-                    return "\n".join(shown) or f"[{params.path} holds no files but hidden ones]"
+                        lines += names
+                    if len(lines) > ENTRIES_MAX:
+                        lines[ENTRIES_MAX:] = ["[and more; view the folders inside]"]
+                    return "\n".join(lines) or f"[{params.path} holds no files but hidden ones]"
                 if entries[0].size_bytes > EDIT_BYTES_MAX:
                     return await _lines(params, files.read(params.path))
                 content = await read_editable_bytes(files, params.path)

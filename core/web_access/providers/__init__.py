@@ -62,7 +62,7 @@ class RapidApi:
             raise ToolError(
                 f"{provider} has no route {route[:100]!r}. It has: {', '.join(known.endpoints)}. Nothing was asked."
             )
-        given = {name: value for name, value in payload.items() if value is not None}
+        given: JsonObject = {name: value for name, value in payload.items() if value is not None}
         strangers = sorted(set(given) - set(endpoint.payload))
         if strangers:
             raise ToolError(
