@@ -143,9 +143,11 @@ class CallToApprove:
             parts.append(f"  {draw_visibly(name)}:")
             for line in map(draw_visibly, _spelled(value).split("\n")):
                 # in pieces, so that nothing stands far to the right where people do not look
-                parts.append(f"    | {line[:_LINE_CHARACTERS]}")
-                rest = range(_LINE_CHARACTERS, len(line), _LINE_CHARACTERS)
-                parts += [f"    > {line[at : at + _LINE_CHARACTERS]}" for at in rest]
+                starts = range(0, max(1, len(line)), _LINE_CHARACTERS)
+                pieces = (
+                    f"> {line[at : at + _LINE_CHARACTERS]}" if at else f"| {line[:_LINE_CHARACTERS]}" for at in starts
+                )
+                parts += [f"    {piece}" for piece in pieces]
         return "\n".join(parts)
 
     @property
