@@ -143,7 +143,7 @@ async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
     try:
         return await work
     except BaseExceptionGroup as group:
-        first: BaseException = group
+        first: BaseException | BaseExceptionGroup[BaseException] = group
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from group
