@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Never, TypeVar
+from typing import Never, TypeVar, cast
 
 ResultT = TypeVar("ResultT")
 
@@ -143,9 +143,9 @@ async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
     try:
         return await work
     except BaseExceptionGroup as group:
-        first: BaseException | BaseExceptionGroup[BaseException] = group
+        first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
+            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
         raise first from group
 
 
