@@ -143,10 +143,14 @@ async def unwrap_exception_group(work: Awaitable[ResultT]) -> ResultT:
     try:
         return await work
     except BaseExceptionGroup as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
-        raise first from group
+        raise _leaf(group) from group
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    if isinstance(first, BaseExceptionGroup):
+        return _leaf(cast(BaseExceptionGroup[BaseException], first))
+    return first
 
 
 def boot_seconds() -> float:
