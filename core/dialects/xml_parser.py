@@ -38,14 +38,6 @@ class XmlTools:
     calls_max: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _OpenCall:
-    """A call whose end has not been read. `start` is the offset of its first tag."""
-
-    reader: InvokeReader | ElementReader
-    start: int
-
-
 @dataclass(slots=True)
 class _Block:
     """An open `<function_calls>` block. `space` is white space that is shown only if words follow it."""
@@ -55,31 +47,6 @@ class _Block:
     space: list[str] = field(default_factory=list[str])
 
 
-@dataclass(slots=True)
-class _Output:
-    """The text and calls that the caller has not received yet."""
-
-    parsed: list[ParsedPart] = field(default_factory=list[ParsedPart])
-    visible: list[str] = field(default_factory=list[str])
-    calls_count: int = 0
-
-    def add_call(self, call: ToolCall) -> None:
-        self._join_visible()
-        self.parsed.append(CallComplete(index=self.calls_count, call=call))
-        self.calls_count += 1
-
-    def drain(self) -> Sequence[ParsedPart]:
-        self._join_visible()
-        parsed, self.parsed = self.parsed, []
-        return parsed
-
-    def _join_visible(self) -> None:
-        text = "".join(self.visible)
-        self.visible.clear()
-        if text:
-            self.parsed.append(DisplayText(text=text))
-
-
 class XmlParser:
     """Parses one streamed answer in the XML dialect.
 
@@ -87,8 +54,8 @@ class XmlParser:
     how the text was split."""
 
     __slots__ = (
-        "_block", "_call", "_code", "_is_done", "_is_ending", "_lexer",
-        "_offset", "_output", "_raw", "_stored", "_tools",
+        "_block", "_call", "_call_start", "_calls_count", "_code", "_is_done", "_is_ending", "_lexer",
+        "_offset", "_parsed", "_raw", "_stored", "_tools", "_visible",
     )  # fmt: skip
 
     def __init__(self, tools: XmlTools) -> None:
@@ -100,8 +67,10 @@ class XmlParser:
         self._lexer = Lexer()
         self._code = CodeTracker()
         self._block: _Block | None = None
-        self._call: _OpenCall | None = None
-        self._output = _Output()
+        self._call: InvokeReader | ElementReader | None = None
+        self._call_start = self._calls_count = 0
+        self._parsed: list[ParsedPart] = []
+        self._visible: list[str] = []
 
     @property
     def raw_text(self) -> str:
@@ -122,13 +91,13 @@ class XmlParser:
         if self._is_plain(delta.text):
             self._offset += len(delta.text)
             if self._call is not None:
-                self._call.reader.take_plain(delta.text)
+                self._call.take_plain(delta.text)
                 return ()
             self._code.feed(delta.text)
             return (DisplayText(text=delta.text),)
         self._lexer.feed(delta.text)
         self._read()
-        return self._output.drain()
+        return self._taken()
 
     def close(self, *, is_whole: bool, cut: str = "") -> Sequence[ParsedPart]:
         """Returns the remaining text and calls at the end of the answer.
@@ -145,7 +114,7 @@ class XmlParser:
         if not self._is_done:
             size = sum(map(len, self._raw))
             if cut and self._call is not None:
-                end = min(size, self._call.start + CUT_CHARACTERS_MAX)
+                end = min(size, self._call_start + CUT_CHARACTERS_MAX)
                 self._complete(self._call, is_ended=False, cut=cut)
                 self._stored = (end, "")
             elif not is_whole:
@@ -155,18 +124,18 @@ class XmlParser:
                     self._complete(self._call, is_ended=False)
                 self._stored = (size, "")
             self._is_done = True
-        return self._output.drain()
+        return self._taken()
 
     def _is_plain(self, text: str) -> bool:
         if not self._lexer.is_empty:
             return False
         if self._call is not None:
-            return self._call.reader.accepts_plain(text)
+            return self._call.accepts_plain(text)
         return self._block is None and "<" not in text
 
     def _read(self) -> None:
         while not self._is_done:
-            grammar = self._call.reader.grammar if self._call is not None else self._tools.grammar
+            grammar = self._call.grammar if self._call is not None else self._tools.grammar
             token = self._lexer.next(grammar)
             if token is None:
                 return
@@ -179,7 +148,7 @@ class XmlParser:
                     token = Token("text", token.raw + self._lexer.take(code))
             self._offset += len(token.raw)
             if self._call is not None:
-                taken = self._call.reader.feed(token)
+                taken = self._call.feed(token)
                 if taken == "ended":
                     self._complete(self._call, is_ended=True)
                 elif taken == "broken":
@@ -200,7 +169,7 @@ class XmlParser:
         invents for its calls end the answer."""
         start = self._offset - len(token.raw)
         if token.name in RESULT_TAGS:
-            if self._output.calls_count:
+            if self._calls_count:
                 self._stored = (start, BLOCK_END if self._block is not None else "")
                 self._is_done = True
             else:
@@ -215,32 +184,35 @@ class XmlParser:
         if self._block is not None:
             self._block.space.clear()
         if token.kind != "close" and token.name != "parameter":
+            self._call_start = start
             if token.name == "invoke":
-                reader = InvokeReader(token, self._tools.by_name)
+                self._call = InvokeReader(token, self._tools.by_name)
             else:
-                reader = ElementReader(token, self._tools.by_tag[token.name])
-            self._call = call = _OpenCall(reader, start)
+                self._call = ElementReader(token, self._tools.by_tag[token.name])
             if token.kind == "empty":
-                self._complete(call, is_ended=True)
+                self._complete(self._call, is_ended=True)
 
-    def _complete(self, call: _OpenCall, *, is_ended: bool, cut: str = "") -> None:
+    def _complete(self, reader: InvokeReader | ElementReader, *, is_ended: bool, cut: str = "") -> None:
         self._call = None
-        made = call.reader.call(call_id=new_call_id(), is_ended=is_ended)
-        self._output.add_call(cut_off_call(made, cut) if cut and made.problem else made)
+        call = reader.call(call_id=new_call_id(), is_ended=is_ended)
+        call = cut_off_call(call, cut) if cut and call.problem else call
+        self._parsed = self._taken()
+        self._parsed.append(CallComplete(index=self._calls_count, call=call))
+        self._calls_count += 1
         if self._block is not None:
             self._block.has_calls = True
         self._stored = (self._offset, BLOCK_END if self._block is not None else "")
-        if self._output.calls_count == self._tools.calls_max:
+        if self._calls_count == self._tools.calls_max:
             self._is_done = True
 
     def _forget_open_call(self) -> None:
         """Discards an incomplete call or tag at the end of an interrupted answer, and keeps the text before it."""
         if self._call is not None:
-            end = self._call.start
+            end = self._call_start
         else:
             rest = self._lexer.take_all()
             if not rest.startswith("<"):
-                self._output.visible.append(rest)
+                self._visible.append(rest)
                 self._offset += len(rest)
             end = self._offset
         if self._block is not None and not self._block.has_calls:
@@ -248,9 +220,17 @@ class XmlParser:
         else:
             self._stored = (end, BLOCK_END if self._block is not None else "")
 
+    def _taken(self) -> list[ParsedPart]:
+        """Returns the text and calls that the caller has not received yet."""
+        if text := "".join(self._visible):
+            self._parsed.append(DisplayText(text=text))
+        self._visible.clear()
+        parsed, self._parsed = self._parsed, []
+        return parsed
+
     def _show(self, token: Token) -> None:
         self._code.feed(token.raw)
-        visible = self._output.visible
+        visible = self._visible
         if self._block is None:
             visible.append(token.raw)
             return
