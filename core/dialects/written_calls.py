@@ -119,8 +119,13 @@ class WrittenCalls:
 
     def _at_mark(self, mark: str, after: str, shown: list[str]) -> str:
         """Takes the mark as text or as the start of a call. Returns the text to read on."""
-        code = 0 if mark.lower() in self.text_marks else self._code_characters(mark, after)
-        if code is None:
+        is_inside_line = mark[0] == "`" and not self._code.is_line_start
+        is_quoted = self._code.is_quote and (self._code.last_character in (" ", ">") or mark[:2] == "</")
+        # how much after the mark is code together with it, or -1; open backticks count if the line closes them
+        code = 0
+        if mark.lower() not in self.text_marks and not is_inside_line and not is_quoted:
+            code = self._code.code_length(after, is_end=self._has_ended)
+        if code is None:  # that depends on text that has not come yet
             self._held = mark + after
             return ""
         form = call_formats.FORMAT_BY_START.get(mark.lower())
@@ -146,16 +151,6 @@ class WrittenCalls:
             self._show(mark + after[: max(code, 0)], shown)
         return after[max(code, 0) :]
 
-    def _code_characters(self, mark: str, after: str) -> int | None:
-        """Returns how much of the text after the mark is code together with it, -1 if the mark is no code.
-
-        Returns None if that depends on text that has not come yet: open backticks count if the line closes them."""
-        is_inside_line = mark[0] == "`" and not self._code.is_line_start
-        is_quoted = self._code.is_quote and (self._code.last_character in (" ", ">") or mark[:2] == "</")
-        if is_inside_line or is_quoted:
-            return 0
-        return self._code.code_length(after, is_end=self._has_ended)
-
     def _open(self, form: CallFormat, text: str) -> str:
         self._format, self._inside = form, form.inside
         return text
@@ -166,35 +161,29 @@ class WrittenCalls:
         if form is None or not form.end:
             self._body.append(text)
             return ""
-        text, self._rest = self._rest + text, ""
-        end = self._find_end(text, form.end)
-        if end is None:
-            self._body.append(text[: len(text) - len(self._rest)])
-            return ""
-        self._body.append(text[: end.start()])
-        self._finish(form, end.group(), shown)
-        return text[end.end() :]
-
-    def _find_end(self, text: str, end: str) -> re.Match[str] | None:
-        """Returns the mark that ends the call: not in a string of JSON, and not in the value of a tag."""
-        place = 0
+        text, self._rest, place = self._rest + text, "", 0
         while True:
+            # the call ends neither in a string of JSON nor in the value of a tag
             if self._inside == "string":
                 rest = _STRING_REST.match(text, place)
                 place = rest.end() if rest else place
                 if text[place : place + 1] != '"':
-                    self._rest = text[place:]
-                    return None
+                    break
                 self._inside, place = "json", place + 1
-            token = _tokens(end, self._inside).search(text, place)
+            token = _tokens(form.end, self._inside).search(text, place)
             if token is None:
-                self._rest = text[max(place, len(text) - _END_CHARACTERS_MAX) :]
-                return None
+                place = max(place, len(text) - _END_CHARACTERS_MAX)
+                break
             if token.lastgroup == "end":
-                return token
+                self._body.append(text[: token.start()])
+                self._finish(form, token.group(), shown)
+                return text[token.end() :]
             kind = token.lastgroup or ""
             self._inside = token[kind].lower() if kind == "value" else kind
             place = token.end()
+        self._body.append(text[:place])
+        self._rest = text[place:]
+        return ""
 
     def _finish(self, form: CallFormat, end: str, shown: list[str], *, is_lost: bool = False) -> None:
         """Ends the current call, or what looked like one."""
