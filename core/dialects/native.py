@@ -174,7 +174,10 @@ class NativeParser:
         parsed: list[ParsedPart] = []
         if len(self._slots) > slots_before or slot.index < len(self._slots) - 1:
             parsed.extend(self._provably_complete())
-        if slot.name and not slot.is_complete and self._is_worth_telling(slot):
+        grown = slot.characters - slot.told_characters
+        is_grown = grown >= max(PROGRESS_CHARACTERS_MIN, slot.characters // PROGRESS_GROWTH)
+        is_worth_telling = slot.told_characters < 0 or (slot.characters <= PROGRESS_CHARACTERS_MAX and is_grown)
+        if slot.name and not slot.is_complete and is_worth_telling:
             slot.told_characters, name = slot.characters, find_tool_name(slot.name, self._tools)
             text, call_id = "".join(slot.parts), slot.call_id
             parsed.append(CallProgress(index=slot.index, call_id=call_id, name=name, arguments=text))
@@ -217,14 +220,6 @@ class NativeParser:
         is_usable = wanted not in self._ids and USABLE_ID.fullmatch(wanted)
         slot.call_id = wanted if is_usable else new_call_id()
         self._ids.add(slot.call_id)
-
-    def _is_worth_telling(self, slot: _Slot) -> bool:
-        if slot.told_characters < 0:
-            return True
-        if slot.characters > PROGRESS_CHARACTERS_MAX:
-            return False
-        grown = slot.characters - slot.told_characters
-        return grown >= max(PROGRESS_CHARACTERS_MIN, slot.characters // PROGRESS_GROWTH)
 
     def _provably_complete(self, *, allow_last: bool = False) -> list[ParsedPart]:
         done: list[ParsedPart] = []

@@ -281,27 +281,20 @@ class ElementReader:
         if problem is None and content.strip():
             if self._spec.content_parameter is not None:
                 values.setdefault(self._spec.content_parameter, content)
-            elif (children := _children(content)) is not None:
-                values.update(children)
             else:
-                problem = (
-                    f"{self.name} takes no text between its tags. Nothing was run; give every argument as a parameter."
-                )
+                # each child ends at the next closing tag with its name
+                position = 0
+                while match := _CHILD.match(content, position):
+                    closing = f"</{match[1]}>"
+                    end = content.find(closing, match.end())
+                    if end < 0:
+                        break
+                    values[match[1].replace("-", "_")] = content[match.end() : end]
+                    position = end + len(closing)
+                if content[position:].strip():
+                    problem = (
+                        f"{self.name} takes no text between its tags. Nothing was run; give every argument as a"
+                        " parameter."
+                    )
         arguments = {} if problem else fit_arguments(values, self._spec.parameters)
         return ToolCall(name=self.name, arguments=arguments, call_id=call_id, raw=raw, problem=problem)
-
-
-def _children(content: str) -> dict[str, str] | None:
-    """Returns the child elements' contents by name, or None if there is other content.
-
-    Each child ends at the next closing tag with its name."""
-    found: dict[str, str] = {}
-    position = 0
-    while match := _CHILD.match(content, position):
-        closing = f"</{match[1]}>"
-        end = content.find(closing, match.end())
-        if end < 0:
-            return None
-        found[match[1].replace("-", "_")] = content[match.end() : end]
-        position = end + len(closing)
-    return found if not content[position:].strip() else None
