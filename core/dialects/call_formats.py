@@ -74,20 +74,14 @@ def _read_markup(body: str, tools: Tools) -> Iterator[ToolCall]:
     if first.group()[-1] not in "=>" if first else "invoke name=" in body.lower():
         yield from read_invokes(body, tools)
         return
-    for name, values in _tagged(body, tools):
-        schema = tools[name].parameters if name in tools else {}
-        yield ToolCall(name=name, arguments=fit_arguments(values, schema), call_id="", raw=body)
-
-
-def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields names and arguments, but not those of half a call."""
-    name = _TAG.sub("", body).strip()
-    if name in tools and "</" in body:
-        yield name, {}
+    tagged = list[tuple[str, dict[str, str]]]()  # without half a call
+    only = _TAG.sub("", body).strip()
+    if only in tools and "</" in body:
+        tagged.append((only, {}))
     if keyed := _KEYED_NAME.search(body):
         pairs = [*_KEYED_VALUE.finditer(body)]
         if "</tool_call" in _KEYED_VALUE.sub("", body):
-            yield keyed[1], {one[1].strip(): one[2] for one in pairs}
+            tagged.append((keyed[1], {one[1].strip(): one[2] for one in pairs}))
     for function in _FUNCTION_TAG.finditer(body):
         parts = [part.partition(">") for part in function[2].split("<parameter=")[1:]]
         if function[3] and (parts or not function[2].strip()):
@@ -95,7 +89,11 @@ def _tagged(body: str, tools: Tools) -> Iterator[tuple[str, dict[str, str]]]:
             ended = {
                 key: rest.rpartition(end)[0] if (end := "</parameter>") in rest else rest for key, _, rest in parts
             }
-            yield function[1], {key: value.removeprefix("\n").removesuffix("\n") for key, value in ended.items()}
+            values = {key: value.removeprefix("\n").removesuffix("\n") for key, value in ended.items()}
+            tagged.append((function[1], values))
+    for name, given in tagged:
+        schema = tools[name].parameters if name in tools else {}
+        yield ToolCall(name=name, arguments=fit_arguments(given, schema), call_id="", raw=body)
 
 
 def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 from typing import Any, ClassVar, cast
 
 from pydantic import JsonValue, RootModel, model_validator
@@ -136,14 +137,11 @@ def _of_itself(schema: JsonObject, value: JsonValue) -> str | None:
         return f"should be one of {json.dumps(choices, ensure_ascii=False)[:300]}"
     if "const" in schema and not _same(value, schema["const"]):
         return f"should be {json.dumps(schema['const'], ensure_ascii=False)[:300]}"
-    for kind, key, fits, said in _SIZES:
-        if key in schema and isinstance(value, kind) and not fits(len(cast(Any, value)), schema[key]):
-            return said.format(schema[key])
-    if not _is(value, "number"):
-        return None
-    for key, fits, said in _RANGES:
-        if key in schema and not fits(value, schema[key]):
-            return said.format(schema[key])
+    for key, kind, fits, said in _BOUNDS:
+        if key in schema and (isinstance(value, kind) if kind else _is(value, "number")):
+            measured = len(cast(Any, value)) if kind else value
+            if not fits(measured, schema[key]):
+                return said.format(schema[key])
     return None
 
 
@@ -172,20 +170,19 @@ def _same(one: JsonValue, other: JsonValue) -> bool:
     return one == other
 
 
-_SIZES: tuple[tuple[type, str, Callable[[Any, Any], bool], str], ...] = (
-    (str, "minLength", lambda size, least: size >= least, "should have at least {} characters"),
-    (str, "maxLength", lambda size, most: size <= most, "should have at most {} characters"),
-    (list, "minItems", lambda size, least: size >= least, "should have at least {} items"),
-    (list, "maxItems", lambda size, most: size <= most, "should have at most {} items"),
-    (dict, "minProperties", lambda size, least: size >= least, "should have at least {} entries"),
-    (dict, "maxProperties", lambda size, most: size <= most, "should have at most {} entries"),
+_BOUNDS: tuple[tuple[str, type | None, Callable[[Any, Any], bool], str], ...] = (
+    ("minLength", str, ge, "should have at least {} characters"),
+    ("maxLength", str, le, "should have at most {} characters"),
+    ("minItems", list, ge, "should have at least {} items"),
+    ("maxItems", list, le, "should have at most {} items"),
+    ("minProperties", dict, ge, "should have at least {} entries"),
+    ("maxProperties", dict, le, "should have at most {} entries"),
+    ("minimum", None, ge, "should be at least {}"),
+    ("maximum", None, le, "should be at most {}"),
+    ("exclusiveMinimum", None, gt, "should be greater than {}"),
+    ("exclusiveMaximum", None, lt, "should be less than {}"),
 )
-_RANGES: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
-    ("minimum", lambda value, bound: value >= bound, "should be at least {}"),
-    ("maximum", lambda value, bound: value <= bound, "should be at most {}"),
-    ("exclusiveMinimum", lambda value, bound: value > bound, "should be greater than {}"),
-    ("exclusiveMaximum", lambda value, bound: value < bound, "should be less than {}"),
-)
+"""The bounds of a size, or of a number itself."""
 
 
 def _of_object(check: _Check, schema: JsonObject, value: JsonObject, place: str, depth: int) -> list[str]:

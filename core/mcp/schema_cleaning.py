@@ -118,34 +118,28 @@ def _checked(schema: JsonObject, depth: int) -> JsonObject:
         raise UnusableSchema("its schema is nested too deeply")
     found: JsonObject = {}
     for key, value in schema.items():
-        kept = _kept(key, value, depth + 1)
-        if kept is not None:
-            found[kept[0]] = kept[1]
+        match value:
+            case dict() if key in _NAMED:
+                parts = ((str(clean_json(name)), _object(one)) for name, one in value.items())
+                found[key] = {name: _checked(one, depth + 1) for name, one in parts}
+            case dict() if key in _NESTED:
+                found[key] = _checked(value, depth + 1)
+            case bool() if key in _NESTED:
+                found[key] = value
+            case list() if key in _LISTED and value:
+                found["prefixItems" if key == "items" else key] = [_checked(_object(one), depth + 1) for one in value]
+            case str() if key == "description":
+                found[key] = clean_description(value, TEXT_CHARACTERS_MAX)
+            case str() if key == "title":
+                found[key] = clean_line(value, TEXT_CHARACTERS_MAX)
+            case _ if key in _FIT and _FIT[key](value):
+                found[key] = clean_json(value)
+            case _:
+                pass  # it is unknown, or its value is invalid
     kinds = found.get("type")
     if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
         found.setdefault("items", {})
     return found
-
-
-def _kept(key: str, value: JsonValue, depth: int) -> tuple[str, JsonValue] | None:
-    """Returns the keyword with its cleaned value, or None if it is unknown or its value is invalid."""
-    match value:
-        case dict() if key in _NAMED:
-            parts = ((str(clean_json(name)), _object(one)) for name, one in value.items())
-            return key, {name: _checked(one, depth) for name, one in parts}
-        case dict() if key in _NESTED:
-            return key, _checked(value, depth)
-        case bool() if key in _NESTED:
-            return key, value
-        case list() if key in _LISTED and value:
-            name = "prefixItems" if key == "items" else key
-            return name, [_checked(_object(one), depth) for one in value]
-        case str() if key == "description":
-            return key, clean_description(value, TEXT_CHARACTERS_MAX)
-        case str() if key == "title":
-            return key, clean_line(value, TEXT_CHARACTERS_MAX)
-        case _:
-            return (key, clean_json(value)) if key in _FIT and _FIT[key](value) else None
 
 
 def _object(value: JsonValue) -> JsonObject:
