@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from typing import TypeVar
 
 from core.agents.definition import AgentVersion
@@ -286,31 +287,20 @@ class RunRecorder:
         )
 
 
+_TEXTS = TextStreamed | ThinkingStreamed
+
+
 def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
     """Returns the events with adjacent text chunks of the same kind joined into one."""
     whole: list[_Emitted] = []
-    chunks: list[TextStreamed | ThinkingStreamed] = []
-    for one in emitted:
-        event, last = one.event, whole[-1].event if whole else None
-        if isinstance(event, TextStreamed | ThinkingStreamed):
-            if type(last) is type(event):
-                chunks.append(event)
-                continue
-            _close(whole, chunks)
-            chunks = [event]
-        else:
-            _close(whole, chunks)
-            chunks = []
-        whole.append(one)
-    _close(whole, chunks)
+    for _, group in groupby(emitted, lambda one: type(one.event) if isinstance(one.event, _TEXTS) else id(one)):
+        first, *others = group
+        chunks = [one.event for one in (first, *others) if isinstance(one.event, _TEXTS)]
+        if len(chunks) > 1:
+            joined = _chunk(chunks[-1], "".join(chunk.text for chunk in chunks), chunks[0].sequence)
+            first = _Emitted(joined, first.turn_id, first.created_at)
+        whole.append(first)
     return whole
-
-
-def _close(whole: list[_Emitted], chunks: Sequence[TextStreamed | ThinkingStreamed]) -> None:
-    if len(chunks) > 1:
-        last, text = whole[-1], "".join(chunk.text for chunk in chunks)
-        joined = _chunk(chunks[-1], text, chunks[0].sequence)
-        whole[-1] = _Emitted(joined, last.turn_id, last.created_at)
 
 
 def _chunk(like: TextStreamed | ThinkingStreamed, text: str, sequence: int) -> TextStreamed | ThinkingStreamed:
