@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable
 from itertools import islice
 
 from core.knowledge.document import Document, DocumentKind, Page, ParseLimits, Unreadable
@@ -35,9 +34,27 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
     if written := _DELIMITER_LINE.match(sample):
         text.readline()
     candidates = written[1] if written else "\t" if kind == "tsv" else _DELIMITERS
-    counts = {candidate: _count_rows(sample, candidate) for candidate in candidates}
+    counts = dict[str, int]()  # how many of the first rows have the most frequent number of cells above one
+    for candidate in candidates:
+        lines = csv.reader(io.StringIO(sample, newline=""), delimiter=candidate, skipinitialspace=True)
+        widths = Counter(len(row) for row in islice(lines, _SAMPLE_ROWS) if len(row) > 1)
+        counts[candidate] = max(widths.values(), default=0)
     delimiter = max(counts, key=counts.__getitem__) if len(counts) == 1 or any(counts.values()) else ","
-    rows, is_whole = _take_rows(csv.reader(text, delimiter=delimiter, skipinitialspace=True), limits)
+    rows, width, characters, is_whole = list[list[str]](), 0, _NOTE_CHARACTERS, True
+    try:
+        for row in csv.reader(text, delimiter=delimiter, skipinitialspace=True):
+            # all rows of the table are equally wide
+            width, joined = max(width, len(row)), "".join(row)
+            characters += len(joined) + joined.count("|") + _ROW_CHARACTERS
+            cells = width * (len(rows) + 3)  # with this row and the line below the header, whose cells are longer
+            if cells > limits.cells_max or characters + cells * _CELL_CHARACTERS > limits.text_characters_max:
+                is_whole = False
+                break
+            rows.append(row)
+    except csv.Error as error:
+        raise Unreadable("broken") from error
+    if not rows and not is_whole:
+        raise Unreadable("cells", str(limits.cells_max))
     if is_whole and len(content) >= limits.file_bytes_max:
         rows, is_whole = rows[:-1], False  # the last may have lost its end
     # the lines above the header have one cell each, however many empty ones a spreadsheet program adds
@@ -46,31 +63,3 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
     note = f"[Only the first {len(rows):,} rows are read; the file goes on. A program can go through all of it.]"
     pages = [Page(None, "Left out", note)] * (not is_whole) + [Page(None, "Above the table", titles)] * bool(titles)
     return Document(title="", kind=kind, pages=(*pages, Page(None, "", render_table(rows[header:]))))
-
-
-def _count_rows(sample: str, delimiter: str) -> int:
-    """Returns how many of the first rows have the most frequent number of cells above one."""
-    rows = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True)
-    widths = Counter(len(row) for row in islice(rows, _SAMPLE_ROWS) if len(row) > 1)
-    return max(widths.values(), default=0)
-
-
-def _take_rows(rows: Iterable[list[str]], limits: ParseLimits) -> tuple[list[list[str]], bool]:
-    """Returns the rows that fit into the limits as a table in which all rows are equally wide, and whether
-    these are all. Raises Unreadable if not even the first row fits."""
-    taken, width, characters = list[list[str]](), 0, _NOTE_CHARACTERS
-    try:
-        for row in rows:
-            width, text = max(width, len(row)), "".join(row)
-            characters += len(text) + text.count("|") + _ROW_CHARACTERS
-            cells = width * (len(taken) + 3)  # with this row and the line below the header, whose cells are longer
-            if cells > limits.cells_max or characters + cells * _CELL_CHARACTERS > limits.text_characters_max:
-                break
-            taken.append(row)
-        else:
-            return taken, True
-    except csv.Error as error:
-        raise Unreadable("broken") from error
-    if not taken:
-        raise Unreadable("cells", str(limits.cells_max))
-    return taken, False
