@@ -151,7 +151,14 @@ def transcript(older: Sequence[Message], room: int) -> str:
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
-    said = first_tokens(_newest_request(older), min(REQUEST_TOKENS_MAX, room // ROOM_SHARE))
+    # the newest message that a person wrote, even if an earlier summary has already replaced it
+    newest = next((one for one in reversed(older) if one.type == "summary" or is_from_person(one)), None)
+    request = ""
+    if newest is not None and is_from_person(newest):
+        request = content_text(newest.content.get("content"))[:REQUEST_CHARACTERS_MAX]
+    elif newest is not None:
+        request = str(newest.metadata.get(REQUEST) or "")
+    said = first_tokens(request, min(REQUEST_TOKENS_MAX, room // ROOM_SHARE))
     if said:
         text = f"{text}\n\n# The newest of those messages that a person wrote, word for word\n\n{said}"
     if todo and todo.strip():
@@ -178,16 +185,6 @@ def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, t
             },
         )
     )
-
-
-def _newest_request(older: Sequence[Message]) -> str:
-    """Returns the newest message that a person wrote, even if an earlier summary has already replaced it."""
-    for message in reversed(older):
-        if is_from_person(message):
-            return content_text(message.content.get("content"))[:REQUEST_CHARACTERS_MAX]
-        if message.type == "summary":
-            return str(message.metadata.get(REQUEST) or "")
-    return ""
 
 
 def _turns_replaced(message: Message, run_id: str) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 from core.context.message_text import stored_call
@@ -46,9 +46,13 @@ def parse_checklist(text: str) -> ChecklistChanged:
 
     If there are several sections, each item starts with its section's name. If no item is marked as active, the first
     open item counts as active, because items are done in order."""
-    title, section, found = "", "", list[tuple[str, str, str]]()
-    for line in _outside_code(text.splitlines()):
-        if heading := _HEADING.fullmatch(line):
+    title, section, fence, found = "", "", "", list[tuple[str, str, str]]()
+    for line in text.splitlines():
+        if mark := _FENCE.match(line):
+            fence = "" if fence == mark[1] else fence or mark[1]
+        elif fence:
+            continue
+        elif heading := _HEADING.fullmatch(line):
             words = _plain_item(heading[2])
             if not title and not found and len(heading[1]) == 1:
                 title = words
@@ -70,15 +74,6 @@ def parse_checklist(text: str) -> ChecklistChanged:
 def _plain_item(words: str) -> str:
     read = words.strip()[:_MARKUP_CHARACTERS_MAX]
     return re.sub(r"[*_`]{1,3}(\S(?:.*?\S)?)[*_`]{1,3}", r"\1", read)[:ITEM_CHARACTERS_MAX]
-
-
-def _outside_code(lines: Iterable[str]) -> Iterable[str]:
-    fence = ""
-    for line in lines:
-        if mark := _FENCE.match(line):
-            fence = "" if fence == mark[1] else fence or mark[1]
-        elif not fence:
-            yield line
 
 
 def apply_call_to_todo(text: str | None, name: str, arguments: JsonObject) -> str | None:

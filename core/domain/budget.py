@@ -250,7 +250,8 @@ def find_exhausted(budget: Budget, spending: Spending, *, is_chat: bool = True) 
                 f" `THREADHAND_BUDGET_{name}_{'USD' if limit.usd is not None else 'TOKENS'}`, "
                 "or name admins in `THREADHAND_ADMINS`, who can change it in chat."
             )
-        return Exhausted(scope, f"{_EXHAUSTED[scope]}: {figures}. {_RENEWAL[scope]} {remedy}")
+        renewal = "Continue starts a run with a new one." if scope == "run" else "A new one starts at 00:00 UTC."
+        return Exhausted(scope, f"{_EXHAUSTED[scope]}: {figures}. {renewal} {remedy}")
     return None
 
 
@@ -260,14 +261,6 @@ _EXHAUSTED: Mapping[BudgetScope, str] = {
     "app": "Today's budget of the app that asked is used up",
     "channel": "Today's budget of this channel is used up",
     "workspace": "Today's budget of this workspace is used up",
-}
-_TOMORROW = "A new one starts at 00:00 UTC."
-_RENEWAL: Mapping[BudgetScope, str] = {
-    "run": "Continue starts a run with a new one.",
-    "person": _TOMORROW,
-    "app": _TOMORROW,
-    "channel": _TOMORROW,
-    "workspace": _TOMORROW,
 }
 
 
