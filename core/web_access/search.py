@@ -3,7 +3,7 @@
 import html
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Annotated, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
@@ -139,7 +139,7 @@ class KeylessSearch:
         request = Request(method="GET", path="/", query={"q": query})
         page = (await send_request(self.api, request)).decode("utf-8", "replace")[:_CHARACTERS_MAX]
         # links of class `result__a` with texts of class `result__snippet`, in linear time even for a hostile page
-        found: list[_Found] = []
+        found: list[SearchHit] = []
         is_advertisement = False
         for tag in _TAG.finditer(page):
             kinds = _attribute(_CLASS, tag[1]).split()
@@ -149,29 +149,19 @@ class KeylessSearch:
                 continue
             if "result__a" in kinds:
                 target = _target(_attribute(_HREF, tag[1]))
-                found.append(_Found(target, _element_text(page, tag.end())))
-            elif "result__snippet" in kinds and found:
-                found[-1].content = found[-1].content or _element_text(page, tag.end())
+                found.append(SearchHit(title=_element_text(page, tag.end()), url=target, content="", score=0))
+            elif "result__snippet" in kinds and found and not found[-1].content:
+                found[-1] = replace(found[-1], content=_element_text(page, tag.end()))
         found = [one for one in found if one.url]
         if not found and _NOT_LET_IN.search(page):
             raise ToolError(
                 "The search without a key takes no more requests from here just now. Open a page that you know with"
                 " scrape_webpage, try it later, or tell the people that the operator can set a key for a search."
             )
-        hits = (
-            SearchHit(title=one.title, url=one.url, content=one.content, score=round(1 / (1 + place), 4))
-            for place, one in enumerate(found[:results_max])
-        )
+        hits = (replace(one, score=round(1 / (1 + place), 4)) for place, one in enumerate(found[:results_max]))
         seconds = time.monotonic() - started
         note = NO_DATES if after or before else ""
         return SearchResults(query=query, answer="", images=(), hits=tuple(hits), response_seconds=seconds, note=note)
-
-
-@dataclass
-class _Found:
-    url: str
-    title: str
-    content: str = ""
 
 
 def _attribute(pattern: re.Pattern[str], attributes: str) -> str:
