@@ -414,7 +414,9 @@ class Reply:
         preface, text = _words(self.preface), _words(self.text)
         if text in preface:
             return self.preface
-        is_repeated = preface in text or _are_alike(preface.split(), text.split())
+        one, other = preface.split(), text.split()
+        longest, shared = max(len(one), len(other)), (Counter(one) & Counter(other)).total()
+        is_repeated = preface in text or (longest >= WORDS_COMPARED_MIN and shared >= SHARED_MIN * longest)
         return self.text if is_repeated else f"{self.preface}\n\n{self.text}"
 
     @property
@@ -425,12 +427,6 @@ class Reply:
         if self.kind == "answer" or len(whole) <= QUESTION_CHARACTERS_MAX or not self.preface:
             return "", whole
         return self.preface, self.text
-
-
-def _are_alike(one: list[str], other: list[str]) -> bool:
-    longest = max(len(one), len(other))
-    shared = (Counter(one) & Counter(other)).total()
-    return longest >= WORDS_COMPARED_MIN and shared >= SHARED_MIN * longest
 
 
 def _words(text: str) -> str:

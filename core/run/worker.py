@@ -132,12 +132,6 @@ class Worker:
         if follower_id := (await execute(run_id, self._deps)).follower_id:
             await self._queue.put(follower_id)
 
-    async def _end_stopped(self) -> None:
-        """Ends runs that were stopped while they wait for a slot. They need none, because they call no model."""
-        for run_id in await self._deps.stores.claims.stopped_runs():
-            if run_id not in self._runs:
-                self._start(run_id)
-
     async def _beat(self) -> None:
         while True:
             try:
@@ -152,12 +146,16 @@ class Worker:
         while True:
             quiet_sweeps += 1
             try:
+                # leases of runs that are not executed here, for example because the reply to a claim was lost
                 for lease in await self._deps.stores.claims.held(self._deps.worker_id):
                     if lease.run_id not in self._runs:
                         log.warning("run %s is held here and not executed: it is given back", lease.run_id)
                         await self._deps.stores.claims.release(lease)
                 if self.is_busy:
-                    await self._end_stopped()
+                    # stopped runs that wait for a slot end without one, because they call no model
+                    for run_id in await self._deps.stores.claims.stopped_runs():
+                        if run_id not in self._runs:
+                            self._start(run_id)
                 for run_id in await self._deps.stores.claims.claimable_runs():
                     quiet_sweeps = 0
                     if run_id not in self._runs:
