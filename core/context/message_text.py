@@ -183,19 +183,15 @@ def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
         for message in messages:
             if message.type == "assistant":
                 own.update(written_addresses(unquote(json.dumps(message.content, ensure_ascii=False))))
-            elif _brings_addresses(message):
-                addresses = written_addresses(content_text(message.content.get("content")))
-                yield from (address for address in addresses if address not in own)
+            elif message.type in ("user", "tool"):
+                read = parse_sources(message.metadata.get(SOURCES_KEY)).read
+                # a command in the sandbox can print whatever address the model has made up, and so can a summary
+                is_made_here = any(source.kind in ("internet", "unknown") for source in read)
+                if not is_made_here and any(source.kind == "person" or source.is_outside for source in read):
+                    addresses = written_addresses(content_text(message.content.get("content")))
+                    yield from (address for address in addresses if address not in own)
 
     return LinkRule(sources, given)
-
-
-def _brings_addresses(message: Message) -> bool:
-    """Returns whether the text of a message is from people or from outside. A command in the sandbox can print whatever
-    address the model has made up, and so can a summary."""
-    read = parse_sources(message.metadata.get(SOURCES_KEY)).read if message.type in ("user", "tool") else ()
-    is_made_here = any(source.kind in ("internet", "unknown") for source in read)
-    return not is_made_here and any(source.kind == "person" or source.is_outside for source in read)
 
 
 def _own_words(message: Message) -> str:

@@ -97,7 +97,11 @@ async def summarise(
     response = await complete(request)
     text = first_tokens(response.text.strip(), own)
     if response.is_cut_off or len(text) < len(response.text.strip()):
-        text = _whole_paragraphs(text) if is_last_attempt else ""
+        # without its last paragraph, and without headings that nothing follows
+        paragraphs = text.split("\n\n")[:-1] if is_last_attempt else []
+        while paragraphs and paragraphs[-1].lstrip().startswith("#") and "\n" not in paragraphs[-1]:
+            paragraphs.pop()
+        text = "\n\n".join((*paragraphs, _CUT_OFF)) if paragraphs else ""
     if not text:
         raise UnusableSummary
     note = _NOTE.format(count=len(older), expand=EXPAND_TOOL)
@@ -109,14 +113,6 @@ def omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str
     ids = ", ".join(one.message_id for one in older[-5:])
     text = _LOST.format(count=len(older), expand=EXPAND_TOOL, ids=ids)
     return _standing_for(older, text, run_id, room, todo)
-
-
-def _whole_paragraphs(text: str) -> str:
-    """Returns a text that was cut off without its last paragraph and without headings that nothing follows."""
-    paragraphs = text.split("\n\n")[:-1]
-    while paragraphs and paragraphs[-1].lstrip().startswith("#") and "\n" not in paragraphs[-1]:
-        paragraphs.pop()
-    return "\n\n".join((*paragraphs, _CUT_OFF)) if paragraphs else ""
 
 
 def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
