@@ -51,8 +51,9 @@ from core.ports import Precondition
 from core.stores import JournalEntry
 from core.tools.catalogue import all_tools
 from core.tools.schedules import RunSchedules, ScheduleTaskParams, change_schedule_by
-from storage.sql.database import ResultT, Work
+from storage.sql.database import ResultT, Work, writes
 from storage.sql.stores import schedules as schedule_store
+from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.tables import schedules
 from tests.contracts.stores import COMPLETED, FAILED, asking
 from tests.histories.__main__ import _prepare as prepare
@@ -757,7 +758,16 @@ Injection = tuple[object, str, object]
 def _no_compare_and_set() -> Injection:
     """Every process that saw the schedule due begins a firing."""
 
-    def begin(connection: Connection, due: DueSchedule, plan: FiringPlan, due_at: datetime, until: datetime) -> object:
+    @writes(schedule_store._BEGIN)
+    def begin(
+        _store: SqlSchedules,
+        connection: Connection,
+        due: DueSchedule,
+        plan: FiringPlan,
+        *,
+        due_at: datetime,
+        claimed_until: datetime,
+    ) -> Firing | None:
         schedule = schedule_store._find(connection, due.schedule.schedule_id)
         if schedule is None:
             return None
@@ -774,12 +784,12 @@ def _no_compare_and_set() -> Injection:
             note=plan.note,
             event_key=str(history_counter()),
         )
-        row = {**schedule_store.to_row(firing, "schedule"), "schedule_id": schedule.schedule_id, "claimed_until": until}
-        row["due_at"] = due_at + timedelta(microseconds=history_counter())
+        row = {**schedule_store.to_row(firing, "schedule"), "schedule_id": schedule.schedule_id}
+        row["claimed_until"], row["due_at"] = claimed_until, due_at + timedelta(microseconds=history_counter())
         schedule_store.insert_or_skip(connection, schedule_store.firings, [row])
         return firing
 
-    return schedule_store, "_begin", begin
+    return SqlSchedules, "begin", begin
 
 
 _COUNT = [0]
