@@ -214,8 +214,7 @@ class Exhausted:
 
 def has_limits(budget: Budget, changed: Limits) -> bool:
     """Whether anything is limited, by settings or as admins of the workspace have changed them."""
-    limits: Limits = {**budget.limits, **changed}
-    return any(limit != NO_LIMIT for limit in limits.values())
+    return any(limit != NO_LIMIT for limit in {**budget.limits, **changed}.values())
 
 
 def find_exhausted(budget: Budget, spending: Spending, *, is_chat: bool = True) -> Exhausted | None:
