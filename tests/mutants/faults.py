@@ -1,0 +1,83 @@
+"""The small faults that a module can have."""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+OPPOSITES = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)),
+    (ast.And, ast.Or),
+)
+SWAPS: dict[type[ast.AST], type[Any]] = {one: other for pair in OPPOSITES for one, other in (pair, reversed(pair))}
+REMOVABLE = (ast.Expr, ast.AugAssign, ast.Raise, ast.Return, ast.Continue, ast.Break, ast.Delete)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A change of the tree that `apply` makes. `function` is the path of the module and the name of the function."""
+
+    function: str
+    what: str
+    apply: Callable[[], None]
+
+
+def faults(node: ast.AST, path: str, scope: tuple[str, ...] = ()) -> Iterator[Fault]:
+    """Yields the faults below a node. Docstrings, logs, annotations, decorators and results of functions stay."""
+    children = list(ast.iter_child_nodes(node))
+    match node:
+        case ast.ClassDef():
+            children, scope = list(node.body), (*scope, node.name)
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            defaults = [value for value in (*node.args.defaults, *node.args.kw_defaults) if value is not None]
+            children, scope = [*defaults, *node.body], (*scope, node.name)
+        case ast.AnnAssign():
+            children = [node.value] if node.value else []
+        case _:
+            pass
+    for at, what, apply in _own_faults(node):
+        text = f"line {at.lineno}, {what}: {ast.unparse(at).splitlines()[0][:90]}"
+        yield Fault(f"{path}:{'.'.join(scope)}", text, apply)
+    for child in children:
+        if not _is_silent(child):
+            yield from faults(child, path, scope)
+
+
+def _own_faults(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str, Callable[[], None]]]:
+    match node:
+        case ast.Compare():
+            for number, operator in enumerate(node.ops):
+                other = SWAPS[type(operator)]
+                yield node, other.__name__, partial(node.ops.__setitem__, number, other())
+        case ast.BoolOp():
+            other = SWAPS[type(node.op)]
+            yield node, other.__name__, partial(setattr, node, "op", other())
+        case ast.Constant(value=bool() | int() | float() as value):
+            changed = not value if isinstance(value, bool) else int(value == 0)
+            yield node, str(changed), partial(setattr, node, "value", changed)
+        case ast.If() | ast.IfExp() | ast.While():
+            yield node, "swapped", partial(setattr, node, "test", ast.UnaryOp(ast.Not(), node.test))
+        case _:
+            pass
+    for name in ("body", "orelse", "finalbody"):
+        statements = getattr(node, name, None)
+        for number, statement in enumerate(statements if isinstance(statements, list) else []):
+            if _is_removable(statement, node):
+                yield statement, "removed", partial(statements.__setitem__, number, ast.Pass())
+
+
+def _is_removable(statement: ast.stmt, parent: ast.AST) -> bool:
+    if isinstance(statement, ast.Assign):
+        return not isinstance(statement.targets[0], ast.Name | ast.Tuple)
+    is_result = isinstance(statement, ast.Return) and isinstance(parent, ast.FunctionDef | ast.AsyncFunctionDef)
+    return isinstance(statement, REMOVABLE) and not is_result and not _is_silent(statement)
+
+
+def _is_silent(node: ast.AST) -> bool:
+    """Whether the node is a docstring or a log."""
+    match node:
+        case ast.Expr(value=ast.Constant() | ast.Call(func=ast.Attribute(value=ast.Name(id="log")))):
+            return True
+        case _:
+            return False
