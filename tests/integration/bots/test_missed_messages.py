@@ -3,16 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from bots.inbound import actions
 from bots.inbound.actions import LATE_SECONDS
 from core.domain.actions import AskAnswered
 from core.domain.threads import Ask, IncomingFile
-from core.stores import JournalEntry
-from tests.contracts.test_store_approvals import APPROVAL
-from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, message, runs_of
+from tests.fakes.streamed_model import text
+from tests.integration.bots.receiver_stage import ALICE, HERE, ReceiverStage, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
@@ -70,49 +65,3 @@ async def test_a_message_of_a_minute_ago_starts_a_run_at_once(stage: ReceiverSta
     sent = replace(message(), sent_at=datetime.now(UTC) - timedelta(seconds=60))
     run_id = (await stage.receiver.receive(sent)).run_id
     assert await stage.world.deps.stores.claims.claimable_runs() == (run_id,)
-
-
-async def test_one_question_is_enough_for_a_thread(stage: ReceiverStage) -> None:
-    await late(stage, "delete the bucket", key="1")
-    ask = await open_ask(stage)
-    assert await late(stage, "no, wait, keep it", key="2") is None
-    assert await late(stage, "yes", key="3", person=BOB) is None
-    assert (await open_ask(stage)).ask_id == ask.ask_id
-    assert len(await runs_of(stage)) == 1
-    thread_id = (await runs_of(stage))[0].thread_id
-    heard = await stage.world.deps.stores.conversations.unread_talk(thread_id, datetime.now(UTC))
-    assert [one.text for one in heard] == ["no, wait, keep it", "yes"]
-
-
-async def test_a_run_under_way_reads_it(stage: ReceiverStage) -> None:
-    run_id = (await stage.receiver.receive(message("now"))).run_id
-    assert await late(stage, "earlier", key="2") == run_id
-    assert [one.text for one in await unread(stage)] == ["earlier", "now"]
-
-
-async def unread(stage: ReceiverStage):
-    thread_id = (await runs_of(stage))[0].thread_id
-    return await stage.world.deps.stores.conversations.unread_inputs(thread_id)
-
-
-async def test_a_late_answer_is_asked_about_as_well(stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    stage.world.model.turns = [calls(("ask", '{"text": "Which bucket?"}'))]
-    await stage.play((await stage.receiver.receive(message("delete a bucket"))).run_id)
-    ask = await open_ask(stage)
-    monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    run_id = (await stage.receiver.receive(replace(message("staging", key="2"), is_missed=True))).run_id
-    newest = await open_ask(stage)
-    assert (newest.run_id, newest.ask_id != ask.ask_id) == (run_id, True)
-    assert newest.text == "I was away. Still wanted?"
-
-
-async def test_late_consent_approves_nothing(stage: ReceiverStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    lease = await stage.world.deps.stores.claims.claim(
-        str((await stage.receiver.receive(message("deploy"))).run_id), "w1"
-    )
-    assert lease is not None
-    await stage.world.deps.stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-    monkeypatch.setattr(actions, "LATE_SECONDS", 0)
-    await stage.receiver.receive(replace(message("yes", key="2"), is_missed=True))
-    assert (await open_ask(stage)).kind == "approval"
-    assert [one.text for one in await unread(stage)] == ["deploy", "yes"]

@@ -1,16 +1,12 @@
 """The word `plan`: what people see of a plan, and how they change it while it is carried out."""
 
 import asyncio
-from pathlib import Path
-
-import pytest
 
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome
-from bots.inbound.commands.plan import AGENT_OWNS_LIST, NO_PLAN, OVER
+from bots.inbound.commands.plan import OVER
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
-from core.domain.plans import create_plan
 from core.domain.threads import Person
 from core.flow.steps import change_plan, close_plan
 from core.run.execute import execute
@@ -72,13 +68,6 @@ class Working:
             await self.running
 
 
-async def test_a_plan_is_shown_with_the_numbers_that_its_steps_go_by(flow_world: World) -> None:
-    async with Working(flow_world, text("a"), text("b"), text("c"), text("in")):
-        outcome = await word(flow_world)
-        assert outcome.is_private
-        assert outcome.notice == ("**Work**: 0 of 3 steps are done.\n1. [→] Look\n2. [ ] Open\n3. [ ] Enter")
-
-
 async def test_an_added_step_is_seen_at_once_and_done(flow_world: World) -> None:
     async with Working(flow_world, *[text(one) for one in ("a", "b", "c", "d", "in")]) as run_id:
         outcome = await word(flow_world, "add [research] Wave   back")
@@ -87,12 +76,6 @@ async def test_an_added_step_is_seen_at_once_and_done(flow_world: World) -> None
     assert ["active", "pending", "pending", "pending"] in await shown(flow_world, run_id)
     plan = await plan_of(flow_world, run_id)
     assert [step.result for step in plan.steps] == ["a", "b", "c", "d"]
-
-
-async def test_a_removed_step_is_not_done(flow_world: World) -> None:
-    async with Working(flow_world, text("a"), text("c"), text("in")) as run_id:
-        await word(flow_world, "remove 2")
-    assert [step.text for step in (await plan_of(flow_world, run_id)).steps] == ["Look", "Enter"]
 
 
 async def test_the_step_at_work_can_be_skipped_but_not_removed(flow_world: World) -> None:
@@ -145,29 +128,3 @@ async def test_an_emptied_plan_ends_the_run_with_a_word(flow_world: World) -> No
     assert "0 of 0 steps" in (await word(world, "remove 1")).notice
     run_id = await world.run("continue")
     assert "The plan is empty now" in await said(world, run_id)
-
-
-@pytest.mark.parametrize(
-    ("argument", "answer"),
-    [
-        ("skip 4", "Name a step by its number, 1 to 3."),
-        ("skip 0", "Name a step by its number, 1 to 3."),
-        ("add " + "x" * 501, "A step has at most 500 characters."),
-    ],
-)
-async def test_what_cannot_be_done_is_said(flow_world: World, argument: str, answer: str) -> None:
-    async with Working(flow_world, text("a"), text("b"), text("c"), text("in")):
-        assert (await word(flow_world, argument)).notice == answer
-
-
-async def test_without_a_plan_there_is_none_to_change(flow_world: World, tmp_path: Path) -> None:
-    world = flow_world
-    world.model.turns = [calls(("complete", '{"text": "Hello!"}'))]
-    run_id = await world.run("hi")
-    assert (await word(world)).notice == NO_PLAN
-    assert (await word(world, "add More")).notice == NO_PLAN
-    run = await world.read_run(run_id)
-    assert world.deps.stores.plans is not None
-    await world.deps.stores.plans.change(run.thread_id, lambda known: create_plan(known, "p", "Own", ("A",)))
-    assert "**Own**" in (await word(world)).notice
-    assert (await word(world, "skip 1")).notice == AGENT_OWNS_LIST

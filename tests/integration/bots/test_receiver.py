@@ -12,7 +12,7 @@ from bots.bootstrap.inbound import read_follow_modes
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import UNKNOWN_CONTROL, RunButtonPressed
 from bots.settings import load_settings
-from core.domain.actions import ActorContext, AskAnswered, MessageDeleted, MessageEdited, StopRequested
+from core.domain.actions import ActorContext, AskAnswered
 from core.domain.errors import ConfigurationError, StorageUnavailable
 from core.domain.threads import Address, IncomingFile, Platform
 from tests.fakes.streamed_model import calls, text
@@ -76,42 +76,12 @@ async def test_files_alone_are_a_message(stage: ReceiverStage) -> None:
     assert (await stage.receiver.receive(message("", files=(file,)))).run_id is not None
 
 
-@pytest.mark.parametrize(
-    ("policy", "admitted"),
-    [
-        (AccessPolicy(), False),
-        (AccessPolicy(workspaces=("*",)), True),
-        (AccessPolicy(workspaces=("T1",)), True),
-        (AccessPolicy(workspaces=("T2",)), False),
-        (AccessPolicy(workspaces=("T1",), channels=("C2",)), False),
-        (AccessPolicy(workspaces=("T1",), channels=("C1",), users=("U1",)), True),
-        (AccessPolicy(users=("U2",)), False),
-    ],
-)
-async def test_only_who_is_listed_gets_in(stage: ReceiverStage, policy: AccessPolicy, admitted: bool) -> None:
-    outcome = await stage.with_policy(policy).receiver.receive(message())
-    assert (outcome.run_id is not None) is admitted
-    assert ("not allowed" in outcome.notice) is not admitted
-
-
 async def test_a_click_is_checked_again(stage: ReceiverStage) -> None:
     started = await stage.receiver.receive(message())
     stage.with_policy(AccessPolicy(users=("U1",)))
     click = RunButtonPressed(address=HERE, dedupe_key="b", run_id=str(started.run_id), action="stop", person=BOB)
     assert "not allowed" in (await stage.receiver.receive(click)).notice
     assert [run.stop_requested for run in await runs_of(stage)] == [False]
-
-
-async def test_strangers_among_themselves_hear_nothing(stage: ReceiverStage) -> None:
-    stage.with_policy(AccessPolicy())
-    now = datetime.now(UTC)
-    for inbound in (
-        message(is_addressed=False),
-        MessageEdited(address=HERE, dedupe_key="e", message_ref="9", person=BOB, text="x", sent_at=now),
-        MessageDeleted(address=HERE, dedupe_key="d", message_ref="9", person=BOB, sent_at=now),
-        StopRequested(address=HERE, dedupe_key="s", message_ref="9", person=BOB),
-    ):
-        assert (await stage.receiver.receive(inbound)).notice == ""
 
 
 async def test_the_word_stop_stops_and_says_so(stage: ReceiverStage) -> None:

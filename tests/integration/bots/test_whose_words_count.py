@@ -6,15 +6,14 @@ from datetime import UTC, datetime
 import pytest
 
 from bots.inbound.actions import CommandCalled
-from core.domain.actions import ActorContext, AskAnswered, MessageDeleted, MessageEdited, StopRequested
-from core.domain.threads import Person, ThreadSnapshot
+from core.domain.actions import MessageDeleted, MessageEdited
+from core.domain.threads import ThreadSnapshot
 from tests.fakes.streamed_model import calls, text
-from tests.integration.bots.receiver_stage import ALICE, BOB, HERE, ReceiverStage, command, message, runs_of
+from tests.integration.bots.receiver_stage import BOB, HERE, ReceiverStage, command, message, runs_of
 from tests.integration.bots.receiver_stage import stage as stage
 from tests.integration.core.conftest import world as world
 
 NOW = datetime.now(UTC)
-APP = ActorContext(app_ids=frozenset({"U9"}))
 
 
 async def snapshot_of(stage: ReceiverStage) -> ThreadSnapshot:
@@ -49,21 +48,6 @@ async def test_an_agent_is_not_chosen_outside_a_conversation(stage: ReceiverStag
     assert inside.notice == "`threadhand` works in this conversation from the next request on."
 
 
-async def test_the_reaction_of_another_app_neither_answers_nor_stops(stage: ReceiverStage) -> None:
-    await ask(stage)
-    open_ask = (await snapshot_of(stage)).open_ask
-    assert open_ask is not None
-    vote = AskAnswered(address=HERE, dedupe_key="v", ask_id=open_ask.ask_id, text="R", person=BOB, sent_at=NOW)
-    allowed = replace(stage.receiver.policy, apps=("U9",))
-    for policy in (stage.receiver.policy, allowed):
-        receiver = stage.with_policy(policy).receiver
-        assert (await receiver.receive(replace(vote, actor=APP))).is_ignored
-    begun = await stage.receiver.receive(message("go on", key="m2"))
-    assert begun.run_id is not None
-    cross = StopRequested(address=HERE, dedupe_key="x", message_ref="m2", person=BOB, actor=APP)
-    assert (await stage.receiver.receive(cross)).is_ignored
-
-
 async def test_a_request_about_anothers_message_is_not_theirs_to_change(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("sum this up", key="m1"))
     edit = MessageEdited(
@@ -78,29 +62,6 @@ async def test_a_request_about_anothers_message_is_not_theirs_to_change(stage: R
     assert "sum this up" in sent
     assert "delete the table" not in sent
     assert [run.status for run in await runs_of(stage)] == ["completed"]
-
-
-async def test_who_deletes_an_apps_request_or_is_unknown_stops_it(stage: ReceiverStage) -> None:
-    app = Person(person_id="app:A1", name="alerts")
-    for number, (author, by) in enumerate([(app, BOB), (ALICE, Person(person_id="", name="?"))]):
-        address = replace(HERE, thread_key=f"{number}.0")
-        asked = replace(message(key=f"m{number}", author=author), address=address)
-        await stage.receiver.receive(asked)
-        gone = MessageDeleted(
-            address=address, dedupe_key=f"d{number}", message_ref=f"m{number}", person=by, sent_at=NOW
-        )
-        await stage.receiver.receive(gone)
-        (run,) = await runs_of(stage, address)
-        assert run.stop_requested or run.status == "stopped"
-
-
-@pytest.mark.parametrize("is_addressed", [True, False])
-async def test_stop_among_people_answers_no_question(stage: ReceiverStage, is_addressed: bool) -> None:
-    await ask(stage)
-    talk = message("@carol lunch?", key="m2", author=BOB, is_addressed=False)
-    await stage.receiver.receive(replace(talk, is_to_others=True))
-    stop = StopRequested(address=HERE, dedupe_key="s", message_ref="", person=ALICE, is_addressed=is_addressed)
-    assert (await stage.receiver.receive(stop)).is_ignored is not is_addressed
 
 
 def typed(name: str, argument: str, words: str) -> CommandCalled:

@@ -1,0 +1,130 @@
+"""Whose words, reactions and changes count for a request or a question, and whose do not."""
+
+from dataclasses import replace
+
+import pytest
+
+from bots.inbound.actions import decide
+from core.domain.actions import (
+    ActorContext,
+    AskAnswered,
+    IncomingMessage,
+    MessageDeleted,
+    MessageEdited,
+    StopRequested,
+    StoredAction,
+)
+from core.domain.threads import Accept, Decision, Ignore, Overhear, Person, StopRun, ThreadParticipants, ThreadSnapshot
+from tests.unit.bots.test_what_actions_touch import ALICE, SLACK, at, ref, snapshot
+
+BOB, APP = Person(person_id="bob", name="Bob"), Person(person_id="app:A1", name="alerts")
+UNKNOWN = Person(person_id="", name="?")
+BY_APP = ActorContext(app_ids=frozenset({"A1"}))
+RUNNING = snapshot(SLACK)
+AMONG_TWO = ThreadParticipants(participants=(ALICE, BOB))
+ASKING = replace(snapshot(SLACK, asks="question", card_ref=ref(SLACK, 1)), talk=AMONG_TWO)
+APPROVAL = snapshot(SLACK, asks="approval", card_ref=ref(SLACK, 1))
+TALKING = replace(ASKING, talk=replace(AMONG_TWO, heard_at=at(5)))
+OF_APP = replace(RUNNING, active_run=replace(RUNNING.active_run, requester=APP))
+PLACE = {"address": SLACK, "dedupe_key": "k", "person": ALICE}
+SAID = IncomingMessage(**PLACE, message_ref=ref(SLACK, 9), text="Python", sent_at=at(9), is_addressed=True)
+ANSWER = AskAnswered(**PLACE, ask_id="a", text="R", sent_at=at(9))
+CROSS = StopRequested(**PLACE, message_ref="request", is_addressed=False)
+STOP = StopRequested(**PLACE, message_ref="", sent_at=at(9), is_addressed=False)
+DELETION = MessageDeleted(**PLACE, message_ref="request", sent_at=at(9))
+EDIT = MessageEdited(**PLACE, message_ref="request", text="Stop", sent_at=at(9), is_addressed=False)
+
+
+def outcome(decision: Decision) -> str:
+    match decision:
+        case Accept():
+            return "answers" if decision.ask_id else "is read"
+        case StopRun():
+            return "stops"
+        case Overhear():
+            return "is overheard"
+        case Ignore():
+            return "is ignored"
+        case _:
+            raise AssertionError(decision)
+
+
+@pytest.mark.parametrize(
+    ("action", "now", "expected"),
+    [
+        (ANSWER, ASKING, "answers"),
+        (ANSWER, RUNNING, "is ignored"),
+        (replace(ANSWER, ask_id="b"), ASKING, "is ignored"),
+        (replace(ANSWER, person=BOB), ASKING, "answers"),
+        (replace(ANSWER, actor=BY_APP), ASKING, "is ignored"),
+        (replace(ANSWER, ask_ref=ref(SLACK, 1)), APPROVAL, "answers"),
+        (replace(ANSWER, ask_ref=ref(SLACK, 1)), ASKING, "is ignored"),
+        (replace(ANSWER, ask_ref="2"), APPROVAL, "is ignored"),
+        (SAID, ASKING, "answers"),
+        (replace(SAID, is_addressed=False), ASKING, "answers"),
+        (replace(SAID, is_addressed=False), TALKING, "is overheard"),
+        (replace(SAID, is_to_others=True), ASKING, "is read"),
+        (replace(SAID, person=BOB), ASKING, "answers"),
+        (replace(SAID, person=BOB, is_addressed=False), ASKING, "is overheard"),
+        (replace(SAID, text="Which do you know?"), ASKING, "is read"),
+        (replace(SAID, reply_ref="7"), ASKING, "answers"),
+        (replace(SAID, reply_ref="7", person=BOB), ASKING, "is read"),
+        (replace(SAID, actor=BY_APP), ASKING, "is read"),
+        (replace(SAID, is_automatic=True), ASKING, "is read"),
+        (replace(SAID, text="yes"), APPROVAL, "answers"),
+        (replace(SAID, text="yes", reply_ref="7"), APPROVAL, "is read"),
+        (replace(SAID, text="yes", actor=BY_APP), APPROVAL, "is read"),
+        (replace(SAID, text="later"), APPROVAL, "is read"),
+        (CROSS, RUNNING, "stops"),
+        (replace(CROSS, person=BOB), RUNNING, "is ignored"),
+        (replace(CROSS, person=BOB, is_addressed=True), RUNNING, "is ignored"),
+        (replace(CROSS, actor=BY_APP), RUNNING, "is ignored"),
+        (replace(CROSS, message_ref="2"), RUNNING, "is ignored"),
+        (STOP, RUNNING, "stops"),
+        (replace(STOP, person=BOB), RUNNING, "is ignored"),
+        (replace(STOP, person=BOB, is_addressed=True), RUNNING, "stops"),
+        (STOP, ASKING, "answers"),
+        (replace(STOP, person=BOB, is_addressed=True), ASKING, "is ignored"),
+        (STOP, TALKING, "is ignored"),
+        (replace(STOP, is_addressed=True), TALKING, "answers"),
+        (DELETION, RUNNING, "stops"),
+        (replace(DELETION, message_ref="2"), RUNNING, "is read"),
+        (replace(DELETION, person=BOB), RUNNING, "is read"),
+        (replace(DELETION, person=BOB), OF_APP, "stops"),
+        (replace(DELETION, person=UNKNOWN), RUNNING, "stops"),
+        (DELETION, ASKING, "is ignored"),
+        (EDIT, RUNNING, "stops"),
+        (replace(EDIT, text="Go on"), RUNNING, "is read"),
+        (replace(EDIT, person=BOB), RUNNING, "is read"),
+        (EDIT, ASKING, "is ignored"),
+    ],
+)
+def test_whose_action_counts(action: StoredAction, now: ThreadSnapshot, expected: str) -> None:
+    assert outcome(decide(action, now)) == expected
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [(SAID, "answers"), (replace(SAID, text="Which?"), "is ignored"), (replace(SAID, text=""), "is ignored")],
+)
+def test_words_of_a_command_may_answer_a_question_and_are_no_request(action: IncomingMessage, expected: str) -> None:
+    assert outcome(decide(action, ASKING, must_answer=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "is_late", "expected"),
+    [
+        (None, False, "is read"),
+        (None, True, "is read"),
+        (RUNNING, True, "is read"),
+        (ASKING, True, "is read"),
+        (APPROVAL, True, "is read"),
+        (replace(ASKING, last_run=replace(ASKING.last_run, created_at=at(10))), True, "is overheard"),
+    ],
+)
+def test_what_comes_late_answers_nothing_and_is_asked_about_once(
+    now: ThreadSnapshot | None, is_late: bool, expected: str
+) -> None:
+    decision = decide(replace(SAID, text="yes"), now, is_late=is_late)
+    assert outcome(decision) == expected
+    assert getattr(decision, "is_late", is_late) is is_late
