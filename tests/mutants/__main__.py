@@ -71,7 +71,7 @@ def main() -> int:
 
 def _faults_of(file: Path) -> tuple[ast.Module, list[Fault]]:
     tree = ast.parse(file.read_text())
-    return tree, list(faults(tree, str(file)))
+    return tree, list(faults(tree, f"{file}:"))
 
 
 def _tests_of(function: str, reach: Sequence[tuple[str, tuple[float, list[str]]]]) -> list[str]:

@@ -23,25 +23,32 @@ class Fault:
     apply: Callable[[], None]
 
 
-def faults(node: ast.AST, path: str, scope: tuple[str, ...] = ()) -> Iterator[Fault]:
-    """Yields the faults below a node. Docstrings, logs, annotations, decorators and results of functions stay."""
+def faults(node: ast.AST, place: str, *, is_function: bool = False) -> Iterator[Fault]:
+    """Yields the faults below a node. Docstrings, logs, annotations, decorators and results of functions stay.
+
+    `place` is the module or the function around the node; a function within a function has no name of its own."""
     children = list(ast.iter_child_nodes(node))
     match node:
         case ast.ClassDef():
-            children, scope = list(node.body), (*scope, node.name)
+            children, place = list(node.body), _inside(place, node.name)
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             defaults = [value for value in (*node.args.defaults, *node.args.kw_defaults) if value is not None]
-            children, scope = [*defaults, *node.body], (*scope, node.name)
+            children, place = [*defaults, *node.body], place if is_function else _inside(place, node.name)
+            is_function = True
         case ast.AnnAssign():
             children = [node.value] if node.value else []
         case _:
             pass
     for at, what, apply in _own_faults(node):
         text = f"line {at.lineno}, {what}: {ast.unparse(at).splitlines()[0][:90]}"
-        yield Fault(f"{path}:{'.'.join(scope)}", text, apply)
+        yield Fault(place, text, apply)
     for child in children:
         if not _is_silent(child):
-            yield from faults(child, path, scope)
+            yield from faults(child, place, is_function=is_function)
+
+
+def _inside(place: str, name: str) -> str:
+    return f"{place}{name}" if place.endswith(":") else f"{place}.{name}"
 
 
 def _own_faults(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str, Callable[[], None]]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.access import AccessPolicy
-from bots.inbound.commands.conversation import format_size, format_usage
+from bots.inbound.commands.conversation import format_usage
 from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS
 from bots.inbound.commands.table import COMMANDS
 from core.domain.threads import Usage
@@ -112,14 +112,6 @@ async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(s
 
 async def one_piece(content: bytes) -> AsyncIterator[bytes]:
     yield content
-
-
-@pytest.mark.parametrize(
-    ("size_bytes", "words"),
-    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2_340_000, "2.3 MB"), (3 * 10**9, "3.0 GB")],
-)
-def test_a_size_reads_well(size_bytes: int, words: str) -> None:
-    assert format_size(size_bytes) == words
 
 
 ADMINS = AccessPolicy(workspaces=("*",), admins=("U1",))

@@ -29,25 +29,6 @@ async def ask(stage: ReceiverStage, options: str = '["Python", "new", "R"]') -> 
     assert (await snapshot_of(stage)).open_ask is not None
 
 
-async def test_only_admins_choose_for_a_channel_by_a_command_outside_a_thread(stage: ReceiverStage) -> None:
-    called = command("follow", argument="quiet")
-    outside = replace(called, address=replace(HERE, thread_key=""))
-    outcome = await stage.receiver.receive(outside)
-    assert outcome.notice == "Only admins of this bot can do that."
-    await stage.receiver.receive(message())
-    assert (await snapshot_of(stage)).follow_mode is None
-    in_thread = await stage.receiver.receive(replace(called, dedupe_key="c2"))
-    assert in_thread.notice == "I stay quiet in this thread until someone mentions me."
-
-
-async def test_an_agent_is_not_chosen_outside_a_conversation(stage: ReceiverStage) -> None:
-    called = command("use", argument="threadhand")
-    outside = await stage.receiver.receive(replace(called, address=replace(HERE, thread_key="")))
-    assert outside.notice.startswith("There is no conversation with me here yet.")
-    inside = await stage.receiver.receive(replace(called, dedupe_key="c2"))
-    assert inside.notice == "`threadhand` works in this conversation from the next request on."
-
-
 async def test_a_request_about_anothers_message_is_not_theirs_to_change(stage: ReceiverStage) -> None:
     outcome = await stage.receiver.receive(message("sum this up", key="m1"))
     edit = MessageEdited(
