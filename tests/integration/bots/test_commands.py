@@ -1,6 +1,5 @@
 """The words that are answered at once."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -75,19 +74,6 @@ def test_what_of_a_cost_is_an_estimate_is_said() -> None:
     usage = Usage(input_tokens=1_000, cached_tokens=10, output_tokens=5, cost_usd=0.03)
     assert format_usage(usage) == "1,000 tokens in (10 cached), 5 out, $0.0300"
     assert format_usage(replace(usage, estimated_usd=0.02)).endswith("$0.0300 ($0.0200 of it estimated)")
-
-
-async def test_a_repeated_command_is_answered_once(stage: ReceiverStage) -> None:
-    assert (await stage.receiver.receive(command("help"))).notice
-    assert (await stage.receiver.receive(command("help"))).is_ignored
-
-
-async def test_a_command_that_comes_twice_at_once_is_answered_once(stage: ReceiverStage) -> None:
-    stage.world.model.turns = [text("one")]
-    await stage.play((await stage.receiver.receive(message())).run_id)
-    outcomes = await asyncio.gather(*(stage.receiver.receive(command("forget", argument="yes")) for _ in range(3)))
-
-    assert [one.notice[:9] for one in outcomes if not one.is_ignored] == ["Forgotten"]
 
 
 async def test_what_is_to_be_forgotten_stays_findable_until_its_files_are_gone(stage: ReceiverStage) -> None:

@@ -1,0 +1,241 @@
+"""What the receiver makes of buttons and of what it has stored: who is woken, and what people are told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bots.inbound import receiver as receiver_module
+from bots.inbound.access import NOT_ALLOWED, AccessPolicy
+from bots.inbound.actions import CommandCalled, RunButtonPressed
+from bots.inbound.receiver import NO_DETAILS, NOT_OF_THIS, ActionReceiver
+from core.domain.actions import ActorContext, IncomingMessage, StopRequested
+from core.domain.threads import Accept, Address, Decision, Ignore, Overhear, Person, Run, StopRun, Thread
+from core.stores import Receipt
+
+NOW = datetime(2026, 11, 30, tzinfo=UTC)
+HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
+THERE = replace(HERE, thread_key="2.0")
+DIRECT = replace(HERE, channel_id="D1", thread_key="3.0")
+ALICE, BOB = Person(person_id="U1", name="alice"), Person(person_id="U2", name="bob")
+EVERYBODY = AccessPolicy(workspaces=("*",))
+MESSAGE = IncomingMessage(
+    address=HERE, dedupe_key="k", person=ALICE, message_ref="1", text="hello", sent_at=NOW, is_addressed=True
+)
+
+
+@dataclass
+class Ports:
+    """All that a receiver talks to. `events` has what it did, in order."""
+
+    decision: Decision = field(default_factory=Accept)
+    newest: dict[str, Any] = field(default_factory=dict[str, Any])
+    is_stoppable: bool = True
+    has_refused: bool = False
+    retried: str | None = "r2"
+    steps: str = "1. Looked."
+    home: Address = HERE
+    policy: AccessPolicy = EVERYBODY
+    events: list[str] = field(default_factory=list[str])
+    keys: set[str] = field(default_factory=set[str])
+
+    def receiver(self) -> ActionReceiver:
+        commands = SimpleNamespace(
+            conversations=self,
+            describe_run=self.describe,
+            roster=SimpleNamespace(agents=self.agents),
+            admin=SimpleNamespace(policy=self.policy),
+        )
+        return ActionReceiver(
+            inbox=self,
+            stops=self,
+            queue=self,
+            signals=self,
+            policy=self.policy,
+            commands=commands,
+            wake_delivery=lambda run_id: self.events.append(f"shows {run_id}"),
+            reopen_delivery=self.reopen,
+            pairings=SimpleNamespace(is_paired=self.is_paired),
+            feedback=cast(Any, None),
+        )
+
+    async def accept(self, _action: object, _rule: object) -> Receipt:
+        return Receipt(decision=self.decision, thread_id="t", **{"run_id": "r", "is_new_run": True, **self.newest})
+
+    async def claim(self, key: str, **_others: object) -> bool:
+        is_new = key not in self.keys
+        self.keys.add(key)
+        return is_new
+
+    async def is_claimed(self, key: str) -> bool:
+        return key in self.keys
+
+    async def is_paired(self, *_arguments: object) -> bool:
+        return False
+
+    async def agents(self) -> dict[str, object]:
+        return {}
+
+    async def put(self, run_id: str) -> None:
+        self.events.append(f"queues {run_id}")
+
+    async def send(self, run_id: str) -> None:
+        self.events.append(f"signals {run_id}")
+
+    async def request_stop(self, run_id: str, *, by: Person | None, at: datetime | None) -> bool:
+        self.events += [f"stops {run_id}"] if self.is_stoppable else []
+        return self.is_stoppable
+
+    async def retry(self, run_id: str, _key: str, *, continues: bool, by: Person, at: datetime | None) -> str | None:
+        self.events.append(f"{'continues' if continues else 'retries'} {run_id}")
+        return self.retried
+
+    async def reopen(self, run_id: str) -> bool:
+        self.events += [f"reopens {run_id}"] if self.has_refused else []
+        return self.has_refused
+
+    async def describe(self, _run_id: str) -> str:
+        return self.steps
+
+    async def note_author(self, _address: Address, person: Person) -> None:
+        self.events.append(f"notes {person.name}")
+
+    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread]:
+        run = Run(run_id=run_id, thread_id="t", status="failed", requester=ALICE, created_at=NOW)
+        thread = Thread(thread_id="t", address=self.home, state="idle", created_at=NOW, last_activity_at=NOW)
+        return run, thread
+
+
+STOPPED = ["stops r", "signals r", "queues r", "shows r"]
+ENDED = "It has ended already."
+NEWER = "There is something newer in this thread already."
+LISTED = AccessPolicy(workspaces=("T1",), channels=("C1",), users=("U1",))
+
+
+@pytest.mark.parametrize(
+    ("action", "ports", "notice", "events"),
+    [
+        ("details", Ports(), "1. Looked.", []),
+        ("details", Ports(steps=""), NO_DETAILS, []),
+        ("stop", Ports(), "", STOPPED),
+        ("stop", Ports(is_stoppable=False), ENDED, []),
+        ("stop", Ports(is_stoppable=False, has_refused=True), "", ["reopens r", "shows r"]),
+        ("stop", Ports(has_refused=True), "", STOPPED),
+        ("retry", Ports(), "", ["retries r", "queues r2", "shows r2"]),
+        ("retry", Ports(has_refused=True), "", ["reopens r", "shows r"]),
+        ("retry", Ports(retried=None), NEWER, ["retries r"]),
+        ("continue", Ports(has_refused=True), "", ["continues r", "queues r2", "shows r2"]),
+        ("stop", Ports(home=THERE), "", STOPPED),
+        ("stop", Ports(home=replace(THERE, workspace_id="T9")), NOT_OF_THIS, []),
+        ("stop", Ports(home=replace(THERE, platform="discord")), NOT_OF_THIS, []),
+    ],
+)
+async def test_what_a_button_of_a_run_does(action: Any, ports: Ports, notice: str, events: list[str]) -> None:
+    button = RunButtonPressed(address=HERE, dedupe_key="b", run_id="r", action=action, person=ALICE)
+    outcome = await ports.receiver().receive(button)
+    assert (outcome.notice, ports.events) == (notice, events)
+    is_done = not notice or action == "details"
+    assert outcome.is_ignored is not is_done
+    told_run = next((one.split()[1] for one in reversed(events)), None) if is_done else None
+    assert outcome.run_id == told_run
+
+
+@pytest.mark.parametrize(
+    ("person", "address", "home", "policy", "notice"),
+    [
+        (BOB, HERE, HERE, LISTED, NOT_ALLOWED),
+        (BOB, HERE, THERE, EVERYBODY, NOT_OF_THIS),
+        (ALICE, DIRECT, HERE, LISTED, ""),
+        (ALICE, DIRECT, HERE, replace(LISTED, channels=("C2",)), NOT_ALLOWED),
+        (ALICE, DIRECT, HERE, AccessPolicy(workspaces=("T1",), roles=("R1",)), NOT_ALLOWED),
+        (
+            ALICE,
+            replace(DIRECT, platform="discord", workspace_id="@me"),
+            replace(HERE, platform="discord"),
+            AccessPolicy(workspaces=("T1",), channels=("C1",), roles=("R1",)),
+            "",
+        ),
+    ],
+)
+async def test_who_may_press_it_is_decided_by_the_place_of_the_run(
+    person: Person, address: Address, home: Address, policy: AccessPolicy, notice: str
+) -> None:
+    actor = ActorContext(is_direct=address.channel_id == "D1", expects_answer=True)
+    button = RunButtonPressed(address=address, dedupe_key="b", run_id="r", action="stop", person=person, actor=actor)
+    outcome = await Ports(home=home, policy=policy).receiver().receive(button)
+    assert outcome.notice == notice
+
+
+ASK = SimpleNamespace(run_id="r0")
+STOP = StopRequested(address=HERE, dedupe_key="k", person=ALICE, message_ref="1")
+TOLD = Ignore(reason="empty", notice="Hello!")
+
+
+@pytest.mark.parametrize(
+    ("action", "ports", "notices", "events"),
+    [
+        (MESSAGE, Ports(), ["", ""], ["shows r", "queues r"] * 2),
+        (MESSAGE, Ports(newest={"is_new_run": False}), [""], ["shows r"]),
+        (MESSAGE, Ports(newest={"is_duplicate": True}), [""], []),
+        (MESSAGE, Ports(newest={"answered_ask": ASK}), [""], ["shows r0", "shows r", "queues r"]),
+        (MESSAGE, Ports(StopRun(), {"is_new_run": False}), [""], ["signals r", "shows r"]),
+        (MESSAGE, Ports(Overhear(reason="talk"), {"run_id": None}), [""], []),
+        (MESSAGE, Ports(TOLD, {"run_id": None}), ["Hello!", ""], []),
+        (replace(MESSAGE, address=replace(HERE, platform="api")), Ports(TOLD, {"run_id": None}), ["Hello!"] * 2, []),
+        (replace(MESSAGE, actor=ActorContext(app_ids=frozenset({"A1"}))), Ports(TOLD, {"run_id": None}), [""], []),
+        (STOP, Ports(TOLD, {"run_id": None}), ["Hello!"] * 2, []),
+        (MESSAGE, Ports(policy=AccessPolicy()), [NOT_ALLOWED, ""], ["notes alice"] * 2),
+    ],
+)  # fmt: skip
+async def test_who_is_woken_and_told(action: Any, ports: Ports, notices: list[str], events: list[str]) -> None:
+    if action.actor.app_ids:
+        ports.policy = AccessPolicy(workspaces=("*",), apps=("A1",))
+    outcomes = [await ports.receiver().receive(action) for _ in notices]
+    assert [outcome.notice for outcome in outcomes] == notices
+    assert ports.events == events
+    is_taken = isinstance(ports.decision, Accept | StopRun) and "is_duplicate" not in ports.newest
+    assert all(outcome.is_ignored is not (is_taken and NOT_ALLOWED not in notices) for outcome in outcomes)
+
+
+async def fail() -> None:
+    raise RuntimeError("no thread")
+
+
+@pytest.mark.parametrize(("prepare", "seconds"), [(fail, 30.0), (asyncio.Event().wait, 0.01)])
+async def test_a_run_that_could_not_be_prepared_begins_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, prepare: Callable[[], Awaitable[object]], seconds: float
+) -> None:
+    monkeypatch.setattr(receiver_module, "PREPARE_SECONDS_MAX", seconds)
+    ports = Ports()
+    outcome = await ports.receiver().receive(replace(MESSAGE, prepare=prepare))
+    assert (outcome.run_id, ports.events) == ("r", ["shows r", "queues r"])
+
+
+async def test_a_run_begins_once_it_is_prepared() -> None:
+    ports, is_ready = Ports(), asyncio.Event()
+
+    async def prepare() -> None:
+        ports.events.append("prepares")
+        is_ready.set()
+        await asyncio.sleep(0)
+        ports.events.append("has prepared")
+
+    await ports.receiver().receive(replace(MESSAGE, prepare=prepare))
+    assert ports.events == ["shows r", "prepares", "has prepared", "queues r"]
+
+
+async def test_a_command_that_another_process_answers_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one has begun. It answers in time, or it has died and this one answers."""
+    monkeypatch.setattr(receiver_module, "POLL_SECONDS", 0.001)
+    called = CommandCalled(address=HERE, dedupe_key="c", name="help", argument="", person=ALICE)
+    ports = Ports(keys={"c:begun"})
+    assert (await ports.receiver().receive(called)).notice
+    assert (await ports.receiver().receive(called)).is_ignored
+    assert (await Ports(keys={"c:begun", "c"}).receiver().receive(called)).is_ignored
+    busy = ports.receiver()
+    busy.answering.add("d")
+    assert (await busy.receive(replace(called, dedupe_key="d"))).is_ignored
