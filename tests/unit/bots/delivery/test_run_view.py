@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bots.delivery.run_view import (
+    DETAILS_CHARACTERS_MAX,
     SEEN_ELSEWHERE,
     STEPS_KEPT,
     RunView,
     Task,
     apply_event,
     duration,
+    format_details,
     newest_tasks,
     past_tense,
 )
@@ -23,6 +25,7 @@ from bots.slack.render.messages import status_blocks
 from core.domain.events import (
     ActivityChanged,
     AgentEvent,
+    ChecklistItem,
     CommandEnded,
     RunFailed,
     RunFinished,
@@ -183,3 +186,35 @@ def test_the_view_of_an_interrupted_call_that_runs_again_starts_anew() -> None:
     view = after(started("a", "Running `x`"), ToolProgressed(call_id="a", seconds=20, line="y"))
     again = apply_event(view, started("a", "Running `x`"))
     assert again.tasks == (replace(view.tasks[0], seconds=0.0, output=""),)
+
+
+LOOKED = Task(call_id="a", title="Reading a.csv", state="done")
+BROKEN = Task(call_id="b", title="Running make", state="failed", detail="No\n" * 60, exit_code=2)
+BROKEN_LINE = "- ✗ Ran make · exit code 2: " + " ".join(["No"] * 53 + ["N"])
+ITEMS = (ChecklistItem(text="Look", state="done"), ChecklistItem(text="Sum", state="blocked"))
+
+
+@pytest.mark.parametrize(
+    ("view", "lines"),
+    [
+        (RunView(), []),
+        (RunView(tasks=(LOOKED,)), ["- ✓ Read a.csv"]),
+        (RunView(tasks=(replace(LOOKED, detail="I look."),)), ["- ✓ Read a.csv"]),
+        (RunView(tasks=(replace(LOOKED, state="ended"),)), ["- ■ Read a.csv · interrupted"]),
+        (RunView(checklist=(ChecklistItem(text="Say\n it", state="active"),)), ["- ☐ Say it"]),
+        (RunView(checklist=ITEMS, tasks=(LOOKED,)), ["- ☑ Look", "- ☒ Sum", "- ✓ Read a.csv"]),
+        (RunView(tasks=(LOOKED,), tasks_dropped=7), ["- 7 earlier steps are not shown", "- ✓ Read a.csv"]),
+        (RunView(tasks=(BROKEN,)), [BROKEN_LINE]),
+    ],
+)  # fmt: skip
+def test_the_details_of_a_run_are_lines_of_markdown(view: RunView, lines: list[str]) -> None:
+    assert format_details(view).splitlines() == lines
+
+
+def test_the_newest_steps_are_shown_as_far_as_there_is_room() -> None:
+    step = "x" * 97
+    tasks = tuple(replace(LOOKED, call_id=str(n), title=step) for n in range(40))
+    lines = format_details(RunView(checklist=ITEMS[:1], tasks=tasks)).splitlines()
+    room = DETAILS_CHARACTERS_MAX - len("☑ Look")
+    shown = room // len(f"- ✓ {step}\n".rstrip() + " ")
+    assert lines == ["- ☑ Look", f"- {40 - shown} earlier steps are not shown", *[f"- ✓ {step}"] * shown]
