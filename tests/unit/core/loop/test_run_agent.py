@@ -11,7 +11,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.consent import STAYS
-from core.domain.errors import ToolError
+from core.domain.errors import ModelUnavailable, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
 from core.loop.loop import turns_left
 from core.loop.run_context import LoopPolicy
@@ -92,6 +92,19 @@ async def test_a_cut_off_answer_that_goes_on_with_calls_is_whole_in_every_attemp
     flow = replace(user_message("The next step."), metadata={FLOW_KEY: {"phase": "step"}})
     after = MemoryRun(StreamedModel([text("Sent.")]), history=(*resumed.history, flow))
     assert require(finished(await after.start("go on")).reply).text == "Sent."
+
+
+async def test_what_was_said_last_is_the_answer_of_a_model_that_falls_silent_in_every_attempt() -> None:
+    silence = [[ended()]] * 9
+    looked = calls(("echo", '{"text": "a"}'), said="I look.")
+    run = MemoryRun(StreamedModel([looked, *silence]), tools=[echo])
+    assert require(finished(await run.start("go")).reply).text == "I look."
+
+    resumed = MemoryRun(StreamedModel(silence), tools=[echo], history=tuple(run.log.messages))
+    assert require(finished(await resumed.start("go on")).reply).text == "I look."
+    later = MemoryRun(StreamedModel(silence), tools=[echo], history=tuple(run.log.messages), run_id="another")
+    with pytest.raises(ModelUnavailable):
+        await later.start("go on")
 
 
 async def test_a_call_of_a_run_without_a_cut_off_answer_adds_nothing_to_the_reply() -> None:
