@@ -1,0 +1,173 @@
+"""What the runner of schedules does with a time that has come, over ports in memory."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bots.inbound.actions import Outcome
+from bots.inbound.schedules import ScheduleRunner
+from core.domain.actions import ActorContext, IncomingMessage
+from core.domain.errors import StorageUnavailable, SurfaceRefused
+from core.domain.schedules import Firing, Schedule, Timing, Trigger, TriggerEvent
+from core.domain.threads import Address, Person
+
+NOW = datetime.now(UTC)
+CHANNEL = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="")
+ALICE = Person(person_id="U1", name="alice")
+AT_NINE = Timing(rule="FREQ=DAILY;BYHOUR=9", next_local=datetime.fromisoformat("2026-11-30T09:00"), time_zone="UTC")
+DAILY = Schedule(
+    schedule_id="s",
+    address=CHANNEL,
+    owner=ALICE,
+    task="Post the news",
+    timing=AT_NINE,
+    armed_at=NOW - timedelta(days=1),
+)
+ON_EMOJI = replace(DAILY, timing=Trigger(kind="emoji", pattern="eyes"))
+OVER_HTTP = replace(DAILY, address=replace(CHANNEL, platform="api", thread_key="t"))
+FIRING = Firing(firing_id="f", schedule=DAILY, due_at=NOW, event_key="")
+OF_HOOK = replace(FIRING, schedule=replace(DAILY, timing=Trigger(kind="hook")), message_ref="5.0", title="x")
+BUSY = Outcome(notice="Busy.", is_ignored=True)
+
+
+@dataclass
+class Ports:
+    """A store with one pending firing, chats, and the reception. `events` has what happened, in order."""
+
+    firing: Firing = FIRING
+    outcome: Outcome = field(default_factory=lambda: Outcome(run_id="r"))
+    refusal: str = ""
+    is_there: bool = True
+    is_admitted: bool = True
+    is_served: bool = True
+    waiting: tuple[Schedule, ...] = ()
+    error: Exception | None = None
+    events: list[str] = field(default_factory=list[str])
+    requests: list[IncomingMessage] = field(default_factory=list[IncomingMessage])
+
+    def runner(self) -> ScheduleRunner:
+        return ScheduleRunner(
+            schedules=self,
+            conversations=self,
+            chats=SimpleNamespace(
+                announce=self.post, find_standing=self.find_standing, tell=self.tell, tell_person=self.tell_person
+            ),
+            admits=self.admits,
+            receive=self.receive,
+            serves=lambda _platform: self.is_served,
+            closed_reasons=lambda _platform: {"closed": "the channel is archived"},
+        )
+
+    async def triggers(self, _address: Address | None = None) -> tuple[Schedule, ...]:
+        if self.error and _address:
+            raise self.error
+        return self.waiting
+
+    async def time_of_work(self) -> datetime:
+        return NOW
+
+    async def due(self, _now: datetime, _may_fire: object) -> tuple[()]:
+        return ()
+
+    async def take_pending(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
+        return (self.firing,)
+
+    async def announce(self, _firing: Firing, _message_ref: str) -> bool:
+        return self.is_there
+
+    async def post(self, _firing: Firing, _text: str, **_more: object) -> str:
+        if self.refusal:
+            raise SurfaceRefused("no", code=self.refusal)
+        self.events.append("announces")
+        return "7.0"
+
+    async def close(self, firing_id: str, state: str, *, run_id: str | None) -> None:
+        self.events.append(f"{state} {run_id}")
+
+    async def pause(self, _schedule_id: str, *, problem: str, by: Person) -> None:
+        self.events.append(f"pauses: {problem}")
+
+    async def begin_event(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:
+        self.events.append(f"begins for {event.message_ref}")
+        return "begun"
+
+    async def run_with_thread(self, _run_id: str) -> Any:
+        return None, SimpleNamespace(address=replace(CHANNEL, thread_key="6.0"))
+
+    async def find_standing(self, _address: Address, _person_id: str) -> ActorContext:
+        return ActorContext()
+
+    async def tell(self, address: Address, text: str) -> None:
+        self.events.append(f"tells {address.thread_key}: {text.rpartition(' · ')[2]}")
+
+    async def tell_person(self, _address: Address, person_id: str, _text: str) -> None:
+        self.events.append(f"tells {person_id}")
+
+    async def admits(self, _request: object) -> bool:
+        return self.is_admitted
+
+    async def receive(self, request: Any) -> Outcome:
+        self.requests.append(request)
+        return self.outcome
+
+
+@pytest.mark.parametrize(
+    ("ports", "events", "place"),
+    [
+        (Ports(), ["announces", "fired r"], ("7.0", "7.0")),
+        (Ports(replace(FIRING, message_ref="5.0")), ["fired r"], ("5.0", "5.0")),
+        (Ports(replace(FIRING, schedule=ON_EMOJI, message_ref="5.0")), ["fired r"], ("5.0", "")),
+        (Ports(OF_HOOK), ["fired r"], ("5.0", "5.0")),
+        (Ports(replace(FIRING, schedule=OVER_HTTP, message_ref="5.0")), ["fired r"], ("t", "")),
+        (Ports(outcome=BUSY), ["announces", "tells 7.0: Busy.", "skipped None"], ("7.0", "7.0")),
+        (Ports(outcome=Outcome(is_ignored=True)), ["announces", "skipped None"], ("7.0", "7.0")),
+        (Ports(is_there=False), ["announces"], None),
+        (Ports(is_served=False), [], None),
+        (Ports(is_admitted=False), ["tells U1", "pauses: "], None),
+        (Ports(refusal="closed"), ["tells U1", "pauses: the channel is archived"], None),
+        (Ports(refusal="other"), ["tells U1", "pauses: the chat platform refused it: no"], None),
+        (Ports(replace(FIRING, note="busy", run_id="r0")), ["tells 6.0: busy", "skipped r0"], None),
+        (Ports(replace(FIRING, note="busy")), ["skipped None"], None),
+    ],
+)  # fmt: skip
+async def test_a_time_that_has_come(ports: Ports, events: list[str], place: tuple[str, str] | None) -> None:
+    await ports.runner().look()
+    assert [event[: len(known)] for event, known in zip(ports.events, events, strict=True)] == events
+    requests = [(request.address.thread_key, request.message_ref) for request in ports.requests]
+    assert requests == ([] if place is None else [place])
+
+
+EYES = TriggerEvent(kind="emoji", address=CHANNEL, key="k", message_ref="5.0", emoji="eyes", happened_at=NOW)
+
+
+@pytest.mark.parametrize(("is_located", "message_ref"), [(False, "5.0"), (True, "6.0")])
+async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located: bool, message_ref: str) -> None:
+    lookups = list[str]()
+
+    async def locate() -> TriggerEvent:
+        lookups.append("looks")
+        return replace(EYES, message_ref="6.0")
+
+    ports = Ports(waiting=(ON_EMOJI, replace(ON_EMOJI, schedule_id="s2"), replace(DAILY, schedule_id="s3")))
+    runner = ports.runner()
+    await runner.hear(EYES, locate if is_located else None)
+    await runner.close()
+    assert ports.events == [f"begins for {message_ref}"] * 2
+    assert lookups == ["looks"] * is_located
+    await runner.hear(replace(EYES, emoji="tada"), locate)
+    assert lookups == ["looks"] * is_located
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_an_event_that_cannot_be_stored_comes_again_where_schedules_wait(is_watched: bool) -> None:
+    ports = Ports(error=StorageUnavailable("away"), waiting=(ON_EMOJI,) if is_watched else ())
+    runner = ports.runner()
+    await runner.look()
+    if is_watched:
+        with pytest.raises(StorageUnavailable):
+            await runner.hear(EYES)
+    else:
+        await runner.hear(EYES)
