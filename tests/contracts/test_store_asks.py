@@ -29,6 +29,7 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     ask = require(await stores.asks.ask(ask_id))
     assert receipt.answered_ask == ask
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "b", BOB)
+    assert not ask.is_written_in_thread
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.open_ask is None
     assert snapshot.thread.state == "running"
@@ -56,6 +57,7 @@ async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     assert receipt.answered_ask is not None
     ask = require(await stores.asks.ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
+    assert ask.is_written_in_thread
 
 
 async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -> None:

@@ -143,20 +143,6 @@ async def test_the_model_is_the_agents_and_the_dialect_goes_by_it(bench: Bench) 
     assert '<invoke name="echo">' in system(request)
 
 
-async def test_a_dialect_that_the_settings_name_holds_for_every_model(bench: Bench) -> None:
-    bench.own("model: openai/o1-mini\n")
-    bench.world.with_deps(dialect_setting="native")
-    assert tools(await bench.run())
-
-
-async def test_an_agents_own_dialect_goes_before_all(bench: Bench) -> None:
-    bench.own("dialect: react\n")
-    bench.world.with_deps(dialect_setting="native")
-    request = await bench.run()
-    assert tools(request) == set()
-    assert "Action Input:" in system(request)
-
-
 async def test_the_usage_is_the_agents_models(bench: Bench) -> None:
     bench.own("model: openai/o1-mini\n")
     await bench.run()
