@@ -4,14 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import datetime
 
 import pytest
 
 from core.domain.budget import PlannedCall, Reservation
 from core.domain.errors import StorageUnavailable
 from core.domain.ids import new_id
-from core.domain.threads import Lease, Person, ThreadInput
+from core.domain.threads import Lease, ThreadInput
 from core.run.event_replay import follow
 from core.run.execute import execute
 from core.run.worker import Worker
@@ -176,30 +175,6 @@ async def test_a_write_that_was_stored_though_it_failed_is_there_once(world: Wor
     assert said == ("Echoing." in journal.stored)
     assert sum(one.type == "tool" for one in history) == said
     assert len(world.bench.said) <= 1  # a call that was only begun is told to the model as interrupted
-
-
-async def test_a_busy_channel_does_not_hold_up_the_runs_of_others(world: World) -> None:
-    """One run at a time: eight wait in one channel when another channel's only message comes."""
-    busy_channel = world.address
-    runs: list[str] = []
-    for number in range(8):
-        world.address = replace(busy_channel, thread_key=f"{number}")
-        runs.append(await world.say(f"busy {number}"))
-    world.address = replace(busy_channel, channel_id="C-quiet", thread_key="quiet")
-    world.author = Person(person_id="U-quiet", name="quinn")
-    runs.append(await world.say("quiet"))
-    world.model.turns += [text("Done.") for _ in runs]
-    async with at_work(world, queued=runs, runs_at_once_max=1):
-        for run_id in runs:
-            assert await ended(world, run_id) == "completed"
-    begun: list[tuple[datetime, str]] = []
-    for run_id in runs:
-        run = await world.read_run(run_id)
-        assert run.started_at is not None
-        begun.append((run.started_at, run_id))
-    order = [run_id for _, run_id in sorted(begun)]
-    assert order.index(runs[-1]) <= 2, "the first was under way already"
-    assert [run_id for run_id in order if run_id != runs[-1]] == runs[:-1]
 
 
 async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world: World) -> None:
