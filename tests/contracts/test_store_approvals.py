@@ -132,7 +132,7 @@ async def test_a_question_that_is_no_approval_waits_for_ever(stores: Stores) -> 
     assert require(await stores.conversations.find(ADDRESS)).open_ask is not None
 
 
-@pytest.mark.parametrize("words", ['no, the "wrong" list', DENY])
+@pytest.mark.parametrize("words", ['no, the "wrong" list of Jürgen', DENY])
 async def test_whoever_denied_and_is_forgotten_is_named_in_no_result(stores: Stores, words: str) -> None:
     _, ask_id = await _waiting(stores)
     click = replace(message(words, key="k1", kind="answer"), person=BOB)
