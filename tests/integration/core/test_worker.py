@@ -96,18 +96,6 @@ class DoubtfulJournal(SqlRunJournal):
             raise StorageUnavailable("connection was closed in the middle of operation")
 
 
-class ForgetfulQueue(MemoryRunQueue):
-    """A queue that fails once with an error that nobody expects."""
-
-    has_failed = False
-
-    async def claim(self) -> str:
-        if not self.has_failed:
-            self.has_failed = True
-            raise RuntimeError("the entry does not exist")
-        return await super().claim()
-
-
 @asynccontextmanager
 async def at_work(
     world: World, *, queued: Sequence[str] = (), runs_at_once_max: int = 200, queue: MemoryRunQueue | None = None
@@ -132,13 +120,6 @@ async def ended(world: World, run_id: str) -> str:
     run = await conversations.run(run_id)
     assert run is not None
     return run.status
-
-
-async def test_a_worker_takes_up_runs_after_its_queue_failed(world: World) -> None:
-    world.model.turns.append(text("Done."))
-    run_id = await world.say("hello")
-    async with at_work(world, queue=ForgetfulQueue()):
-        assert await ended(world, run_id) == "completed"
 
 
 @pytest.mark.parametrize("trouble", ["claim", "read", "bug"])
@@ -194,18 +175,3 @@ async def test_a_stopped_run_that_had_begun_ends_although_no_slot_is_free(world:
         world.model.turns = [text("Done.")]
         world.bench.gate("busy").set()
         assert await ended(world, busy) == "completed"
-
-
-async def test_the_run_that_follows_another_begins_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not left to the next look for runs without a worker."""
-    world.model.turns = [calls(("wait", '{"text": "begun"}')), text("Done.")]
-    first = await world.say("a long one")
-    monkeypatch.setattr("core.run.worker.SWEEP_SECONDS", 600.0)
-    async with at_work(world, queued=[first]):
-        await world.bench.has_started("begun").wait()
-        await world.stops.request_stop(first)
-        await world.say("something else")
-        assert await ended(world, first) == "stopped"
-        run = await world.read_run(first)
-        _, follower = await world.deps.stores.conversations.runs(run.thread_id)
-        assert await ended(world, follower.run_id) == "completed"

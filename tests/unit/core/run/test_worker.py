@@ -63,6 +63,16 @@ class FailingQueue(MemoryRunQueue):
         raise StorageUnavailable("away")
 
 
+class ForgetfulQueue(MemoryRunQueue):
+    has_failed = False
+
+    async def claim(self) -> str:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("the entry does not exist")
+        return await super().claim()
+
+
 async def nothing() -> None:
     return
 
@@ -108,6 +118,12 @@ async def test_a_run_that_nobody_has_queued_is_found_and_its_follower_begins(run
         runs.gate("a").set()
         await until(lambda: runs.begun == ["a", "b"])
         runs.gate("b").set()
+
+
+async def test_a_worker_goes_on_after_its_queue_has_failed(runs: Runs) -> None:
+    async with at_work(runs, ForgetfulQueue(), "a"):
+        await until(lambda: runs.begun == ["a"])
+        runs.gate("a").set()
 
 
 async def test_a_stopped_run_needs_no_slot(runs: Runs) -> None:
