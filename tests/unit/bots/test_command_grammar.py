@@ -142,3 +142,28 @@ def test_slack_takes_the_hint_which_names_no_command_of_admins() -> None:
     assert len(USAGE_HINT) <= USAGE_HINT_MAX
     assert "status" in USAGE_HINT
     assert "pair" not in USAGE_HINT
+
+
+@pytest.mark.parametrize(
+    ("text", "is_for_admins"),
+    [
+        ("pair ABCD-2345", True),
+        ("unpair bob", True),
+        ("who", True),
+        ("audit", True),
+        ("audit 5", True),
+        ("mcp connect notes", True),
+        ("agents rollback coding 2", True),
+        ("agents reset coding", True),
+        ("follow quiet channel", True),
+        ("follow quiet", False),
+        ("budget run 5", True),
+        ("budget", False),
+        ("forget yes", False),
+    ],
+)
+def test_what_only_admins_may_write(text: str, is_for_admins: bool) -> None:
+    name, *words = text.split()
+    form = COMMANDS[name].read(words)
+    assert form is not None
+    assert form[0].is_for_admins is is_for_admins

@@ -38,6 +38,7 @@ EDIT = MessageEdited(**PLACE, message_ref="request", text="Stop", sent_at=at(9),
 def outcome(decision: Decision) -> str:
     match decision:
         case Accept():
+            assert decision.is_steering or decision.ask_id or decision == Accept()
             return "answers" if decision.ask_id else "is read"
         case StopRun():
             return "stops"

@@ -11,7 +11,7 @@ import pytest
 
 from bots.inbound import receiver as receiver_module
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy
-from bots.inbound.actions import CommandCalled, RunButtonPressed
+from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed
 from bots.inbound.receiver import NO_DETAILS, NOT_OF_THIS, ActionReceiver
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested
 from core.domain.threads import Accept, Address, Decision, Ignore, Overhear, Person, Run, StopRun, Thread
@@ -230,12 +230,18 @@ async def test_a_run_begins_once_it_is_prepared() -> None:
 
 async def test_a_command_that_another_process_answers_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one has begun. It answers in time, or it has died and this one answers."""
+    carried_out = list[str]()
+
+    async def answer(called: CommandCalled, _deps: object) -> Outcome:
+        carried_out.append(called.dedupe_key)
+        return Outcome(notice="Done.")
+
     monkeypatch.setattr(receiver_module, "POLL_SECONDS", 0.001)
-    called = CommandCalled(address=HERE, dedupe_key="c", name="help", argument="", person=ALICE)
-    ports = Ports(keys={"c:begun"})
-    assert (await ports.receiver().receive(called)).notice
-    assert (await ports.receiver().receive(called)).is_ignored
-    assert (await Ports(keys={"c:begun", "c"}).receiver().receive(called)).is_ignored
-    busy = ports.receiver()
-    busy.answering.add("d")
-    assert (await busy.receive(replace(called, dedupe_key="d"))).is_ignored
+    monkeypatch.setattr(receiver_module, "answer_command", answer)
+    receiver = Ports(keys={"left:begun", "done:begun", "done"}).receiver()
+    receiver.answering.add("busy")
+    called = CommandCalled(address=HERE, dedupe_key="left", name="help", argument="", person=ALICE)
+    assert (await receiver.receive(called)).notice
+    for key in ("left", "done", "busy"):
+        assert (await receiver.receive(replace(called, dedupe_key=key))).is_ignored
+    assert carried_out == ["left"]
