@@ -1,6 +1,5 @@
 """Tests that several bots and workers that freeze and resume show people the same as one healthy process."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,13 +10,6 @@ from storage.sql.stores.run_claims import WORKER_GONE_SECONDS
 from tests.chaos.cluster import Cluster, open_cluster
 from tests.chaos.harness import PlatformName
 from tests.chaos.invariants import check, settle_and_check
-from tests.servers import redis
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])

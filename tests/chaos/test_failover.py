@@ -19,7 +19,6 @@ from tests.chaos.test_crashes import PASSED, STORIES
 from tests.contracts.redis_servers import redis_client
 from tests.databases import opened
 from tests.integration.sandbox.providers import local_jails
-from tests.servers import redis
 
 FAILURE_SECONDS = 30.0
 ENDING_SECONDS = 30.0
@@ -81,12 +80,6 @@ def process_failures() -> Iterator[tuple[str, ProcessFailure]]:
             )
             for kind, at, place_and_time, action in each:
                 yield story, ProcessFailure(kind=kind, place=place_and_time, action=action, at=at)
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    with redis() as url:
-        yield url
 
 
 @asynccontextmanager

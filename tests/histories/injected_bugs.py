@@ -423,12 +423,12 @@ SEEDS: Mapping[str, int] = {
 
 
 @contextmanager
-def inject(bug: str | None) -> Generator[None, None, None]:
+def inject(bug: str | None, bugs: Mapping[str, Callable[[], Injection]] = BUGS) -> Generator[None, None, None]:
     """Context manager: the program has the bug inside the block."""
     if bug is None:
         yield
         return
-    owner, name, broken = BUGS[bug]()
+    owner, name, broken = bugs[bug]()
     whole = getattr(owner, name)
     setattr(owner, name, broken)
     try:

@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -57,6 +56,7 @@ from storage.sql.stores.schedules import SqlSchedules
 from storage.sql.tables import schedules
 from tests.contracts.stores import COMPLETED, FAILED, asking
 from tests.histories.__main__ import _prepare as prepare
+from tests.histories.injected_bugs import Injection, inject
 from tests.histories.servers import Chance, SimulatedDatabase, SqliteMemory
 from tests.histories.virtual_time import (
     EPOCH_SECONDS,
@@ -752,9 +752,6 @@ def _was_quiet(quiet: tuple[int, int] | None, zone: ZoneInfo) -> bool:
 # bugs
 
 
-Injection = tuple[object, str, object]
-
-
 def _no_compare_and_set() -> Injection:
     """Every process that saw the schedule due begins a firing."""
 
@@ -861,21 +858,6 @@ SEEDS: Mapping[str, int] = {
 """A seed that finds each bug. `--bugs` plays them, and looks for others where one does not."""
 
 
-@contextmanager
-def inject(bug: str | None) -> Generator[None, None, None]:
-    """Context manager: the program has the bug inside the block."""
-    if bug is None:
-        yield
-        return
-    owner, name, broken = BUGS[bug]()
-    whole = getattr(owner, name)
-    setattr(owner, name, broken)
-    try:
-        yield
-    finally:
-        setattr(owner, name, whole)
-
-
 # playing
 
 
@@ -924,7 +906,7 @@ def _replay_bugs(seeds: range, memory: ScheduleMemory) -> int:
 def _finds(seed: int, bug: str, memory: ScheduleMemory) -> bool:
     """Whether the seed breaks an invariant with the bug only."""
     gc.collect()
-    with inject(bug):
+    with inject(bug, BUGS):
         is_found = bool(play(seed, memory)[0])
     return is_found and not play(seed, memory)[0]
 
@@ -941,7 +923,7 @@ def main() -> int:
     memory = ScheduleMemory()
     if wanted.seed is not None:
         prepare(logs=True)
-        with inject(wanted.bug):
+        with inject(wanted.bug, BUGS):
             problems, trace = play(wanted.seed, memory)
         sys.stdout.write("\n".join([*trace, *problems, ""]))
         return 1 if problems else 0
@@ -950,7 +932,7 @@ def main() -> int:
         return _replay_bugs(range(1, wanted.histories + 1), memory)
     began, failures = time.monotonic(), 0
     played = 0
-    with inject(wanted.bug):
+    with inject(wanted.bug, BUGS):
         for seed in range(wanted.first, wanted.first + wanted.histories):
             gc.collect()
             problems, _ = play(seed, memory)

@@ -11,7 +11,7 @@ from bots.bootstrap.model_clients import ProviderClients, build_model_client, mi
 from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.table import answer_command
-from bots.settings import Settings, load_settings
+from bots.settings import load_settings
 from core.agents.definition import AgentDefinition
 from core.domain.errors import ConfigurationError, ModelRejected
 from core.domain.threads import Accept, Address, Ignore, Person
@@ -21,14 +21,9 @@ from tests.fakes.streamed_model import text
 from tests.integration.bots.receiver_stage import HERE, command_deps, message
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
+from tests.support.settings import settings
 
 ALICE = Person(person_id="U1", name="alice")
-IN_DISCORD = Address(platform="discord", workspace_id="1", channel_id="2", thread_key="3")
-
-
-def settings(**variables: str) -> Settings:
-    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load_settings(environ, Path("no such file"))
 
 
 def deps_of(world: World, **variables: str) -> CommandDeps:
@@ -50,24 +45,6 @@ async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: Wo
     chosen = await use(deps, "`Research`")
     assert chosen == Outcome(notice="`research` works in this conversation from the next request on.", is_private=False)
     assert "- `research` (works here): " in (await use(deps)).notice
-
-
-async def test_a_stranger_is_refused_and_nothing_changes(world: World) -> None:
-    deps = deps_of(world)
-    refused = await use(deps, "<!everyone>")
-    assert refused.is_private
-    assert refused.notice == (
-        "There is no agent everyone. There are: coding, data-analysis, planner, research, threadhand."
-    )
-    assert await world.deps.stores.conversations.find(HERE) is None
-
-
-async def test_in_discord_a_thread_must_be_there_first(world: World) -> None:
-    deps = deps_of(world)
-    assert "no conversation with me here yet" in (await use(deps, "research", IN_DISCORD)).notice
-    assert await world.deps.stores.conversations.find(IN_DISCORD) is None
-    await world.deps.stores.conversations.create(IN_DISCORD)
-    assert "works in this conversation" in (await use(deps, "research", IN_DISCORD)).notice
 
 
 @pytest.mark.parametrize(
@@ -173,15 +150,6 @@ async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World
     )
     world.with_deps(ask_model=world.model.stream).model.turns.append(text("ok"))
     await world.run("again")
-
-
-async def test_the_status_says_who_works(world: World) -> None:
-    deps = deps_of(world)
-    world.address = HERE
-    await world.say("go", agent_id="coding")
-    called = CommandCalled(address=HERE, dedupe_key="s", name="status", argument="", person=ALICE)
-    told = await answer_command(called, deps)
-    assert told.notice == "Waiting in line for alice as `coding`."
 
 
 @pytest.mark.parametrize(

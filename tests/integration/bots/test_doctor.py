@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLE_NAMES
 from bots.settings.models import provider_key_name
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding, print_findings
@@ -18,12 +17,11 @@ from tests.chaos.disks import MEBIBYTE, small_disk
 from tests.fakes.embeddings import embeddings_fake
 from tests.integration.bots.test_cli import environment
 from tests.servers import redis
+from tests.support.settings import no_settings as no_settings
 
 
 @pytest.fixture
-def env_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def env_file(tmp_path: Path) -> Path:
     return tmp_path / ".env"
 
 

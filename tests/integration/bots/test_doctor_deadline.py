@@ -7,12 +7,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-import pytest
-
-from bots.settings import VARIABLE_NAMES, load_process_settings
+from bots.settings import load_process_settings
 from bots.setup.doctor import check_settings
 from bots.setup.findings import Finding, exit_code
 from bots.setup.report import CANCEL_SECONDS, REPORT_SECONDS, Check, run_in_parallel
+from tests.support.settings import no_settings as no_settings
 
 SECONDS = 3
 SLACK = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1-A1-1-x"}
@@ -33,12 +32,6 @@ async def mute_server() -> AsyncGenerator[int, None]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 async def report(folder: Path, port: int) -> tuple[Finding, ...]:

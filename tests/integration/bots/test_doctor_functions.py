@@ -5,18 +5,12 @@ from pathlib import Path
 import pytest
 from grpclib import Status
 
-from bots.settings import VARIABLE_NAMES
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
 from tests.integration.bots.test_modal_queue import APP, POSTGRESQL, REDIS, deployed
+from tests.support.settings import no_settings as no_settings
 
 WHOLE = {**POSTGRESQL, **REDIS, "SANDBOX": "none", "MODAL_WORKER_APP": APP}
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 async def found(folder: Path, **changes: str) -> list[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLE_NAMES, load_process_settings
+from bots.settings import load_process_settings
 from bots.setup.doctor import find_late, run_checks
 from bots.setup.findings import Finding, print_findings
 from bots.setup.service_checks import DISCORD_PERMISSIONS
@@ -20,6 +20,7 @@ from simulator.slack.server import SlackSimulator
 from tests.fakes.model_endpoint import ModelEndpoint, model_endpoint
 from tests.fakes.web_service import fake_web_service, refusal, says
 from tests.integration.bots.test_cli import environment
+from tests.support.settings import no_settings as no_settings
 
 DISCORD_TOKEN = "MTAwMQ.simulated.discord-token"
 HOUR = 3600.0
@@ -66,9 +67,7 @@ class Services:
 
 
 @pytest.fixture
-async def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Services, None]:
-    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+async def services(tmp_path: Path) -> AsyncGenerator[Services, None]:
     async with AsyncExitStack() as stack:
         slack = await stack.enter_async_context(SlackSimulator())
         discord = await stack.enter_async_context(DiscordSimulator(token=DISCORD_TOKEN))

@@ -7,21 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bots.settings import VARIABLE_NAMES
 from bots.setup.doctor import run_checks
 from bots.setup.findings import Finding
 from core.tools.catalogue import all_tools
 from tests.fakes.preloaded import command_of
 from tests.integration.core.mcp.conftest import http_fake
 from tests.paths import FAKES
+from tests.support.settings import no_settings as no_settings
 
 SECRET = "hush-4711-nobody-hears"
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*VARIABLE_NAMES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def stdio(program: str, *arguments: str, **more: object) -> dict[str, object]:

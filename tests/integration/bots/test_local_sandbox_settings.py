@@ -6,23 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from bots.bootstrap.sandboxes import SandboxDeps, build_prompt, build_sandboxes
+from bots.bootstrap.sandboxes import SandboxDeps, build_sandboxes
 from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
-from core.domain.threads import Address
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.memory_records import MemorySandboxRecords
+from tests.integration.bots.test_sandbox_settings import told_of
 from tests.integration.sandbox.egress_stage import fake_web_service
 from tests.integration.sandbox.providers import reachable_folder, run
 from tests.requirements_of_the_machine import lacking
-
-
-def told_of(found: SandboxDeps) -> str:
-    """Everything that the model is told of the sandbox."""
-    address = Address(platform="api", workspace_id="api", channel_id="api", thread_key="a")
-    prompt = build_prompt(found, address, 10_000)
-    return "\n".join((prompt.system, *prompt.state.values()))
 
 
 @asynccontextmanager

@@ -1,26 +1,19 @@
 """The setting for the search by meaning, and what it reaches."""
 
-from pathlib import Path
-
 import pytest
 
 from bots.bootstrap.model_clients import open_semantic_search
-from bots.settings import Settings, load_settings
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from storage.sql.database import Database
 from tests.fakes.embeddings import embeddings_fake, vector_of
+from tests.support.settings import settings
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
 
 
 def nobody(_model: str, _usage: Usage) -> None: ...
-
-
-def settings(**variables: str) -> Settings:
-    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load_settings(environ, Path("no such file"))
 
 
 async def test_without_the_setting_words_are_all(database: Database) -> None:

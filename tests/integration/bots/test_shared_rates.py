@@ -1,24 +1,17 @@
 """The program as it is put together: its calls wait for their turn, and through Redis with those of other processes."""
 
-from pathlib import Path
-
 import aiohttp
 
 from bots.bootstrap.messaging import open_messaging
 from bots.delivery.rate_limiter import RateLimit
-from bots.settings import Settings, load_settings
 from simulator.slack import SlackSimulator
 from tests.chaos.harness import staged
 from tests.chaos.stories import TALK
+from tests.support.settings import settings
 from tests.support.waiting import until
 
 EDIT = RateLimit(owner="slack:digest", name="chat.update", interval_seconds=100)
 WAITS = 'threadhand_rate_wait_seconds_count{call="chat.postMessage",platform="slack"}'
-
-
-def settings(**variables: str) -> Settings:
-    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load_settings(environ, Path("no such file"))
 
 
 async def test_processes_on_one_redis_hear_what_one_of_them_was_refused(redis_url: str) -> None:

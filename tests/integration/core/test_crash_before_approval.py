@@ -15,11 +15,11 @@ from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinish
 from core.domain.threads import Ask, Lease
 from core.run.execute import execute
 from core.stores import JournalEntry
-from core.tools.tool import ToolSet
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.streamed_model import calls, invokes, text
 from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.test_approval import guarded
 from tests.support.narrow import require
 
 
@@ -32,12 +32,6 @@ class Dying(SqlRunJournal):
         if self.is_stored:
             await self.write(lease, entry)
         raise asyncio.CancelledError
-
-
-def guarded(world: World) -> World:
-    tools = dict(world.bench.toolbox().tools)
-    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    return world.with_deps(toolbox=ToolSet(tools))
 
 
 async def killed_before_asking(world: World, journal: Dying) -> str:

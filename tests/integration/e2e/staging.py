@@ -4,7 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from simulator.discord import DiscordSimulator
 from tests.chaos.harness import PlatformName, Stage, staged
+from tests.support.narrow import require_type
 
 
 @asynccontextmanager
@@ -14,3 +16,7 @@ async def run_staged(platform: PlatformName, scenario: str, **options: Any) -> A
         stage.program.start()
         await stage.connected()
         yield stage
+
+
+def discord_of(stage: Stage) -> DiscordSimulator:
+    return require_type(stage.platform, DiscordSimulator)

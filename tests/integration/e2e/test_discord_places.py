@@ -5,10 +5,10 @@ from itertools import product
 import pytest
 
 from bots.demo.thread_reader import text_of
-from simulator.discord.server import DiscordSimulator
 from simulator.discord.world import ANNOUNCEMENTS, FORUM, PRIVATE_THREAD, THREAD
 from simulator.view import SeenChannel
 from tests.chaos.harness import PERSON, Stage, staged
+from tests.integration.e2e.staging import discord_of
 
 SCENARIO = """
 conversations:
@@ -16,11 +16,6 @@ conversations:
     when: {user: {contains: "Count"}}
     steps: [{text: "Seven rows."}]
 """
-
-
-def discord_of(stage: Stage) -> DiscordSimulator:
-    assert isinstance(stage.platform, DiscordSimulator)
-    return stage.platform
 
 
 def seen(stage: Stage, channel_id: str) -> SeenChannel:

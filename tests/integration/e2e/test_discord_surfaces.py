@@ -4,10 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from bots.demo.thread_reader import text_of
-from simulator.discord.server import DiscordSimulator
 from simulator.view import SentFile
 from tests.chaos.harness import PERSON, Stage
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import discord_of, run_staged
 
 SCENARIO = """
 conversations:
@@ -27,11 +26,6 @@ conversations:
 async def on_discord(scenario: str, **settings: str) -> AsyncGenerator[Stage, None]:
     async with run_staged("discord", scenario, **settings) as stage:
         yield stage
-
-
-def discord(stage: Stage) -> DiscordSimulator:
-    assert isinstance(stage.platform, DiscordSimulator)
-    return stage.platform
 
 
 async def run(stage: Stage, prompt: str, **files: SentFile) -> None:
@@ -78,7 +72,7 @@ async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -
             lambda: any(f.name == "report.csv" for one in stage.ours() for f in one.files), "the file is posted"
         )
 
-        bob = discord(stage).world.people["bob"].user_id
+        bob = discord_of(stage).world.people["bob"].user_id
         stage.program.kill()
         await stage.until(lambda: not stage.view().is_bot_connected, "it is gone")
         stage.program.change(allowed_users=bob)
@@ -117,7 +111,9 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         assert "/workspace/uploads/sales.csv" in asked
 
         votes = {"Monday": 3, "Friday": 1}
-        poll = await discord(stage).post_poll("bob", stage.channel_id, "Which day?", votes, thread_id=stage.thread_id)
+        poll = await discord_of(stage).post_poll(
+            "bob", stage.channel_id, "Which day?", votes, thread_id=stage.thread_id
+        )
         assert len(stage.runs()) == 1
         await stage.say(f"@{stage.view().bot_name} Please plan for it")
         await stage.settled(2)

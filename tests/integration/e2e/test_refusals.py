@@ -4,8 +4,8 @@ import re
 
 from bots.demo.thread_reader import buttons_of, text_of
 from simulator.discord.rules.permissions import SEND_IN_THREADS
-from simulator.discord.server import DiscordSimulator
 from tests.chaos.harness import PERSON, Stage, staged
+from tests.integration.e2e.staging import discord_of
 
 SCENARIO = """
 conversations:
@@ -56,11 +56,6 @@ async def pressed_beside(stage: Stage, label: str) -> None:
                     await stage.platform.press(PERSON, channel.channel_id, message.message_id, button.control_id)
                     return
     raise AssertionError(f"no button {label}\n{stage.report()}")
-
-
-def discord_of(stage: Stage) -> DiscordSimulator:
-    assert isinstance(stage.platform, DiscordSimulator)
-    return stage.platform
 
 
 async def test_an_answer_without_permission_is_kept_for_retry() -> None:

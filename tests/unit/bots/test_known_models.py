@@ -1,24 +1,17 @@
 """Windows and prices as the settings have them, and what the operator is told at the start."""
 
-from pathlib import Path
-
 import pytest
 
 from bots.bootstrap.model_clients import build_provider_client, load_model_specs
-from bots.settings import Settings, load_settings
 from core.context.limits import ContextLimit
 from core.domain.budget import Price
 from core.domain.errors import ConfigurationError
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import FALLBACK_PERCENT
+from tests.support.settings import settings
 
 OWN = {"LLM_BASE_URL": "http://127.0.0.1:1/v1"}
 PRICES = {"PRICE_INPUT_PER_MILLION_USD": "1", "PRICE_OUTPUT_PER_MILLION_USD": "4"}
-
-
-def settings(**variables: str) -> Settings:
-    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load_settings(environ, Path("no such file"))
 
 
 @pytest.mark.parametrize(

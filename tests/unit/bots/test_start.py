@@ -1,19 +1,13 @@
 """What the program says when it starts, and what it refuses to start with."""
 
-from pathlib import Path
-
 import pytest
 
 from bots.bootstrap.model_clients import build_model_client, without_models_that_lack_a_key
 from bots.bootstrap.platforms import reachable_public_url, without_incomplete_slack
 from bots.bootstrap.program import NO_PUBLIC_URL, serve, serve_worker, startup_warnings
-from bots.settings import Settings, load_settings
+from bots.settings import load_settings
 from core.domain.errors import ConfigurationError
-
-
-def settings(**variables: str) -> Settings:
-    environ = {f"THREADHAND_{name}": value for name, value in variables.items()}
-    return load_settings(environ, Path("no such file"))
+from tests.support.settings import settings
 
 
 async def test_a_worker_of_its_own_is_refused() -> None:
