@@ -1,11 +1,10 @@
 """The gateway, spoken to frame by frame."""
 
-import aiohttp
 import pytest
 
-from simulator.discord import DiscordSettings, DiscordSimulator
+from simulator.discord import DiscordSimulator
 from tests.integration.simulator.discord.bot import TOKEN
-from tests.integration.simulator.discord.socket import ALL, GUILDS, MESSAGES, opened
+from tests.integration.simulator.discord.socket import ALL, GUILDS, opened
 from tests.support.waiting import until
 
 
@@ -93,74 +92,6 @@ async def test_a_session_that_cannot_be_resumed(
         else:
             assert (await socket.frame(9))["d"] is False
             await socket.identify()
-
-
-async def test_members_can_be_asked_for(simulator: DiscordSimulator) -> None:
-    async with opened(simulator) as socket:
-        await socket.identify()
-        await socket.event("GUILD_CREATE")
-        await socket.send(8, {"guild_id": "3001", "query": "al", "limit": 5, "nonce": "n1"})
-        chunk = await socket.event("GUILD_MEMBERS_CHUNK")
-        assert [member["user"]["username"] for member in chunk["members"]] == ["alice"]
-        assert chunk["nonce"] == "n1"
-        await socket.send(8, {"guild_id": "3001", "user_ids": ["2002", "77"], "limit": 0})
-        chunk = await socket.event("GUILD_MEMBERS_CHUNK")
-        assert [member["user"]["username"] for member in chunk["members"]] == ["bob"]
-        assert chunk["not_found"] == ["77"]
-
-
-@pytest.mark.parametrize("is_resumable", [True, False])
-async def test_a_session_can_be_invalidated(simulator: DiscordSimulator, is_resumable: bool) -> None:
-    async with opened(simulator) as socket:
-        ready = await socket.identify(GUILDS | MESSAGES)
-        await socket.event("GUILD_CREATE")
-        simulator.gateway.invalidate(is_resumable=is_resumable)
-        assert (await socket.frame(9))["d"] is is_resumable
-        await socket.socket.close(code=4000)
-    async with opened(simulator) as socket:
-        await socket.resume(str(ready["session_id"]), 2)
-        if is_resumable:
-            await socket.event("RESUMED")
-        else:
-            assert (await socket.frame(9))["d"] is False
-
-
-async def test_an_event_can_come_twice_late_and_out_of_order(simulator: DiscordSimulator) -> None:
-    async with opened(simulator) as socket:
-        await socket.identify()
-        await socket.event("GUILD_CREATE")
-        simulator.misbehave("duplicate")
-        await simulator.say("alice", general(simulator), "twice")
-        assert [(await socket.event("MESSAGE_CREATE"))["content"] for _ in "ab"] == ["twice"] * 2
-        simulator.misbehave("reorder")
-        await simulator.say("alice", general(simulator), "first")
-        await simulator.say("alice", general(simulator), "second")
-        heard = [(await socket.event("MESSAGE_CREATE"))["content"] for _ in "ab"]
-        assert heard == ["second", "first"]
-        simulator.misbehave("reorder", seconds=0.02)
-        await simulator.say("alice", general(simulator), "alone")
-        assert (await socket.event("MESSAGE_CREATE"))["content"] == "alone"
-        simulator.misbehave("delay", seconds=0.05)
-        await simulator.say("alice", general(simulator), "late")
-        await simulator.say("alice", general(simulator), "early")
-        heard = [(await socket.event("MESSAGE_CREATE"))["content"] for _ in "ab"]
-        assert heard == ["early", "late"]
-        assert socket.sequence == 9
-
-
-async def test_a_plain_request_to_the_gateway_is_told_what_it_is(simulator: DiscordSimulator) -> None:
-    url = simulator.gateway_url.replace("ws:", "http:")
-    async with aiohttp.ClientSession() as session, session.get(url) as response:
-        assert response.status == 400
-
-
-async def test_the_simulator_ends_with_clients_still_connected() -> None:
-    async with DiscordSimulator(token=TOKEN, settings=DiscordSettings()) as simulator:
-        opening = opened(simulator)
-        socket = await opening.__aenter__()
-        await socket.identify()
-    assert simulator.view().is_bot_connected is False
-    await opening.__aexit__(None, None, None)
 
 
 async def test_clearing_the_faults_lets_a_held_event_go(simulator: DiscordSimulator) -> None:

@@ -3,26 +3,11 @@
 import pytest
 
 from simulator.discord.json_reading import Json
-from simulator.discord.rules.permissions import MANAGE_MESSAGES
-from simulator.discord.settings import EVERYTHING
 from simulator.discord.world import COMPONENTS_V2
 from simulator.view import SentFile
 from tests.integration.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001/messages"
-
-
-async def test_who_the_bot_is(rest: Rest) -> None:
-    assert (await rest("GET", "/users/@me"))[1]["username"] == "threadhand"
-    assert (await rest("GET", "/applications/@me"))[1]["flags"] & 1 << 19
-    assert (await rest("GET", "/oauth2/applications/@me"))[1]["id"] == "1001"
-    assert (await rest("GET", "/gateway/bot"))[1]["shards"] == 1
-    assert (await rest("GET", "/gateway", token=None))[1]["url"] == rest.simulator.gateway_url
-    assert (await rest("GET", "/guilds/3001"))[1]["id"] == "3001"
-    assert (await rest("GET", "/guilds/3001/members/2001"))[1]["user"]["username"] == "alice"
-    assert len((await rest("GET", "/guilds/3001/channels"))[1]) == 2
-    assert (await rest("GET", "/guilds/1"))[1]["code"] == 10004
-    assert (await rest("GET", "/users/1"))[1]["code"] == 10013
 
 
 async def test_unknown_places(rest: Rest) -> None:
@@ -139,37 +124,6 @@ async def test_history_comes_newest_first_in_pages(rest: Rest) -> None:
         assert (await rest("GET", f"{GENERAL}?{query}"))[0] == 400
 
 
-async def test_messages_are_deleted(rest: Rest) -> None:
-    rest.simulator.settings.bot_permissions = EVERYTHING
-    theirs = await rest.simulator.say("alice", "4001", "bad words")
-    assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[0] == 204
-    assert (await rest("DELETE", f"{GENERAL}/{theirs}"))[1]["code"] == 10008
-    private = await rest.simulator.say("alice", "5001", "private")
-    assert (await rest("DELETE", f"/channels/5001/messages/{private}"))[1]["code"] == 50013
-    ids = [await rest.simulator.say("alice", "4001", "x") for _ in "ab"]
-    assert (await rest("POST", f"{GENERAL}/bulk-delete", {"messages": ids}))[0] == 204
-    assert rest.simulator.view().channels[0].messages == ()
-
-
-async def test_reactions(rest: Rest) -> None:
-    rest.simulator.settings.bot_permissions |= MANAGE_MESSAGES
-    message_id = await rest.simulator.say("alice", "4001", "x")
-    path = f"{GENERAL}/{message_id}/reactions"
-    for _ in "ab":
-        assert (await rest("PUT", f"{path}/%F0%9F%91%80/@me"))[0] == 204
-    await rest.simulator.react("bob", "4001", message_id, "👀")
-    _, users = await rest("GET", f"{path}/%F0%9F%91%80")
-    assert [user["username"] for user in users] == ["threadhand", "bob"]
-    _, message = await rest("GET", f"{GENERAL}/{message_id}")
-    assert (message["reactions"][0]["count"], message["reactions"][0]["me"]) == (2, True)
-    assert (await rest("DELETE", f"{path}/%F0%9F%91%80/@me"))[0] == 204
-    assert rest.simulator.view().channels[0].messages[0].reactions[0].people == ("bob",)
-    assert (await rest("DELETE", path))[0] == 204
-    assert rest.simulator.view().channels[0].messages[0].reactions == ()
-    for emoji in ("eyes", "x", "%3Aeyes%3A"):
-        assert (await rest("PUT", f"{path}/{emoji}/@me"))[1]["code"] == 10014
-
-
 async def test_permissions_can_be_taken_away(rest: Rest) -> None:
     settings = rest.simulator.settings
     settings.missing_permissions.add("PUT /channels/*/reactions/*")
@@ -188,10 +142,3 @@ async def test_without_the_content_intent_history_is_blank_too(rest: Rest) -> No
     _, message = await rest("GET", f"{GENERAL}/{hidden}")
     assert (message["content"], message["attachments"]) == ("", [])
     assert (await rest("GET", f"{GENERAL}/{shown}"))[1]["content"] == "<@1001> shown"
-
-
-async def test_direct_channels(rest: Rest) -> None:
-    _, channel = await rest("POST", "/users/@me/channels", {"recipient_id": "2002"})
-    assert (channel["type"], channel["id"]) == (1, "5002")
-    assert (await rest("POST", "/users/@me/channels", {"recipient_id": "1"}))[1]["code"] == 10013
-    assert (await rest("POST", "/users/@me/channels", {"recipient_id": "1001"}))[1]["code"] == 50007

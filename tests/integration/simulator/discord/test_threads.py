@@ -3,7 +3,6 @@
 import pytest
 
 from simulator.discord.json_reading import Json
-from simulator.discord.settings import EVERYTHING
 from tests.integration.simulator.discord.bot import Rest
 
 GENERAL = "/channels/4001"
@@ -51,29 +50,3 @@ async def test_a_post_wakes_an_archived_thread_and_nothing_else_does(rest: Rest)
     assert (await rest("POST", f"{path}/messages", {"content": "wake"}))[1]["code"] == 50083
     with pytest.raises(ValueError, match="locked"):
         await rest.simulator.say("alice", "4001", "hello", thread_id=thread_id)
-
-
-async def test_who_speaks_or_is_mentioned_joins(rest: Rest) -> None:
-    thread_id = await started(rest)
-    path = f"/channels/{thread_id}/thread-members"
-    assert [item["user_id"] for item in (await rest("GET", path))[1]] == ["1001"]
-    await rest.simulator.say("alice", "4001", "see @bob", thread_id=thread_id)
-    members = [item["user_id"] for item in (await rest("GET", path))[1]]
-    assert members == ["1001", "2001", "2002"]
-    assert (await rest("DELETE", f"{path}/2002"))[0] == 204
-    assert (await rest("GET", f"{path}/2002"))[1]["code"] == 10007
-    assert (await rest("PUT", f"{path}/2002"))[0] == 204
-    assert (await rest("DELETE", f"{path}/@me"))[0] == 204
-    assert (await rest("PUT", f"{path}/@me"))[0] == 204
-    assert (await rest("GET", f"{path}/2002"))[0] == 200
-
-
-async def test_a_channel_is_renamed_and_deleted_with_its_threads(rest: Rest) -> None:
-    thread_id = await started(rest)
-    _, thread = await rest("PATCH", f"/channels/{thread_id}", {"name": "renamed"})
-    assert thread["name"] == "renamed"
-    assert (await rest("PATCH", GENERAL, {"name": "x" * 101}))[1]["code"] == 50035
-    assert (await rest("PATCH", "/channels/5001", {"name": "x"}))[1]["code"] == 50024
-    rest.simulator.settings.bot_permissions = EVERYTHING
-    assert (await rest("DELETE", GENERAL))[0] == 200
-    assert (await rest("GET", f"/channels/{thread_id}"))[1]["code"] == 10003

@@ -1,7 +1,6 @@
 """A simulated Slack and a real bolt app over Socket Mode."""
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from slack_bolt.adapter.socket_mode.aiohttp import AsyncSocketModeHandler
@@ -18,30 +17,15 @@ def seen(slack: SlackSimulator, name: str = "general") -> SeenChannel:
     return next(channel for channel in slack.view().channels if channel.name == name)
 
 
-class Recorder:
-    """A bolt app that keeps what it hears."""
+class BoltApp:
+    """A bolt app that is connected."""
 
     def __init__(self, slack: SlackSimulator) -> None:
         self.client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)
         self.app = AsyncApp(client=self.client, signing_secret=slack.settings.signing_secret)
         self.handler = AsyncSocketModeHandler(self.app, slack.settings.app_token, ping_interval=1)
-        self.events: list[dict[str, Any]] = []
-        self.bodies: list[dict[str, Any]] = []
-        self.headers: list[dict[str, Any]] = []
-        for kind in ("app_mention", "message", "reaction_added", "reaction_removed"):
-            self.app.event(kind)(self.hear)
-        for kind in ("agent_session_stopped", "app_home_opened", "assistant_thread_started"):
-            self.app.event(kind)(self.hear)
 
-    async def hear(self, event: dict[str, Any], body: dict[str, Any], request: Any) -> None:
-        self.events.append(event)
-        self.bodies.append(body)
-        self.headers.append(dict(request.headers))
-
-    def kinds(self) -> list[str]:
-        return [event["type"] for event in self.events]
-
-    async def __aenter__(self) -> "Recorder":
+    async def __aenter__(self) -> "BoltApp":
         await self.handler.connect_async()
         return self
 
@@ -66,7 +50,7 @@ async def client(slack: SlackSimulator) -> AsyncWebClient:
 
 
 @pytest.fixture
-async def bot(slack: SlackSimulator) -> AsyncIterator[Recorder]:
-    async with Recorder(slack) as recorder:
+async def bot(slack: SlackSimulator) -> AsyncIterator[BoltApp]:
+    async with BoltApp(slack) as recorder:
         await until(lambda: slack.view().is_bot_connected)
         yield recorder

@@ -124,7 +124,7 @@ FRAMES_OF_THE_BOT = {
     8: "GatewayRequestGuildMembers",
 }
 OTHERS = {"refusal": "RESTError", "rate limit": "RESTRateLimit"}
-SHAPES_MIN = 380
+SHAPES_MIN = 300
 
 
 @pytest.fixture(scope="module")
