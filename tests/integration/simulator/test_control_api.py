@@ -10,12 +10,10 @@ from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -25,10 +23,6 @@ from tests.paths import REPOSITORY
 
 PATIENCE_SECONDS = 60.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
-BUTTON = {
-    "type": "actions",
-    "elements": [{"type": "button", "action_id": "go", "text": {"type": "plain_text", "text": "Go"}}],
-}
 
 
 @dataclass(slots=True)
@@ -159,26 +153,6 @@ async def test_faults_and_scopes_of_slack_reach_the_bot() -> None:
         assert [call["error"] for call in calls] == ["rate_limit", "missing_scope", ""]
 
 
-async def test_the_history_rule_of_unlisted_apps_is_switched_while_the_simulator_runs() -> None:
-    async with simulator("--slack") as made:
-        bot = made.slack_client()
-        posts = [await bot.chat_postMessage(channel="#general", text="hi") for _ in range(3)]
-        channel = str(posts[0]["channel"])
-        for _ in range(2):
-            assert (await bot.conversations_history(channel=channel))["ok"]
-        changed = await made.patch("slack/settings", is_history_scarce=True)
-        assert (changed["is_history_scarce"], changed["rate_scale"]) == (True, 1.0)
-        for read in (bot.conversations_history, partial(bot.conversations_replies, ts=posts[0]["ts"])):
-            assert (await read(channel=channel, limit=50))["ok"]
-            with pytest.raises(SlackApiError, match="ratelimited") as refused:
-                await read(channel=channel, limit=50)
-            assert refused.value.response.status_code == 429
-            assert refused.value.response.headers["Retry-After"] == "60"
-        await made.patch("slack/settings", is_history_scarce=False)
-        for _ in range(3):
-            assert (await bot.conversations_history(channel=channel))["ok"]
-
-
 async def refusal(bot: AsyncWebClient, place: dict[str, str]) -> Any:
     try:
         await bot.chat_postMessage(**place)
@@ -203,21 +177,6 @@ async def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
             made.lines["control"]["url"], headers={"Origin": "http://evil.example"}
         ) as response:
             assert response.status == 403
-
-
-async def test_a_button_without_a_bot_that_answers_times_out() -> None:
-    async with simulator("--slack") as made:
-        posted = await made.slack_client().chat_postMessage(channel="#general", text="go?", blocks=[BUTTON])
-        shown = (await made.get("slack/transcript", channel="general"))["messages"][0]
-        button = next(one for one in shown["elements"] if one["kind"] == "button")
-        pressed = await made.post(
-            "slack/actions/press",
-            person="alice",
-            channel_id="general",
-            message_id=posted["ts"],
-            control_id=button["control_id"],
-        )
-        assert pressed["status"] == 504
 
 
 async def test_faults_of_modal_are_armed_by_status() -> None:
