@@ -42,3 +42,4 @@ async def test_the_first_event_is_published_at_once_and_later_ones_together() ->
     assert len(bus.published) == 1
     await recorder.commit()
     assert len(bus.published) == 3
+    assert recorder.turns == 3
