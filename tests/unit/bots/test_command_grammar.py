@@ -167,3 +167,9 @@ def test_what_only_admins_may_write(text: str, is_for_admins: bool) -> None:
     form = COMMANDS[name].read(words)
     assert form is not None
     assert form[0].is_for_admins is is_for_admins
+
+
+def test_a_command_that_means_nothing_by_itself_has_an_option_that_must_be_filled_in() -> None:
+    needy = [command for command in COMMANDS.values() if command.read([]) is None]
+    assert [command.name for command in needy] == ["agents", "pair", "unpair", "mcp"]
+    assert all(any(option.is_required for option in command.options) for command in needy)

@@ -197,9 +197,3 @@ def test_text_without_links_is_read_by_a_quicker_parser_in_the_same_way(markdown
     quick = markdown_parser(markdown).parse(markdown)
     usual = under_test._MARKDOWN.parse(markdown)
     assert [one.as_dict() for one in quick] == [one.as_dict() for one in usual]
-
-
-def test_a_part_holds_at_least_one_character() -> None:
-    assert split_markdown("😀a", 2) == ["😀", "a"]
-    with pytest.raises(ValueError, match="at least one character"):
-        split_markdown("a", 1)
