@@ -3,21 +3,17 @@
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 
 import aiohttp
 import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
-from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, DENY
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE
 from core.domain.messages import JsonObject
-from core.domain.schedules import DEFAULT_LIMITS, EVENTS_PER_HOUR_MAX, Schedule, Timing
-from core.domain.threads import Address, Person
+from core.domain.schedules import EVENTS_PER_HOUR_MAX
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
-from storage.sql.stores.schedules import SqlSchedules
 from tests.chaos.harness import PlatformName, Stage, staged
-from tests.databases import open_sqlite
 
 DUE = """
   - name: due
@@ -85,14 +81,6 @@ async def test_a_reminder_fires_once_in_a_thread_of_its_own(platform: PlatformNa
 
 
 @BOTH
-async def test_nothing_is_armed_by_a_no(platform: PlatformName) -> None:
-    async with asked(platform, HOURLY) as stage:
-        await stage.press(DENY)
-        await stage.until(lambda: stage.shows("Noted."), "it goes on")
-        assert schedules(stage) == []
-
-
-@BOTH
 async def test_the_approved_card_leads_to_what_people_do_with_the_schedule(platform: PlatformName) -> None:
     async with asked(platform, HOURLY) as stage:
         assert stage.button("Run now") is None
@@ -111,28 +99,6 @@ async def test_the_approved_card_leads_to_what_people_do_with_the_schedule(platf
         await stage.press("Run now")
         await stage.until(lambda: stage.shows("There is no schedule"), "a late press is told")
         assert len(announcements(stage)) == 1
-
-
-@BOTH
-async def test_people_list_run_pause_and_delete_schedules_in_words(platform: PlatformName) -> None:
-    async with asked(platform, HOURLY, thread="same") as stage:
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.shows("Noted."), "it is armed")
-        ((schedule_id, _),) = schedules(stage)
-        bot = f"@{stage.view().bot_name}"
-        await stage.say(f"{bot} schedules")
-        await stage.until(lambda: stage.shows("every hour at minute 0"), "it is listed")
-        await stage.say(f"{bot} schedules run {schedule_id}")
-        await stage.until(lambda: stage.shows("It is time."), "it runs in the same thread")
-        await stage.settled(2)
-        await stage.press("Edit")
-        await stage.until(lambda: stage.shows("in your own words what to change"), "it says how")
-        await stage.press("Pause")
-        await stage.until(lambda: schedules(stage) == [(schedule_id, "paused")], "it is paused")
-        await stage.say(f"{bot} schedules resume {schedule_id}")
-        await stage.until(lambda: schedules(stage) == [(schedule_id, "active")], "it is armed again")
-        await stage.say(f"{bot} schedules delete {schedule_id}")
-        await stage.until(lambda: schedules(stage) == [], "it is deleted")
 
 
 TRIGGERED = """
@@ -376,28 +342,6 @@ async def test_a_trigger_that_sets_itself_off_ends(platform: PlatformName) -> No
         await stage.until(lambda: [state for _, state in schedules(stage)] == ["paused"], "it is paused")
         direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
         assert any("as something does that sets itself off" in text_of(one) for one in direct), "its owner is told"
-
-
-@BOTH
-async def test_many_schedules_of_the_same_minute_begin_once_each(platform: PlatformName) -> None:
-    async with staged(platform, GREETED + DUE) as stage:
-        address = await greeted(stage)
-        ((owner_id,),) = stage.rows("SELECT requester_id FROM run")
-        owner, now = Person(person_id=str(owner_id), name="alice"), datetime.now(UTC)
-        place = Address(**{**address, "thread_key": ""})
-        at = Timing(rule="", next_local=now.replace(tzinfo=None, microsecond=0), time_zone="UTC")
-        database = await open_sqlite(stage.program.folder / "data" / "threadhand.db")
-        try:
-            for number in range(DEFAULT_LIMITS.per_person):
-                one = Schedule(
-                    schedule_id=f"s{number}", address=place, owner=owner, task=f"Task {number}", timing=at, armed_at=now
-                )
-                assert await SqlSchedules(database).save(one, DEFAULT_LIMITS, by=owner, change="created")
-        finally:
-            await database.close()
-        await stage.until(lambda: not schedules(stage), "all have begun", seconds=180)
-        await stage.until(lambda: len(stage.runs()) == 21, "each has its run")
-        assert len(announcements(stage)) == DEFAULT_LIMITS.per_person
 
 
 async def alert(stage: Stage, text: str, *, thread_id: str | None = None) -> str:
