@@ -79,7 +79,9 @@ def _tests_of(function: str, reach: Sequence[tuple[str, tuple[float, list[str]]]
     tests = [(test, seconds) for test, (seconds, functions) in reach if function in functions]
     if not tests:
         module = f"{function.partition(':')[0]}:"
-        tests = [(test, seconds) for test, (seconds, called) in reach if any(one.startswith(module) for one in called)]
+        tests = [
+            (test, seconds) for test, (seconds, called) in reach if any(name.startswith(module) for name in called)
+        ]
     sums = accumulate(seconds for _, seconds in tests)
     return [test for (test, _), sum_of_seconds in zip(tests, sums, strict=True) if sum_of_seconds < TESTS_SECONDS]
 

@@ -10,7 +10,9 @@ OPPOSITES = (
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn)),
     (ast.And, ast.Or),
 )
-SWAPS: dict[type[ast.AST], type[Any]] = {one: other for pair in OPPOSITES for one, other in (pair, reversed(pair))}
+SWAPS: dict[type[ast.AST], type[Any]] = {
+    operator: other for pair in OPPOSITES for operator, other in (pair, reversed(pair))
+}
 REMOVABLE = (ast.Expr, ast.AugAssign, ast.Raise, ast.Return, ast.Continue, ast.Break, ast.Delete)
 
 

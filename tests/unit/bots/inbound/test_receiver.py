@@ -140,8 +140,8 @@ async def test_what_a_button_of_a_run_does(action: Any, ports: Ports, notice: st
     assert (outcome.notice, ports.events) == (notice, events)
     is_done = not notice or action == "details"
     assert outcome.is_ignored is not is_done
-    told_run = next((one.split()[1] for one in reversed(events)), None) if is_done else None
-    assert outcome.run_id == told_run
+    run_id = next((event.split()[1] for event in reversed(events)), None) if is_done else None
+    assert outcome.run_id == run_id
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ async def test_after_a_run_comes_the_one_whose_turn_it_is_and_not_the_next_of_th
         for number, run_id in enumerate(("first", "quiet", "busy"), 1):
             await until(lambda count=number: len(runs.begun) == count)
             assert runs.begun[-1] == run_id
-            runs.claimable = [one for one in runs.claimable if one != run_id]
+            runs.claimable = [waiting for waiting in runs.claimable if waiting != run_id]
             runs.gate(run_id).set()
 
 

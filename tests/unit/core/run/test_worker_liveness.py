@@ -49,7 +49,7 @@ async def test_workers_of_other_machines_and_boots_are_not_judged(tmp_path: Path
     claims = RecordedClaims()
     async with register_worker(tmp_path, new_worker_id(), claims):
         assert claims.removed == []
-    assert [one.name for one in tmp_path.iterdir()] == ["elsewhere-0a1b2c3d-17-abcdef"]
+    assert [file.name for file in tmp_path.iterdir()] == ["elsewhere-0a1b2c3d-17-abcdef"]
 
 
 async def test_the_dead_stay_on_the_list_until_they_are_buried(tmp_path: Path) -> None:
