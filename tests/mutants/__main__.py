@@ -39,7 +39,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutants", description=__doc__)
     parser.add_argument("--faults", type=int, default=60, help="how many to draw")
     parser.add_argument("--seed", type=int, default=1, help="another one draws other faults")
-    parser.add_argument("--reach", type=Path, default=Path("reach.json"), help="which tests call what; made if missing")
+    parser.add_argument(
+        "--reach", type=Path, default=Path("reach.json"), help="which tests call what (its whole path); made if missing"
+    )
     wanted = parser.parse_args()
     if not wanted.reach.exists():
         named = [name for name in default_run.options() if not any(f"/{part}/" in name for part in OWN_PROCESSES)]
