@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from core.domain.approval import APPROVE_ONCE
-from core.domain.threads import Accept
+from core.domain.threads import Accept, IncomingFile
 from core.stores import Delivery, DeliveryLease
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
 from tests.support.narrow import require
@@ -58,6 +58,27 @@ async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     ask = require(await stores.asks.ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
     assert ask.is_written_in_thread
+
+
+async def test_a_late_request_is_asked_about_and_its_files_go_with_the_answer(stores: Stores) -> None:
+    files = (IncomingFile(file_ref="F1", name="plan.pdf"),)
+    late = await stores.say("pay the bill", decide=deciding(Accept(is_late=True)), files=files)
+    assert not late.is_new_run
+    assert await stores.claims.claimable_runs() == ()
+    ask = require(await stores.asks.ask_of_run(late.run_id or ""))
+    assert (ask.text, ask.options) == ("I was away. Still wanted?", ("Yes, go ahead", "No"))
+    assert require(await stores.conversations.find(ADDRESS)).thread.state == "waiting"
+
+    answered = await stores.say("Yes, go ahead", decide=deciding(Accept(ask_id=ask.ask_id)))
+    lease = require(await stores.claims.claim(answered.run_id or "", "w1"))
+    (answer,) = await stores.journal.inputs(lease)
+    assert answer.files == files
+    assert await stores.finish(lease, asking("Which bill?"))
+    newest = require(await stores.asks.ask_of_run(lease.run_id))
+    again = await stores.say("this one", decide=deciding(Accept(ask_id=newest.ask_id)))
+    lease = require(await stores.claims.claim(again.run_id or "", "w1"))
+    (answer,) = await stores.journal.inputs(lease)
+    assert answer.files == ()
 
 
 async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -> None:

@@ -75,6 +75,18 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert await stores.conversations.snapshot(old.thread_id) is not None
 
 
+async def test_the_threads_of_an_address_are_those_that_were_begun_by_then(stores: Stores) -> None:
+    now = datetime.now(UTC)
+    for seconds in (0, 60):
+        await stores.say("hello", sent_at=now + timedelta(seconds=seconds))
+        lease = require(await stores.claims.claim((await stores.claims.claimable_runs())[0], "w1"))
+        assert await stores.finish(lease)
+        assert await stores.conversations.unbind(ADDRESS, by=ALICE)
+    newest, oldest = await stores.conversations.thread_ids(ADDRESS)
+    assert newest > oldest
+    assert await stores.conversations.thread_ids(ADDRESS, begun_by=now + timedelta(seconds=30)) == (oldest,)
+
+
 async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(stores: Stores) -> None:
     asked, ask_id = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
