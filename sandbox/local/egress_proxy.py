@@ -258,13 +258,16 @@ class EgressProxy:
 
     def _check_limits(self, request: ProxyRequest, *, is_browser: bool) -> None:
         """Raises RefusedRequest if the operator or the thread's limits do not allow the host. Nobody needs to be asked
-        about what the operator does not allow."""
+        about what cannot be reached, or what the operator does not allow."""
         host, hosts = request.host, self._hosts(is_browser=is_browser)
         if request.port in MAIL_PORTS or not self._egress.policy.permits(host):
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
         address = f"https://[{host}]" if ":" in host else f"https://{host}"
         if hosts is None or self._egress.policy.names(host) or value_of(address) in hosts:
             return
+        is_public = "." in host if parse_address(host) is None else self._egress.guard.permits(host, request.port)
+        if not is_public:
+            raise RefusedRequest(403, NOT_PUBLIC.format(host=host))
         self._network.record_refusal(host)
         raise RefusedRequest(403, NOT_NAMED.format(host=host))
 

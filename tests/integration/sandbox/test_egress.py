@@ -441,7 +441,7 @@ def test_limits_hold_for_every_process(tmp_path: Path, limits: NetworkLimits) ->
     assert ThreadNetwork(tmp_path / "thread").limits() == limits
 
 
-async def test_nobody_is_asked_about_what_the_operator_does_not_allow(tmp_path: Path) -> None:
+async def test_nobody_is_asked_about_what_cannot_be_reached(tmp_path: Path) -> None:
     network = ThreadNetwork(tmp_path)
     network.limit(NetworkLimits(commands=frozenset()))
     egress = EgressConfig(policy=parse_egress_policy("*,!denied.example"), guard=AddressGuard())
@@ -449,7 +449,14 @@ async def test_nobody_is_asked_about_what_the_operator_does_not_allow(tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as listener, one.program_socket.dup() as program:
         socket.send_fds(program, [b"x"], [listener.fileno()])
         one.start()
-        for place in ("denied.example:443", "mail.example:25", "other.example:443"):
+        for place in (
+            "denied.example:443",
+            "mail.example:25",
+            "10.0.0.1:443",
+            "[::1]:80",
+            "database:5432",
+            "other.example:443",
+        ):
             await asked(listener.getsockname(), f"CONNECT {place} HTTP/1.1\r\n\r\n".encode())
     await one.close()
     assert network.take_refused_hosts() == ("other.example",)
