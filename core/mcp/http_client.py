@@ -80,10 +80,14 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             response.stream = _BoundedBody(body)
         if response.is_error and request.method == "POST" and request.url == self._url:
             # a refusal gets an error as its body: the server's own one if that is about the request
+            error: ErrorData | None = None
             try:
-                error = _error_in(await response.aread())
+                refusal = await response.aread()
+                with suppress(ValueError, RecursionError):
+                    message = jsonrpc_message_adapter.validate_json(refusal[:REFUSAL_BYTES_MAX], by_name=False)
+                    error = message.error if isinstance(message, JSONRPCError) else None
             except httpx2.HTTPError:
-                error = None
+                pass
             finally:
                 await response.aclose()
             status = response.status_code
@@ -110,13 +114,6 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-def _error_in(body: bytes) -> ErrorData | None:
-    with suppress(ValueError, RecursionError):
-        message = jsonrpc_message_adapter.validate_json(body[:REFUSAL_BYTES_MAX], by_name=False)
-        return message.error if isinstance(message, JSONRPCError) else None
-    return None
 
 
 def _refusal(response: httpx2.Response) -> str:

@@ -40,6 +40,7 @@ from core.tasks import spawn
 log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
+_TEXTS = TextStreamed | ThinkingStreamed
 Charge = Callable[[UsageEntry], UsageEntry]
 """Returns the usage entry with a price, if it has none yet."""
 
@@ -285,9 +286,6 @@ class RunRecorder:
             agent=batch.agent,
             deliveries=tuple(batch.deliveries),
         )
-
-
-_TEXTS = TextStreamed | ThinkingStreamed
 
 
 def merge_text_chunks(emitted: list[_Emitted]) -> list[_Emitted]:
