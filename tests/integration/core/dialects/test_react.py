@@ -22,12 +22,12 @@ TOOLS = {"look": ToolSpec(name="look", description="Look.", parameters={"type": 
 
 
 def read(
-    text: str, *, cuts: Iterable[int] = (), is_whole: bool = True, calls_max: int = 0
+    text: str, *, cuts: Iterable[int] = (), is_whole: bool = True, calls_max: int = 0, limit: str = ""
 ) -> tuple[str, list[ToolCall], str]:
     parser = ReactDialect().parser(TOOLS, calls_max=calls_max)
     ends = [0, *cuts, len(text)]
     parsed = [item for start, end in pairwise(ends) for item in parser.feed(TextDelta(text=text[start:end]))]
-    parsed.extend(parser.close(is_whole=is_whole))
+    parsed.extend(parser.close(is_whole=is_whole, cut=limit))
     visible = "".join(item.text for item in parsed if isinstance(item, DisplayText))
     return (visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.raw_text)
 
@@ -143,6 +143,14 @@ def test_an_action_in_a_code_fence_is_text() -> None:
 
 def test_thoughts_alone_are_shown_after_all() -> None:
     assert read("Thought: Hello there.")[0] == "Hello there."
+
+
+def test_a_call_that_a_limit_has_cut_off_is_told_to_the_model() -> None:
+    text = 'Thought: look first\nAction: look\nAction Input: {"path": "a", "count": 2'
+    for size in range(text.index("look\nAction") + len("look\n"), len(text)):
+        visible, calls, stored = read(text[:size], is_whole=False, limit="too long")
+        assert [(call.name, call.arguments, call.problem) for call in calls] == [("look", {}, "too long")], text[:size]
+        assert (visible, stored.strip()) == ("", text[:size].strip())
 
 
 def test_a_half_written_call_of_an_interrupted_answer_vanishes() -> None:
