@@ -1,15 +1,16 @@
-"""Column types that behave alike on SQLite and PostgreSQL, the columns built from them, and the database's clock."""
+"""Column types that behave alike on SQLite and PostgreSQL, the fields built from them, and the database's clock."""
 
 import json
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from pydantic_core import PydanticSerializationError, to_json
-from sqlalchemy import JSON, Column, DateTime, Dialect, Float, ForeignKey, Index, Text, text
+from sqlalchemy import JSON, DateTime, Dialect, Float, Index, Text, text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
+from sqlmodel import Field
 
 CONSTRAINT_NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -109,35 +110,34 @@ def _postgresql_now(_element: DatabaseNow, compiler: SQLCompiler, **options: obj
     return "extract(epoch from clock_timestamp())::double precision"
 
 
-def keys(*names: str) -> list[Column[str]]:
-    return [Column(name, SanitizedText, primary_key=True) for name in names]
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-def texts(*names: str, default: str = "") -> list[Column[str]]:
-    return [Column(name, SanitizedText, nullable=False, default=default) for name in names]
+def text_column(default: str | None = "") -> Any:
+    return Field(default=default, sa_type=SanitizedText)
 
 
-def nullable_texts(*names: str) -> list[Column[str]]:
-    return [Column(name, SanitizedText) for name in names]
+def timestamp_column(*, index: bool = False) -> Any:
+    return Field(default_factory=_now, sa_type=UtcDateTime, index=index)
 
 
-def timestamps(*names: str, index: bool = False) -> list[Column[datetime]]:
-    return [Column(name, UtcDateTime, nullable=False, default=lambda: datetime.now(UTC), index=index) for name in names]
+def nullable_timestamp_column() -> Any:
+    return Field(default=None, sa_type=UtcDateTime)
 
 
-def nullable_timestamps(*names: str) -> list[Column[datetime]]:
-    return [Column(name, UtcDateTime) for name in names]
-
-
-def cascading_foreign_key(name: str, column: str, *, primary_key: bool = False, index: bool = False) -> Column[str]:
+def cascading_foreign_key(column: str, *, primary_key: bool = False, index: bool = False) -> Any:
     """A foreign key; rows are deleted together with the row they reference."""
-    reference = ForeignKey(column, ondelete="CASCADE")
-    return Column(name, SanitizedText, reference, nullable=False, primary_key=primary_key, index=index)
+    return Field(foreign_key=column, ondelete="CASCADE", primary_key=primary_key, index=index, sa_type=SanitizedText)
 
 
-def nullable_foreign_key(name: str, column: str) -> Column[str]:
+def nullable_foreign_key(column: str) -> Any:
     """A foreign key that becomes NULL when the referenced row is deleted."""
-    return Column(name, SanitizedText, ForeignKey(column, ondelete="SET NULL"), index=True)
+    return Field(default=None, foreign_key=column, ondelete="SET NULL", index=True, sa_type=SanitizedText)
+
+
+def text_primary_key() -> Any:
+    return Field(primary_key=True, sa_type=SanitizedText)
 
 
 def partial_unique_index(name: str, *columns: str, condition: str) -> Index:

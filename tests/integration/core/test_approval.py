@@ -25,7 +25,7 @@ from core.stores import JournalEntry
 from core.tools.tool import ToolSet
 from storage.sql.database import Database
 from storage.sql.stores.run_journal import SqlRunJournal
-from storage.sql.tables import tool_calls
+from storage.sql.tables.threads_and_runs import tool_calls
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 from tests.support.narrow import require
