@@ -208,6 +208,7 @@ async def test_a_channel_that_could_not_be_read_is_tried_again(
 
 
 async def test_missing_rights_are_told_once(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("WARNING")
     settings = SlackSettings(scopes=("chat:write", "users:read"), channels=("general", "other"))
     async with SlackSimulator(settings=settings) as slack:
         for channel in slack.workspace.channel_names.values():
