@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import socket
-import ssl
 from asyncio import StreamReader, StreamWriter, Timeout
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 from core.web_access.forward_proxy import ProxyFailed
 from core.web_access.guard import AddressGuard, RefusedAddress
-from sandbox.local.egress_policy import MAIL_PORTS, NAME, EgressConfig, parse_address
+from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig, parse_address
 from sandbox.local.thread_network import ThreadNetwork
+from sandbox.local.tls_hello import NO_HELLO, find_site, read_client_hello
 
 HEADERS_MAX = 200
 REQUEST_LINE = re.compile(r"([A-Za-z]{1,20}) ([!-~]{1,16000}) HTTP/1\.([01])")
@@ -46,7 +46,7 @@ class RefusedRequest(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRequest:
-    """`head` is forwarded to the host. It is empty for a tunnel, whose bytes the proxy does not interpret."""
+    """`head` is forwarded to the host. It is empty for a tunnel."""
 
     host: str
     port: int
@@ -106,7 +106,6 @@ def _passed_on(lines: list[bytes]) -> bytes:
 
 CONNECT = Failpoint("sandbox.egress")
 HEAD_BYTES_MAX = 64 * 1024
-HELLO_BYTES_MAX = 64 * 1024
 PIECE_BYTES = 64 * 1024
 MESSAGE_BYTES_MAX = 16
 RESOLUTIONS = 2  # at a time: each one takes a thread that all sandboxes share
@@ -116,7 +115,6 @@ LINGER_SECONDS = 30.0
 NO_WAY_OUT = "The sandbox was not started because its internet access failed."
 NOT_PUBLIC = "{host} is not on the public internet, and a sandbox can reach nothing else."
 NOT_NAMED = "Nobody in this thread has named {host}, so programs cannot reach it without consent."
-NO_SITE = "A tunnel to {host} must name the site in it."
 NOT_ALLOWED = "This sandbox may not connect to {host}: the operator has not allowed it."
 
 log = logging.getLogger(__name__)
@@ -276,22 +274,22 @@ class EgressProxy:
         return limits.browser if is_browser else limits.commands
 
     async def _check_tunnel(self, reader: StreamReader, request: ProxyRequest, *, is_browser: bool) -> bytes:
-        """Returns what has been read of the tunnel to learn the name of the site inside it, which must be permitted
-        as well. It is read only if the thread's hosts are limited. Raises ConnectionAbortedError."""
+        """Returns what has been read of the tunnel to learn the site inside it, which must be permitted as well. It is
+        read only if the thread's hosts are limited. Raises RefusedRequest, TimeoutError and IncompleteReadError."""
         if self._hosts(is_browser=is_browser) is None:
             return b""
         try:
             async with asyncio.timeout(self._egress.limits.head_seconds):
-                hello, site = await _read_tls_hello(reader)
-            if site is None and parse_address(request.host) is not None:
-                return hello  # who connects to an address names no site
-            if site is None or not NAME.fullmatch(site.lower()):
-                raise RefusedRequest(403, NO_SITE.format(host=request.host))
-            self._check_limits(ProxyRequest(host=site.lower(), port=request.port), is_browser=is_browser)
-        except RefusedRequest as refusal:
-            log.info("sandbox %s: %s", self._label, refusal)
-            raise ConnectionAbortedError(str(refusal)) from None  # an answer would be read as TLS
-        return hello
+                begun, hello = await read_client_hello(reader)
+            site = find_site(hello, may_be_encrypted=is_browser)  # browsers fill that field with random bytes
+            if not site and parse_address(request.host) is None:  # who connects to an address names no site
+                raise ValueError(NO_HELLO)
+        except ValueError as error:
+            raise RefusedRequest(403, str(error)) from None
+        self._bytes_left -= len(begun)
+        if site:
+            self._check_limits(ProxyRequest(host=site, port=request.port), is_browser=is_browser)
+        return begun
 
     async def _connect_upstream(self, request: ProxyRequest) -> tuple[StreamReader, StreamWriter]:
         """Connects to an address that the guard allows. Raises RefusedRequest."""
@@ -380,35 +378,6 @@ def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket
             return received
         received.close()
     return None
-
-
-async def _read_tls_hello(reader: StreamReader) -> tuple[bytes, str | None]:
-    """Returns what a TLS client has sent, up to the end of its hello, and the site that it names. Raises
-    RefusedRequest for anything else."""
-    sites: list[str | None] = []
-
-    def take_site(_connection: ssl.SSLObject, site: str | None, _context: ssl.SSLContext) -> int:
-        sites.append(site)
-        return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR  # the rest is up to the host that is reached
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sni_callback = take_site
-    incoming, hello = ssl.MemoryBIO(), b""
-    parser = context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
-    while not sites:
-        piece = await reader.read(PIECE_BYTES)
-        hello += piece
-        incoming.write(piece)
-        try:
-            parser.do_handshake()
-        except ssl.SSLWantReadError:
-            if not piece or len(hello) > HELLO_BYTES_MAX:
-                break
-        except ssl.SSLError:
-            break
-    if not sites:
-        raise RefusedRequest(403, "A tunnel must begin with TLS, so that the site in it can be judged.")
-    return hello, sites[0]
 
 
 async def _wait_until_readable(waiting: socket.socket) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import ssl
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +23,7 @@ from sandbox.local.egress_proxy import RESOLUTIONS, EgressProxy
 from sandbox.local.thread_network import NOBODY, REFUSED_BYTES_MAX, ThreadNetwork
 from tests.integration.sandbox.egress_stage import FakeWebService, fake_web_service, jail_with_a_way_out
 from tests.integration.sandbox.providers import run
+from tests.support.tls import ENCRYPTED_HELLO, tls_hello, with_extension
 
 EGRESS = EgressConfig(policy=parse_egress_policy("on"))
 CURL = "curl -sS --noproxy '' --max-time 20"
@@ -352,15 +352,6 @@ async def test_the_limits_of_the_thread_say_who_is_reached(
     assert bool(outside.asked) == is_reached
 
 
-def tls_hello(site: str | None) -> bytes:
-    """Returns what a client sends first over TLS."""
-    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
-    context.check_hostname = False
-    with suppress(ssl.SSLWantReadError):
-        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=site).do_handshake()
-    return sent.read()
-
-
 LOCALHOST = NetworkLimits(commands=frozenset({"host:localhost"}))
 
 
@@ -377,6 +368,7 @@ LOCALHOST = NetworkLimits(commands=frozenset({"host:localhost"}))
         (NetworkLimits(commands=HERE), "127.0.0.1", tls_hello("other.example"), ("other.example",)),
         (LOCALHOST, "localhost", tls_hello("localhost").replace(b"localhost", b"local\nost"), ()),
         (LOCALHOST, "localhost", tls_hello("localhost").replace(b"localhost", b"local\xffost"), ()),
+        (LOCALHOST, "localhost", with_extension(tls_hello("localhost"), ENCRYPTED_HELLO), ()),
         (LOCALHOST, "localhost", tls_hello(None), ()),
         (LOCALHOST, "localhost", tls_hello("localhost")[:-1], ()),
         (LOCALHOST, "localhost", b"GET / HTTP/1.1\r\nHost: other.example\r\n\r\n", ()),
@@ -385,7 +377,6 @@ LOCALHOST = NetworkLimits(commands=frozenset({"host:localhost"}))
         (LOCALHOST, "localhost", b"", ()),
     ],
 )
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a site's name that is not ASCII
 async def test_the_site_inside_a_tunnel_is_judged_like_its_host(
     tmp_path: Path, network: NetworkLimits, host: str, first_bytes: bytes, refused: tuple[str, ...] | None
 ) -> None:
