@@ -193,22 +193,10 @@ def first_tokens(text: str, tokens_max: int, *, from_end: bool = False) -> str:
 
 def count_message(content: JsonObject) -> int:
     """Returns the estimated token count of a message as sent to a model, with its images, calls and reasoning."""
-    tokens, parts, calls = MESSAGE_TOKENS, content.get("content"), content.get("tool_calls")
-    for part in parts if isinstance(parts, list) else [parts] if isinstance(parts, str) else []:
-        image = part.get("image_url") if isinstance(part, dict) else None
-        if not isinstance(part, dict) or image is None:
-            tokens += _count_value(part.get("text") if isinstance(part, dict) else part)
-            continue
-        shown: JsonObject = image if isinstance(image, dict) else {"url": image}
-        url, detail = shown.get("url"), shown.get("detail") or part.get("detail")
-        size = data_url_image_size(url) if isinstance(url, str) else None
-        tokens += image_tokens(size, str(detail or "auto"))
-    for call in calls if isinstance(calls, list) else []:
-        if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
-            written = (call.get("id"), function.get("name"), function.get("arguments"))
-            tokens += MESSAGE_TOKENS + sum(map(_count_value, written))
-        else:
-            tokens += _count_value(call)
+    tokens = MESSAGE_TOKENS + _count_parts(content.get("content"))
+    calls = content.get("tool_calls")
+    if isinstance(calls, list):
+        tokens += sum(_count_call(call) for call in calls)
     return tokens + sum(_count_value(content.get(key)) for key in ("name", "tool_call_id", REASONING_KEY))
 
 
@@ -227,6 +215,33 @@ def with_token_count(message: Message) -> Message:
 def message_tokens(message: Message) -> int:
     """Returns the message's stored token count, or a new estimate if the message has none."""
     return message.token_count or count_message(message.content)
+
+
+def _count_parts(content: JsonValue) -> int:
+    if isinstance(content, str):
+        return count_text(content)
+    if not isinstance(content, list):
+        return 0
+    return sum(_count_part(part) for part in content)
+
+
+def _count_part(part: JsonValue) -> int:
+    if not isinstance(part, dict):
+        return _count_value(part)
+    image = part.get("image_url")
+    if image is None:
+        return _count_value(part.get("text"))
+    shown: JsonObject = image if isinstance(image, dict) else {"url": image}
+    url, detail = shown.get("url"), shown.get("detail") or part.get("detail")
+    size = data_url_image_size(url) if isinstance(url, str) else None
+    return image_tokens(size, str(detail or "auto"))
+
+
+def _count_call(call: JsonValue) -> int:
+    if not isinstance(call, dict) or not isinstance(function := call.get("function"), dict):
+        return _count_value(call)
+    parts = (call.get("id"), function.get("name"), function.get("arguments"))
+    return MESSAGE_TOKENS + sum(_count_value(part) for part in parts)
 
 
 def _count_value(value: JsonValue) -> int:

@@ -208,7 +208,7 @@ def _values_by_what_follows(body: list[Token], spec: ToolSpec | None) -> dict[st
     for token in body:
         is_parameter = token.name == "parameter"
         opened = token.attributes.get("name", "").strip() if is_parameter and token.kind == "open" else ""
-        is_next = opened and opened not in (name, *values) and (not known or opened in known)
+        is_next = opened not in ("", name) and opened not in values and (not known or opened in known)
         if is_parameter and token.kind == "close":
             pieces.extend(after)
             after = [token.raw]

@@ -9,7 +9,6 @@ from core.domain.errors import AgentError, ToolError
 from core.domain.events import CommandEnded
 from core.domain.messages import JsonObject, Message
 from core.loop.calls import CallOutcome
-from core.ports import CommandOutput
 from core.tools.shell import command_in_background
 from core.tools.tool import ToolContext, ToolSet
 
@@ -57,7 +56,7 @@ class BackgroundCommands:
         lines: list[str] = []
         if self._has_sandbox:
             for session, command in [*self._commands.items()][:FOLLOWED_MAX]:
-                if line := await self._sentence_if_ended(session, command):
+                if line := await self._what_became_of(session, command):
                     del self._commands[session]
                     lines.append(line)
         elif not self._is_earlier_told:
@@ -67,27 +66,28 @@ class BackgroundCommands:
         text = "\n".join(lines)
         return (f"[Note from the system, not from a person] {text}",) if lines else ()
 
-    async def _sentence_if_ended(self, session: str, command: str) -> str:
+    async def _what_became_of(self, session: str, command: str) -> str:
         """Returns a sentence about a command that has ended, or an empty text while it runs."""
-        shown: CommandOutput | None = None
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 shown = await (await self._context.sandbox()).shell.check(session, end_bytes=OUTPUT_BYTES)
+        except (AgentError, ToolError):
+            self._tell_people(session, None)
+            return GONE.format(command=_shown(command), session=clean_line(session, 64))
         except TimeoutError:
             return ""
-        except (AgentError, ToolError):
-            pass  # its session is gone
-        code = shown.exit_code if shown else None
-        if shown is not None and code is None:
+        if shown.exit_code is None:
             return ""
+        self._tell_people(session, shown.exit_code)
+        line = ENDED.format(command=_shown(command), session=clean_line(session, 64), code=shown.exit_code)
+        output = shown.output[-OUTPUT_CHARACTERS_MAX:].strip()
+        if not output:
+            return f"{line} It printed nothing."
+        return f"{line} The end of its output:\n{wrap_untrusted(output, source='the command')}"
+
+    def _tell_people(self, session: str, exit_code: int | None) -> None:
         if self._context.emit is not None:
-            self._context.emit(CommandEnded(session=session, exit_code=code))
-        sentence, name = ENDED if shown else GONE, clean_line(session, 64)
-        line = sentence.format(command=_shown(command), session=name, code=code)
-        output = shown.output[-OUTPUT_CHARACTERS_MAX:].strip() if shown else ""
-        if output:
-            return f"{line} The end of its output:\n{wrap_untrusted(output, source='the command')}"
-        return f"{line} It printed nothing." if shown else line
+            self._context.emit(CommandEnded(session=session, exit_code=exit_code))
 
     def _follow(self, name: str, arguments: JsonObject, result: JsonObject) -> None:
         session = command_in_background(name, arguments, result)

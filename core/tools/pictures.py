@@ -1,9 +1,9 @@
 """Tools that show a picture to the model, and that generate or edit pictures."""
 
 import base64
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import clean_line
@@ -25,15 +25,6 @@ _LIMITS = DownloadLimits(bytes_max=IMAGE_BYTES_MAX)
 def is_web_url(place: str) -> bool:
     """Returns whether a picture's place is a web address and not a workspace path."""
     return place.lower().startswith(("http://", "https://"))
-
-
-def validated_place(place: str) -> str:
-    """Returns the web address or the workspace path of a picture, or an empty text. Raises ValueError."""
-    place = place.strip()
-    return place if not place or is_web_url(place) else validated_workspace_path(place)
-
-
-PicturePlace = Annotated[str, AfterValidator(validated_place)]
 
 
 async def load_picture(place: str, context: ToolContext) -> bytes:
@@ -79,9 +70,12 @@ class SeeParams(BaseModel):
     """Look at a picture (JPEG, PNG, GIF or WebP, at most 10 MB). You see the newest pictures from the next turn on:
     say in words what matters about them."""
 
-    file_path: PicturePlace = Field(
-        min_length=1, max_length=4096, description="Path relative to /workspace, or a web address."
-    )
+    file_path: str = Field(min_length=1, max_length=4096, description="Path relative to /workspace, or a web address.")
+
+    @field_validator("file_path")
+    @classmethod
+    def _relative(cls, value: str) -> str:
+        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
 
 
 async def run_see(params: SeeParams, context: ToolContext) -> ToolOutput:
@@ -120,13 +114,20 @@ class DrawParams(BaseModel):
 
     mode: Literal["generate", "edit"] = Field(description="edit changes the picture at image_path.")
     prompt: str = Field(min_length=1, max_length=8000, description="The whole picture and its style.")
-    image_path: PicturePlace | None = Field(
+    image_path: str | None = Field(
         default=None, max_length=4096, description="For edit: path relative to /workspace, or a web address."
     )
 
+    @field_validator("image_path")
+    @classmethod
+    def _relative(cls, value: str | None) -> str | None:
+        if value is None or not value.strip():
+            return None
+        return value.strip() if is_web_url(value.strip()) else validated_workspace_path(value)
+
     @model_validator(mode="after")
     def _has_picture(self) -> "DrawParams":
-        if self.mode == "edit" and not self.image_path:
+        if self.mode == "edit" and self.image_path is None:
             raise ValueError("edit needs image_path, the picture to change")
         return self
 
@@ -136,7 +137,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     if image_generator is None:
         raise ToolError("Pictures cannot be drawn here. Go on without them.")
     given = None
-    if params.mode == "edit" and params.image_path:
+    if params.mode == "edit" and params.image_path is not None:
         edited = await load_picture(params.image_path, context)
         given = await prepare_for_model(edited, name=params.image_path)
     await context.budget.check()
