@@ -170,10 +170,12 @@ class RunRecorder:
 
     async def suspend(self, approval: Approval) -> None:
         """Stores the approval request with all pending entries, and releases the run until people answer."""
+        await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
+
+    async def _suspend(self, approval: Approval) -> None:
         asked = ApprovalAsked(text=approval.text, summary=approval.summary)
-        suspend = partial(self._journal.suspend, self._lease, approval=approval)
-        written = self._flush(suspend, [_Emitted(asked, self._turn_id, datetime.now(UTC))])
-        await asyncio.shield(spawn(written, name="suspend the run"))
+        await self._flush(partial(self._journal.suspend, self._lease, approval=approval), asked)
+        self._pending = _Pending()  # of a run that is released, nothing more can be stored
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:
         """Ends the run and stores all pending entries. Returns None if an unread input keeps the run going."""
@@ -195,14 +197,14 @@ class RunRecorder:
         await self._bus.publish(events)
         return end
 
-    async def _flush(
-        self, store: Callable[[JournalEntry], Awaitable[ResultT]], last: Sequence[_Emitted] = ()
-    ) -> ResultT:
-        """Stores all pending entries, and then `last`, with `store`, publishes the events, and returns the result."""
+    async def _flush(self, store: Callable[[JournalEntry], Awaitable[ResultT]], *last: AgentEvent) -> ResultT:
+        """Stores all pending entries, and then `last`, with `store`, and returns the result. Publishes the events after
+        that, so that subscribers find stored what they hear of."""
         async with self._lock:
             self._begin_write()
             batch, self._pending = self._pending, _Pending()
-            events = self._events([*batch.emitted, *last])
+            now = datetime.now(UTC)
+            events = self._events([*batch.emitted, *(_Emitted(event, self._turn_id, now) for event in last)])
             try:
                 result = await store(self._entry(batch, events))
             except BaseException:
