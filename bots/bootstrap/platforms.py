@@ -78,7 +78,8 @@ class Platforms:
                     group.create_task(start_app(platform, app), name=f"start of {platform}")
 
         await unwrap_exception_group(start_apps())
-        for platform, error in refusals.items():
+        for platform in filter(refusals.__contains__, apps):
+            error = refusals[platform]
             if len(refusals) == len(apps):
                 raise error
             self.slack = None if platform == "slack" else self.slack

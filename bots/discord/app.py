@@ -128,8 +128,10 @@ class DiscordApp:
                 DiscordWebSocket.DEFAULT_GATEWAY = URL(get_text(answer, "url"))
             self._connection = spawn(self._connect(), name="discord gateway")
             ready = spawn(self.client.wait_until_ready(), name="discord ready")
-            await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
-            await cancel(ready)
+            try:
+                await asyncio.wait({ready, self._connection}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel(ready)
             if self._connection.done():
                 await self.wait()
         except BaseException:
