@@ -113,8 +113,8 @@ def join_sources(parts: Iterable[Sources]) -> Sources:
     If there are very many, the oldest are left out, people's first, so a text from outside is never forgotten as such.
     """
     parts = [*dict.fromkeys(part for part in parts if part != NO_SOURCES)]
-    if len(parts) <= 1:
-        return parts[0] if parts else NO_SOURCES
+    if len(parts) == 1 and len(parts[0].read) <= SOURCES_MAX:
+        return parts[0]
     newest: dict[Origin, Source] = {}
     for source in newest_first(source for part in parts for source in part.read):
         newest.setdefault((source.kind, source.name), source)
