@@ -1,6 +1,5 @@
 """The displayed state of a run. Events update it, and each chat platform renders it as the status message."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, assert_never
@@ -308,18 +307,42 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-_REGULAR_VERB = re.compile(
-    "(Accept|Answer|Ask|Chang|Click|Clos|Creat|Delet|Deploy|Dismiss|Download|Dragg|Edit|Fetch|List|Look|Open"
-    "|Press|Schedul|Scroll|Search|Select|Stopp|Switch|Typ|Upload|Us|Wait)ing"
-)
 _PAST_WORDS = {
+    "Accepting": "Accepted",
+    "Answering": "Answered",
+    "Asking": "Asked",
+    "Changing": "Changed",
+    "Clicking": "Clicked",
+    "Closing": "Closed",
+    "Creating": "Created",
+    "Deleting": "Deleted",
+    "Deploying": "Deployed",
+    "Dismissing": "Dismissed",
+    "Downloading": "Downloaded",
+    "Dragging": "Dragged",
     "Drawing": "Drew",
+    "Editing": "Edited",
+    "Fetching": "Fetched",
     "Going": "Went",
+    "Listing": "Listed",
+    "Looking": "Looked",
     "Making": "Made",
+    "Opening": "Opened",
+    "Pressing": "Pressed",
     "Reading": "Read",
     "Running": "Ran",
+    "Scheduling": "Scheduled",
+    "Scrolling": "Scrolled",
+    "Searching": "Searched",
+    "Selecting": "Selected",
+    "Stopping": "Stopped",
+    "Switching": "Switched",
     "Taking": "Took",
+    "Typing": "Typed",
     "Undoing": "Undid",
+    "Uploading": "Uploaded",
+    "Using": "Used",
+    "Waiting": "Waited",
     "Writing": "Wrote",
 }
 
@@ -327,8 +350,6 @@ _PAST_WORDS = {
 def past_tense(title: str) -> str:
     """Returns a title such as "Running `ls`" as "Ran `ls`". Titles that begin with another word stay."""
     first, space, rest = title.partition(" ")
-    if regular := _REGULAR_VERB.fullmatch(first):
-        return f"{regular[1]}ed{space}{rest}"
     return f"{_PAST_WORDS.get(first, first)}{space}{rest}"
 
 

@@ -1,4 +1,5 @@
-"""Messages that the program writes into a conversation: the state of the work where it has changed, and notes."""
+"""Messages that the program writes into a conversation: the state of the work where it has changed, and notes. Also
+reads the templates of all texts that the program writes for models."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -168,6 +168,8 @@ class ReactParser:
 
     def _read(self) -> None:
         while not self._is_done and self._at < len(self._buffer):
+            if self._state in ("expected", "lead") and self._skip_space():
+                continue
             match self._state:
                 case "name":
                     newline = self._buffer.find("\n", self._at)
@@ -175,8 +177,6 @@ class ReactParser:
                     if newline >= 0:
                         self._take(newline + 1)
                         self._state = "expected"
-                case "expected" | "lead" if self._skip_space():
-                    pass
                 case "expected" if self._is_line_start and self._buffer[self._at] == "{":
                     self._state = "lead"  # the label of the input is optional before a JSON object
                 case "lead" if self._buffer[self._at] == "{":

@@ -262,7 +262,7 @@ async def _partial_answers(
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(read(part)) for part in parts]
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from errors
+        raise errors.exceptions[0] from errors  # the first one has cancelled the others
     found = [task.result() for task in tasks]
     if failures:
         log.warning("%d of %d parts of a document were not read", len(failures), len(parts))

@@ -56,7 +56,7 @@ class BackgroundCommands:
         lines: list[str] = []
         if self._has_sandbox:
             for session, command in [*self._commands.items()][:FOLLOWED_MAX]:
-                if line := await self._what_became_of(session, command):
+                if line := await self._sentence_if_ended(session, command):
                     del self._commands[session]
                     lines.append(line)
         elif not self._is_earlier_told:
@@ -66,7 +66,7 @@ class BackgroundCommands:
         text = "\n".join(lines)
         return (f"[Note from the system, not from a person] {text}",) if lines else ()
 
-    async def _what_became_of(self, session: str, command: str) -> str:
+    async def _sentence_if_ended(self, session: str, command: str) -> str:
         """Returns a sentence about a command that has ended, or an empty text while it runs."""
         try:
             async with asyncio.timeout(CHECK_SECONDS):

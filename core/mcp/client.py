@@ -152,8 +152,11 @@ class ReconnectingServer:
         """Returns the attempt that is under way, or a new one."""
         if self._opening is None:
             self._opening = spawn(self._open(wait_seconds), name=f"mcp {self.config.name} opening")
-            self._opening.add_done_callback(lambda _task: setattr(self, "_opening", None))
+            self._opening.add_done_callback(self._end_opening)
         return self._opening
+
+    def _end_opening(self, _task: object) -> None:
+        self._opening = None
 
     async def _open(self, wait_seconds: float) -> "Connection | str":
         await asyncio.sleep(wait_seconds)

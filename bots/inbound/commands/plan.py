@@ -76,8 +76,10 @@ def _edit_plan(known: Plans, verb: str, rest: str, run: Run | None, who: str) ->
         case "skip":
             note = f"skipped by {who}"[:NOTE_CHARACTERS_MAX]
             change = partial(skip_step, step=_numbered(plan, rest), note=note)
-        case _:
+        case "stop":
             change = partial(close_plan, why=f"stopped by {who}")
+        case _:
+            raise ValueError(f"unknown change of a plan: {verb}")
     return change_plan(known, plan.plan_id, change)
 
 
