@@ -233,6 +233,13 @@ def test_a_long_answer_is_split_in_linear_time(text: str):
     assert seconds_of(work, seconds_max=ENTRY_SECONDS_MAX) <= ENTRY_SECONDS_MAX
 
 
+def test_an_unbalanced_call_of_an_unknown_tool_is_read_in_linear_time():
+    parameters = "".join(f'<parameter name="p{number}">v</parameter>' for number in range(16_000))
+    text = f'<invoke name="unknown"><parameter name="a"><parameter name="b">{parameters}</invoke>'
+    work, most = partial(_parse_with, XmlDialect(), f"<function_calls>{text}</function_calls>"), 2 * ENTRY_SECONDS_MAX
+    assert seconds_of(work, seconds_max=most) <= most
+
+
 def test_no_more_of_a_streamed_answer_is_kept_than_a_message_may_show():
     stream = AnswerStream()
     stream.apply(ResponseStarted())
