@@ -272,31 +272,16 @@ class _Show:
             case Wait(until=until):
                 await self._wait_for_change(until)
             case ShowStatus(view=view):
-                status = await poster.plan_one(STATUS)
-                await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
-                if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
-                    await self._deps.stop_run(self.run_id)  # no one would see the work
-                self._change(status=view)
+                await self._show_status(view, poster)
                 crowd = max(1.0, self._active_runs() / RUNS_PER_INTERVAL)
                 return poster.surface.edit_interval_seconds * crowd
-            case PostOutbox(version=version):
+            case PostOutbox():
                 # a copy remembers no messages: a card may have been answered since
-                poster = replace(poster)
-                if self._stream.has_ended:  # it may become the first of the replies
-                    await wait_at_most(self._stream.written, STREAM_END_SECONDS_MAX)
-                await wait_for_earlier_runs(poster.rendering, self._deps)
-                planned = await deliver_outbox(run, poster, self._deps)
-                if any(one.slot == "ask" for one in poster.refused_posts(planned)):
-                    await self._deps.stop_run(self.run_id)  # the end tells the requester
-                self._change(outbox=version)
+                await self._post_outbox(step, run, replace(poster))
             case PostEnd():
                 await self._post_end(run, replace(poster))
-            case React(message_ref=ref, sign=sign, is_patient=is_patient):
-                refused = await poster.set_reaction(ref, sign, is_patient=is_patient)
-                self._change(signs={**self._state.signs, ref: sign})
-                is_closed = refused != "missing_scope" and refused in poster.surface.closed_reasons
-                if is_closed and ref == self._state.request_ref:
-                    self._change(may_be_closed=True)  # the status finds out, before much work is done
+            case React():
+                await self._react(step, poster)
             case ReadInputs(count=count):
                 inputs = await self._deps.conversations.unread_inputs(run.thread_id)
                 self._state = add_inputs(self._state, count, inputs)
@@ -307,6 +292,22 @@ class _Show:
                     person_id = run.requester.person_id
                     await poster.surface.tell_privately(poster.address, person_id, LONG_POST_QUEUE)
         return 0.0
+
+    async def _show_status(self, view: RunView, poster: Poster) -> None:
+        status = await poster.plan_one(STATUS)
+        await poster.show(status, RunStatus(run_id=self.run_id, view=view), is_final=False)
+        if any(one.error in poster.surface.closed_reasons for one in poster.refused_posts()):
+            await self._deps.stop_run(self.run_id)  # no one would see the work
+        self._change(status=view)
+
+    async def _post_outbox(self, step: PostOutbox, run: Run, poster: Poster) -> None:
+        if self._stream.has_ended:  # it may become the first of the replies
+            await wait_at_most(self._stream.written, STREAM_END_SECONDS_MAX)
+        await wait_for_earlier_runs(poster.rendering, self._deps)
+        planned = await deliver_outbox(run, poster, self._deps)
+        if any(one.slot == "ask" for one in poster.refused_posts(planned)):
+            await self._deps.stop_run(self.run_id)  # the end tells the requester
+        self._change(outbox=step.version)
 
     async def _post_end(self, run: Run, poster: Poster) -> None:
         await self._stream.written.wait()
@@ -326,6 +327,14 @@ class _Show:
             await poster.settle(status)
         is_refused = await tell_refusal(run, planned, poster)
         self._change(end=await self._read_end(run, "failed" if is_refused else view.state))
+
+    async def _react(self, step: React, poster: Poster) -> None:
+        ref, sign = step.message_ref, step.sign
+        refused = await poster.set_reaction(ref, sign, is_patient=step.is_patient)
+        self._change(signs={**self._state.signs, ref: sign})
+        is_closed = refused != "missing_scope" and refused in poster.surface.closed_reasons
+        if is_closed and ref == self._state.request_ref:
+            self._change(may_be_closed=True)  # the status finds out, before much work is done
 
     async def _sign_late(self, run: Run, poster: Poster) -> None:
         """Sets the final reactions again after this process lost its lease.
