@@ -117,7 +117,7 @@ class _RunRecord:
             return True
         if run.status == "queued" or self._run_id in await self._claims.claimable_runs():
             return False
-        return self._run_id not in {lease.run_id for lease in await self._claims.held(worker_id)}
+        return self._run_id not in {lease.run_id for lease in await self._claims.held_leases(worker_id)}
 
 
 def _load_settings() -> Settings:

@@ -355,8 +355,9 @@ class SandboxProvider(Protocol):
         sentence for the user and the technical facts in `detail`."""
         ...
 
-    def release(self, thread_id: str) -> None:
-        """Notes that a run has ended, so that files can be saved. Returns immediately; failures are logged."""
+    def end_hold(self, thread_id: str) -> None:
+        """Notes that the thread's run has ended, so that its files can be saved and the sandbox stopped to make room.
+        Returns immediately; failures are logged."""
         ...
 
     async def destroy(self, thread_id: str) -> None:

@@ -199,9 +199,9 @@ class Conversations(Protocol):
         read, oldest first."""
         ...
 
-    async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
-        """Returns the messages that show how the run ended: its request and those that it has read, without any that a
-        later run was requested with or has read."""
+    async def refs_to_mark(self, run_id: str) -> tuple[str, ...]:
+        """Returns the users' messages that get the reaction for the end of the run: its request and the messages that
+        it has read, except those that requested a later run or were read by one."""
         ...
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:
@@ -373,7 +373,7 @@ class RunClaims(Protocol):
         """Returns those of the claimable runs that people asked to stop. The number of results is limited."""
         ...
 
-    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+    async def held_leases(self, worker_id: str) -> tuple[Lease, ...]:
         """Returns the leases that the worker has claimed and neither ended nor released."""
         ...
 

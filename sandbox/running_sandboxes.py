@@ -132,8 +132,8 @@ class RunningSandboxes:
             network=self._network(thread_id),
         )
 
-    def release(self, thread_id: str) -> None:
-        """Called when the thread's run has ended."""
+    def end_hold(self, thread_id: str) -> None:
+        """Notes that the thread's run has ended, so that the sandbox may be stopped if another thread needs room."""
         self._held_by_runs.discard(thread_id)
 
     def occupancy(self) -> SandboxOccupancy:
@@ -176,7 +176,7 @@ class RunningSandboxes:
     def running_by_thread(self) -> dict[str, RunningSandbox]:
         return {thread_id: machine for thread_id, machine in self._running.items() if not machine.connection.is_lost}
 
-    def lost(self) -> list[RunningSandbox]:
+    def lost_sandboxes(self) -> list[RunningSandbox]:
         """Returns sandboxes whose connection is lost, until their thread opens another."""
         return [machine for machine in self._running.values() if machine.connection.is_lost]
 

@@ -46,7 +46,7 @@ class UnsafeProcessProvider:
         self._shared_access.claim_fence(thread_id, fence)
         return await self._machines.open(thread_id, fence=fence)
 
-    def release(self, thread_id: str) -> None:
+    def end_hold(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bots.delivery.run_view import RunView, ViewState, apply_event, has_steps
+from bots.delivery.run_view import RunView, ViewState, apply_event, shows_more_than_working
 from core.domain.events import AgentEvent, MessageAdded
 from core.domain.threads import Attention, ThreadInput
 from core.ports import Reaction
@@ -82,7 +82,7 @@ class ChatState:
     @property
     def is_for_agent(self) -> bool:
         """False as long as the request may be meant for other people."""
-        return self.attention != "unsure" or has_steps(self.view)
+        return self.attention != "unsure" or shows_more_than_working(self.view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def typing_at(state: ChatState) -> float:
 
 def is_status_needed(state: ChatState) -> bool:
     """Whether the run has a status message or something to show in it."""
-    return state.status != UNKNOWN_RUN or has_steps(state.view) or state.view.replies > 0
+    return state.status != UNKNOWN_RUN or shows_more_than_working(state.view) or state.view.replies > 0
 
 
 def needs_final_status(view: RunView, *, is_posted: bool, is_always: bool) -> bool:
@@ -192,7 +192,7 @@ def needs_final_status(view: RunView, *, is_posted: bool, is_always: bool) -> bo
     it all, and a run that says nothing stays silent."""
     if is_posted or view.state == "silent":
         return is_posted
-    return is_always or view.state not in ("completed", "asking") or has_steps(view)
+    return is_always or view.state not in ("completed", "asking") or shows_more_than_working(view)
 
 
 def desired_signs(state: ChatState, now: float) -> Mapping[str, Reaction | None]:

@@ -352,7 +352,7 @@ class _Show:
                         await poster.surface.react(poster.address, ref, sign)
 
     async def _read_end(self, run: Run, state: ViewState) -> RunEnd:
-        refs = await self._deps.conversations.refs_shown_by(run.run_id)
+        refs = await self._deps.conversations.refs_to_mark(run.run_id)
         asked = await self._deps.asks.ask_of_run(run.run_id) if state == "asking" else None
         return RunEnd(
             state=state,

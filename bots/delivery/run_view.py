@@ -134,8 +134,8 @@ class RunView:
         return " · ".join(parts)
 
 
-def has_steps(view: RunView) -> bool:
-    """Whether the status message would show more than that the run works."""
+def shows_more_than_working(view: RunView) -> bool:
+    """Returns whether the status message has anything to show besides "working"."""
     return bool(view.tasks or view.checklist or view.message) or view.state == "waiting"
 
 

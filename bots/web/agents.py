@@ -44,7 +44,7 @@ async def save_agent(request: web.Request) -> web.Response:
     agent_id = request_parsing.parse_text_field(fields, "agent_id", characters_max=100)
     values = {name: value for name, value in fields.items() if name != "agent_id"}
     try:
-        version = await roster.save(await roster.check(values, agent_id), at=API_PLACE, by=API_PERSON)
+        version = await roster.make_current(await roster.check(values, agent_id), at=API_PLACE, by=API_PERSON)
     except ConfigurationError as error:
         raise ApiError(400, "bad_agent", str(error)) from error
     return web.json_response(_version_object(version), status=201)
@@ -53,7 +53,7 @@ async def save_agent(request: web.Request) -> web.Response:
 async def reset_agent(request: web.Request) -> web.Response:
     """`DELETE /api/agents/{agent_id}`: makes the agent's file current again; an agent without a file is gone."""
     agent_id = request.match_info["agent_id"]
-    if not await _deps(request).roster.versions.reset(agent_id, at=API_PLACE, by=API_PERSON):
+    if not await _deps(request).roster.versions.reset_to_file(agent_id, at=API_PLACE, by=API_PERSON):
         raise ApiError(404, "agent_not_found", "No such agent was saved over HTTP or in chat.")
     return web.Response(status=204)
 
@@ -138,7 +138,7 @@ def _deps(request: web.Request) -> AgentsDeps:
 async def _versions(request: web.Request) -> Mapping[int, AgentVersion]:
     """Returns the versions of the agent in the URL path. Raises ApiError 404 if there is no such agent."""
     agent_id, roster = request.match_info["agent_id"], _deps(request).roster
-    versions = await roster.versions.list(agent_id)
+    versions = await roster.versions.list_versions(agent_id)
     if not versions and agent_id not in await roster.agents():
         raise ApiError(404, "agent_not_found", "There is no such agent.")
     return {version.number: version for version in versions}

@@ -18,37 +18,39 @@ class AgentVersions(Protocol):
 
     All methods raise StorageUnavailable if the database cannot be reached."""
 
-    async def record(self, definition: AgentDefinition) -> AgentVersion:
+    async def record_version(self, definition: AgentDefinition) -> AgentVersion:
         """Returns the stored version of the definition; stores a new version if the definition has changed."""
         ...
 
-    async def version(self, agent_version_id: str) -> AgentVersion | None:
+    async def find_version(self, agent_version_id: str) -> AgentVersion | None:
         """Returns the agent version with this id, or None if it is unknown.
 
         Raises ConfigurationError if this release cannot read the stored definition."""
         ...
 
-    async def list(self, agent_id: str) -> tuple[AgentVersion, ...]:
+    async def list_versions(self, agent_id: str) -> tuple[AgentVersion, ...]:
         """Returns all stored versions of the agent that this release can read, by number."""
         ...
 
-    async def saved(self) -> Mapping[str, AgentVersion]:
+    async def saved_versions(self) -> Mapping[str, AgentVersion]:
         """Returns the versions that take the place of agent files, by agent id, as far as this release can read
         them."""
         ...
 
-    async def save(
+    async def make_current(
         self, definition: AgentDefinition, *, at: Address | None = None, by: Person | None = None
     ) -> AgentVersion:
         """Makes the definition the agent's current version, whatever its file says. Records who did it where."""
         ...
 
-    async def reset(self, agent_id: str, *, at: Address, by: Person) -> bool:
+    async def reset_to_file(self, agent_id: str, *, at: Address, by: Person) -> bool:
         """Makes the agent's file current again; without a file the agent is gone. Returns False if nothing was
         saved."""
         ...
 
-    async def choose(self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = "") -> None:
+    async def choose_agent(
+        self, address: Address, agent_id: str, *, by: Person | None = None, begins_with: str = ""
+    ) -> None:
         """Sets the agent for later runs of the thread at the address. If there is none, it is created, and begins with
         the message with this id."""
         ...
@@ -71,7 +73,7 @@ class Roster:
 
     async def agents(self) -> Mapping[str, AgentDefinition]:
         """Returns the current definitions by agent id: saved versions take the place of files."""
-        saved = await self.versions.saved()
+        saved = await self.versions.saved_versions()
         agents = {**await self.files.definitions()}
         agents.update((agent_id, version.definition) for agent_id, version in saved.items())
         return agents
@@ -95,24 +97,24 @@ class Roster:
             raise ConfigurationError("\n".join(f"{source}: {problem}" for problem in problems))
         return draft
 
-    async def save(
+    async def make_current(
         self, draft: AgentDefinition, *, at: Address | None = None, by: Person | None = None
     ) -> AgentVersion:
         """Makes a checked definition the agent's current version. The one before it stays in the list of versions."""
         if (before := (await self.agents()).get(draft.agent_id)) is not None:
-            await self.versions.record(before)
-        return await self.versions.save(draft, at=at, by=by)
+            await self.versions.record_version(before)
+        return await self.versions.make_current(draft, at=at, by=by)
 
     async def roll_back(self, agent_id: str, number: int, *, at: Address, by: Person) -> AgentVersion | None:
         """Makes an earlier version current again. Returns None if there is no such version.
 
         Raises ConfigurationError if it can no longer work, for example because one of its tools is gone."""
-        listed = await self.versions.list(agent_id)
+        listed = await self.versions.list_versions(agent_id)
         version = next((one for one in listed if one.number == number), None)
         if version is None:
             return None
         values = version.definition.model_dump(exclude_defaults=True, exclude={"agent_id"})
-        return await self.save(await self.check(values, agent_id), at=at, by=by)
+        return await self.make_current(await self.check(values, agent_id), at=at, by=by)
 
     def agent_in(self, channel_id: str, chosen: str | None = None) -> str:
         """Returns the agent id for a thread: `chosen` if set, else the channel's agent, else the default agent."""
@@ -134,7 +136,7 @@ class Roster:
             raise AgentError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")
         return version
 
-    async def member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
+    async def find_member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
         """Returns a team member's agent version, or None if there is no agent with this id.
 
         Pass the version id that the member started with, or None for the current version. Raises AgentError if that
@@ -149,13 +151,13 @@ class Roster:
             return None
         key = (agent_id, definition.content_hash)
         if key not in self.recorded:
-            self.recorded[key] = await self.versions.record(definition)
+            self.recorded[key] = await self.versions.record_version(definition)
         return self.recorded[key]
 
     async def _begun(self, agent_version_id: str) -> AgentVersion:
         gone = "The agent that began this cannot be had any more. Please ask again."
         try:
-            version = await self.versions.version(agent_version_id)
+            version = await self.versions.find_version(agent_version_id)
         except ConfigurationError as error:
             raise AgentError(gone, detail=str(error)) from error
         if version is None:

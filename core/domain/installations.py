@@ -34,7 +34,7 @@ class Installations(Protocol):
         joined."""
         ...
 
-    async def join(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
+    async def join_organisation(self, platform: str, workspace_id: str, organisation_id: str) -> bool:
         """Makes the organisation's installation serve the workspace, unless the workspace has its own. Returns False
         if the organisation has not installed the bot."""
         ...

@@ -137,7 +137,7 @@ async def build_flow(
     begun = recorded_members(await deps.stores.plans.read(run.thread_id), run.run_id)
     team: dict[str, TeamMember] = {}
     for name in agent.team:
-        version = await deps.agents.roster.member(name, begun.get(name))
+        version = await deps.agents.roster.find_member(name, begun.get(name))
         if version is None:
             continue
         own = await build_agent_config(version.definition, run, thread, deps, recorder, context.switch)

@@ -106,7 +106,7 @@ async def _execute_loaded(
         await deps.stores.claims.release(lease)  # without effect if another worker has it
     finally:
         await cancel(watcher)
-        execution.release()
+        execution.end_sandbox_hold()
     run, address = loaded.run, loaded.thread.address
     log.info(
         "run %s is %s: requester %s, %s %s %s, model %s, %d turns, %.1f s, %.4f US dollars",
@@ -144,8 +144,8 @@ class _Execution:
         self._is_informed = False
         self._replies_left = 0
 
-    def release(self) -> None:
-        self._machine.release()
+    def end_sandbox_hold(self) -> None:
+        self._machine.end_hold()
 
     async def watch_for_stop(self, signal: asyncio.Task[None]) -> None:
         """Stops the run once a stop request is stored. The stop signal only triggers an early check of the store."""

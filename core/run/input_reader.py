@@ -124,7 +124,7 @@ class InputReader:
             new = [one for one in inputs if one.input_id not in prepared]
             background += await self._read_background(new)
             for one in new:
-                prepared[one.input_id] = await prepare_user_message(
+                prepared[one.input_id] = await prepare_user_messages(
                     one, self._lease.run_id, self._sandbox, self._names, self._uploads()
                 )
             inputs = await self._deps.stores.journal.inputs(self._lease)
@@ -218,7 +218,7 @@ class InputReader:
         return [message]
 
 
-async def prepare_user_message(
+async def prepare_user_messages(
     one: ThreadInput, run_id: str, machine: ThreadSandbox, taken: set[str], uploads: Uploads
 ) -> tuple[Message, ...]:
     """Stores the input's files in the sandbox. Returns the messages that show pictures, then the user message.

@@ -75,10 +75,10 @@ class ThreadSandbox:
             self._run_log.emit(ActivityChanged(text="Starting a sandbox"))
         return await opening
 
-    def release(self) -> None:
+    def end_hold(self) -> None:
         """Tells the provider that this run no longer uses the sandbox, so that the provider can save its files."""
         if self._was_used and self._provider is not None:
-            self._provider.release(self._thread_id)
+            self._provider.end_hold(self._thread_id)
 
     async def interrupt(self) -> None:
         """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""

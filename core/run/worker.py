@@ -147,7 +147,7 @@ class Worker:
             quiet_sweeps += 1
             try:
                 # leases of runs that are not executed here, for example because the reply to a claim was lost
-                for lease in await self._deps.stores.claims.held(self._deps.worker_id):
+                for lease in await self._deps.stores.claims.held_leases(self._deps.worker_id):
                     if lease.run_id not in self._runs:
                         log.warning("run %s is held here and not executed: it is given back", lease.run_id)
                         await self._deps.stores.claims.release(lease)

@@ -65,7 +65,7 @@ def build_edit_agent(roster: Roster | None) -> Tool[EditAgentParams]:
             whole = "\n".join(definition_lines(draft))
             changes = f"\n\nWhat changes:\n{compare_definitions(before, draft)}" if before else ""
             return f"{TRY_IT}\n\nThe draft of {params.agent_id}:\n{whole}{changes}"
-        version = await roster.save(draft)
+        version = await roster.make_current(draft)
         return (
             f"Saved {params.agent_id} as version {version.number}. People choose it with `use {params.agent_id}` or"
             f" `agent:{params.agent_id}` at the start of a message."

@@ -51,7 +51,7 @@ def is_refused(address: IPAddress | str) -> bool:
     except ValueError:
         return True
     if isinstance(known, IPv6Address):
-        if (plain := embedded_address(known)) != known:
+        if (plain := reached_address(known)) != known:
             return is_refused(plain)
         if known not in _GLOBAL_6 or any(known in one for one in _REFUSED_6):
             return True
@@ -59,8 +59,8 @@ def is_refused(address: IPAddress | str) -> bool:
     return not known.is_global or known.is_multicast or any(known in one for one in _REFUSED_4)
 
 
-def embedded_address(address: IPAddress) -> IPAddress:
-    """Returns the IPv4 address that an IPv6 address leads to, or the address itself."""
+def reached_address(address: IPAddress) -> IPAddress:
+    """Returns the IPv4 address that an IPv6 address leads to (mapped or NAT64), or else the address itself."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:
@@ -119,7 +119,7 @@ class AddressGuard:
             return True
         if is_refused(address):
             return False
-        target = embedded_address(ip_address(address))
+        target = reached_address(ip_address(address))
         return not any(target in network for network in self.refused) and not self.is_own(target)
 
     def connector(self) -> TCPConnector:

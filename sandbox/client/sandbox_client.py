@@ -37,7 +37,7 @@ FileKind = Literal["file", "folder", "link", "other"]
 class Network(Protocol):
     """The network of one thread's sandbox, whose connections the provider judges."""
 
-    def limit(self, limits: NetworkLimits) -> None: ...
+    def store_limits(self, limits: NetworkLimits) -> None: ...
 
     def take_refused_hosts(self) -> tuple[str, ...]: ...
 
@@ -85,7 +85,7 @@ class SandboxClient:
 
     def limit_network(self, limits: NetworkLimits) -> None:
         if self._network is not None:
-            self._network.limit(limits)
+            self._network.store_limits(limits)
 
     def take_refused_hosts(self) -> tuple[str, ...]:
         return self._network.take_refused_hosts() if self._network is not None else ()

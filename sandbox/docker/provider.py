@@ -118,7 +118,7 @@ class DockerSandboxProvider:
             raise SandboxUnavailable(ENDED_ALONE, detail=f"thread {thread_id}")
         return sandbox
 
-    def release(self, thread_id: str) -> None:
+    def end_hold(self, thread_id: str) -> None:
         del thread_id  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

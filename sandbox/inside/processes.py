@@ -85,8 +85,8 @@ def processes_of(commands: dict[int, str]) -> dict[int, int]:
     return found
 
 
-def kill_commands(commands: dict[int, str]) -> None:
-    """Kills until no process is found. Stops all of them first, so that none can fork meanwhile."""
+def kill_processes_of(commands: dict[int, str]) -> None:
+    """Kills the commands' processes until none is found. Stops all of them first, so that none can fork meanwhile."""
     for _ in range(PASSES_MAX):
         pids = processes_of(commands)
         if not pids:

@@ -221,7 +221,7 @@ class ShellSessions:
 
     def _kill(self, commands: list[Command]) -> None:
         """Kills commands with everything that they started."""
-        processes.kill_commands({command.pid: command.mark for command in commands})
+        processes.kill_processes_of({command.pid: command.mark for command in commands})
         self._living = [command for command in self._living if command not in commands]
         for command in commands:
             command.end_killed()

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from core.web_access.guard import AddressGuard, IPAddress, embedded_address
+from core.web_access.guard import AddressGuard, IPAddress, reached_address
 
 GIBIBYTE = 1 << 30
 NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?")
@@ -94,7 +94,7 @@ def parse_egress_policy(setting: str) -> EgressPolicy:
 def parse_address(entry: str) -> IPAddress | None:
     """Returns the address that connections to the entry go to, or None if the entry is a name."""
     with suppress(ValueError):
-        return embedded_address(ip_address(entry))
+        return reached_address(ip_address(entry))
 
 
 def _covers(entry: str, host: str) -> bool:

@@ -119,8 +119,8 @@ class LocalSandboxProvider:
             self.lifecycle.raise_pending_notice(thread_id)
         return sandbox
 
-    def release(self, thread_id: str) -> None:
-        self._machines.release(thread_id)  # its files are saved as they are written
+    def end_hold(self, thread_id: str) -> None:
+        self._machines.end_hold(thread_id)  # its files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:
         check_thread_id(thread_id)
@@ -228,7 +228,7 @@ class LocalSandboxProvider:
         )
 
     def _jails(self) -> list[MonitoredJail]:
-        for machine in self._machines.lost():
+        for machine in self._machines.lost_sandboxes():
             if isinstance(machine, Jail):
                 machine.kill()  # otherwise its programs could keep running
         return [jail for jail in self._machines.running_by_thread().values() if isinstance(jail, Jail)]

@@ -18,8 +18,8 @@ class ThreadNetwork:
         self._limits_file = home / "network"
         self._refused_file = home / "refused-hosts"
 
-    def limit(self, limits: NetworkLimits) -> None:
-        """Raises OSError."""
+    def store_limits(self, limits: NetworkLimits) -> None:
+        """Stores which hosts may be reached, for the process that runs the jail. Raises OSError."""
         if limits == self.limits():
             return
         if limits == ANY_HOST:

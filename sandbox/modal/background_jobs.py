@@ -72,7 +72,7 @@ class ModalBackgroundJobs:
         mine |= {one.thread_id for one in left if one.provider_ref in self._missing_refs}
         await _gather_logging_errors([self._stop_one_abandoned(one) for one in left if one.thread_id not in mine])
         old = await self._snapshots.unused_records("stopped", for_seconds=lifecycle_policy.archive_after_seconds)
-        await _gather_logging_errors([self._snapshots.archive(record) for record in old])
+        await _gather_logging_errors([self._snapshots.mark_archived(record) for record in old])
 
     async def ping(self) -> None:
         """Pings all sandboxes, because the program inside ends after a long silence."""

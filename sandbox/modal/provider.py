@@ -143,7 +143,7 @@ class ModalSandboxProvider:
                 raise SandboxReplaced(LOSSES[loss], detail=f"thread {thread_id}")
         return client
 
-    def release(self, thread_id: str) -> None:
+    def end_hold(self, thread_id: str) -> None:
         """Saves the files in the background after a run has ended."""
         if self._machines.find(thread_id) is not None:
             self._in_background(self._save(thread_id), f"save the sandbox of {thread_id}")

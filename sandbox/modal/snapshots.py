@@ -109,8 +109,9 @@ class ModalSnapshots:
         found = await self._records.of_provider(PROVIDER, states=["started"], unused_since=ANY_TIME)
         return frozenset(record.provider_ref for record in found)
 
-    async def archive(self, record: SandboxRecord) -> None:
-        """Marks the record, and deletes what Modal saved by itself when the sandbox ended: the snapshot has it all."""
+    async def mark_archived(self, record: SandboxRecord) -> None:
+        """Marks the record as archived. Also deletes Modal's own snapshot of the sandbox's end, because the thread's
+        snapshot contains the same files."""
         if await self._records.replace(replace(record, state="archived"), expected=record):
             await self.delete_exit_snapshot(record.thread_id, record.provider_ref, seconds=0)
 

@@ -27,38 +27,38 @@ def changed(prompt: str) -> AgentDefinition:
 
 
 async def test_the_same_content_is_the_same_version_for_ever(stores: Stores) -> None:
-    first = await stores.agents.record(RESEARCH)
-    second = await stores.agents.record(changed("Be brief."))
-    again = await stores.agents.record(RESEARCH)
+    first = await stores.agents.record_version(RESEARCH)
+    second = await stores.agents.record_version(changed("Be brief."))
+    again = await stores.agents.record_version(RESEARCH)
     assert (first.number, second.number) == (1, 2)
     assert again == first
     assert first.content_hash == RESEARCH.content_hash != second.content_hash
 
 
 async def test_versions_are_listed_in_order_for_one_agent(stores: Stores) -> None:
-    first, second = await stores.agents.record(RESEARCH), await stores.agents.record(changed("x"))
-    await stores.agents.record(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
-    assert await stores.agents.list("research") == (first, second)
-    assert await stores.agents.list("nobody") == ()
+    first, second = await stores.agents.record_version(RESEARCH), await stores.agents.record_version(changed("x"))
+    await stores.agents.record_version(RESEARCH.model_copy(update={"agent_id": "coding", "team": ()}))
+    assert await stores.agents.list_versions("research") == (first, second)
+    assert await stores.agents.list_versions("nobody") == ()
 
 
 async def test_each_agent_counts_its_own_versions(stores: Stores) -> None:
     other = RESEARCH.model_copy(update={"agent_id": "coding", "team": ()})
-    await stores.agents.record(RESEARCH)
-    assert (await stores.agents.record(other)).number == 1
+    await stores.agents.record_version(RESEARCH)
+    assert (await stores.agents.record_version(other)).number == 1
 
 
 async def test_a_version_is_read_as_it_was_recorded(stores: Stores) -> None:
-    version = await stores.agents.record(RESEARCH)
-    await stores.agents.record(changed("Be brief."))
-    assert await stores.agents.version(version.agent_version_id) == version
+    version = await stores.agents.record_version(RESEARCH)
+    await stores.agents.record_version(changed("Be brief."))
+    assert await stores.agents.find_version(version.agent_version_id) == version
     assert version.definition == RESEARCH
-    assert await stores.agents.version("nobody") is None
+    assert await stores.agents.find_version("nobody") is None
 
 
 async def test_recording_at_once_makes_each_version_once(stores: Stores) -> None:
     contents = [RESEARCH, RESEARCH, *(changed(f"{n % 3}") for n in range(9))]
-    versions = await asyncio.gather(*(stores.agents.record(one) for one in contents))
+    versions = await asyncio.gather(*(stores.agents.record_version(one) for one in contents))
     assert {one.number for one in versions} == {1, 2, 3, 4}
     assert len({one.agent_version_id for one in versions}) == 4
     assert await stores.count("agent_version") == 4
@@ -67,36 +67,36 @@ async def test_recording_at_once_makes_each_version_once(stores: Stores) -> None
 async def test_a_saved_version_is_current_until_it_is_reset(stores: Stores) -> None:
     """A version that is saved again keeps its number."""
     bob = Person(person_id="U2", name="bob")
-    assert await stores.agents.saved() == {}
-    first = await stores.agents.save(RESEARCH, at=ADDRESS, by=bob)
-    second = await stores.agents.save(changed("x"))
+    assert await stores.agents.saved_versions() == {}
+    first = await stores.agents.make_current(RESEARCH, at=ADDRESS, by=bob)
+    second = await stores.agents.make_current(changed("x"))
     assert (first.number, second.number) == (1, 2)
-    assert await stores.agents.saved() == {"research": second}
-    assert await stores.agents.save(RESEARCH) == first
-    assert await stores.agents.saved() == {"research": first}
-    assert not await stores.agents.reset("coding", at=ADDRESS, by=bob)
-    assert await stores.agents.reset("research", at=ADDRESS, by=bob)
-    assert await stores.agents.saved() == {}
-    assert await stores.agents.list("research") == (first, second)
+    assert await stores.agents.saved_versions() == {"research": second}
+    assert await stores.agents.make_current(RESEARCH) == first
+    assert await stores.agents.saved_versions() == {"research": first}
+    assert not await stores.agents.reset_to_file("coding", at=ADDRESS, by=bob)
+    assert await stores.agents.reset_to_file("research", at=ADDRESS, by=bob)
+    assert await stores.agents.saved_versions() == {}
+    assert await stores.agents.list_versions("research") == (first, second)
     assert await stores.count("audit_entry") == 2
 
 
 async def test_saving_at_once_leaves_one_current_version(stores: Stores) -> None:
-    await asyncio.gather(*(stores.agents.save(changed(f"{n}")) for n in range(8)))
+    await asyncio.gather(*(stores.agents.make_current(changed(f"{n}")) for n in range(8)))
     assert await stores.count("saved_agent") == 1
     assert await stores.count("agent_version") == 8
 
 
 async def test_a_thread_keeps_its_choice(stores: Stores) -> None:
     receipt = await stores.say("hello")
-    await stores.agents.choose(ADDRESS, "research")
+    await stores.agents.choose_agent(ADDRESS, "research")
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert (snapshot.thread.thread_id, snapshot.thread.agent_id) == (receipt.thread_id, "research")
-    await stores.agents.choose(ADDRESS, "coding")
+    await stores.agents.choose_agent(ADDRESS, "coding")
     assert require(await stores.conversations.find(ADDRESS)).thread.agent_id == "coding"
 
 
 async def test_a_choice_makes_the_conversation_where_there_is_none(stores: Stores) -> None:
-    await stores.agents.choose(ADDRESS, "research")
+    await stores.agents.choose_agent(ADDRESS, "research")
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert (snapshot.thread.agent_id, snapshot.active_run) == ("research", None)

@@ -92,7 +92,7 @@ async def test_a_retry_is_recorded_once(stores: Stores) -> None:
 async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease)
-    await stores.agents.choose(ADDRESS, "research", by=BOB)
+    await stores.agents.choose_agent(ADDRESS, "research", by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
     await stores.conversations.forget(lease.thread_id, by=BOB)

@@ -181,14 +181,14 @@ async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> Non
 async def test_what_a_worker_holds_is_told_until_it_ends_or_is_released(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
 
-    assert await stores.claims.held("w1") == (lease,)
-    assert await stores.claims.held("w2") == ()
+    assert await stores.claims.held_leases("w1") == (lease,)
+    assert await stores.claims.held_leases("w2") == ()
     await stores.claims.release(lease)
-    assert await stores.claims.held("w1") == ()
+    assert await stores.claims.held_leases("w1") == ()
     again = require(await stores.claims.claim(lease.run_id, "w1"))
-    assert await stores.claims.held("w1") == (again,)
+    assert await stores.claims.held_leases("w1") == (again,)
     await stores.finish(again)
-    assert await stores.claims.held("w1") == ()
+    assert await stores.claims.held_leases("w1") == ()
 
 
 async def test_the_fence_grows_over_the_runs_of_a_thread(stores: Stores) -> None:

@@ -56,26 +56,26 @@ ORGANISATION = replace(HERE, workspace_id="E1", sealed_token="of all")
 
 
 async def test_a_workspace_joins_with_its_organisation(stores: Stores) -> None:
-    assert not await stores.installations.join("slack", "T1", "E1")
+    assert not await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") is None
     await stores.installations.save(ORGANISATION, by=ALICE)
     assert await stores.installations.find("slack", "T1") is None, "it has not joined"
     for _ in range(2):
-        assert await stores.installations.join("slack", "T1", "E1")
+        assert await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") == ORGANISATION
     assert await stores.installations.find("slack", "T2") is None
-    assert not await stores.installations.join("slack", "T2", "T1"), "T1 is no organisation"
+    assert not await stores.installations.join_organisation("slack", "T2", "T1"), "T1 is no organisation"
     assert await acts(stores) == ["workspace_joined", "workspace_joined"]
 
 
 async def test_the_installation_of_a_workspace_itself_goes_first(stores: Stores) -> None:
     await stores.installations.save(ORGANISATION, by=ALICE)
     await stores.installations.save(HERE, by=ALICE)
-    assert await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") == HERE
     await stores.installations.leave("slack", "T1")
     assert await stores.installations.find("slack", "T1") is None
-    assert await stores.installations.join("slack", "T1", "E1")
+    assert await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") == ORGANISATION
     await stores.installations.save(HERE, by=ALICE)
     assert await stores.installations.find("slack", "T1") == HERE
@@ -85,7 +85,7 @@ async def test_an_organisation_leaves_with_those_who_joined_by_it(stores: Stores
     await stores.installations.save(ORGANISATION, by=ALICE)
     await stores.installations.save(replace(ORGANISATION, workspace_id="E2"), by=ALICE)
     for team_id, organisation_id in (("T1", "E1"), ("T2", "E1"), ("T4", "E2")):
-        assert await stores.installations.join("slack", team_id, organisation_id)
+        assert await stores.installations.join_organisation("slack", team_id, organisation_id)
     own = replace(HERE, workspace_id="T3", facts={"organisation_id": "E1"})
     await stores.installations.save(own, by=ALICE)
     runs: dict[str, str] = {}
@@ -103,7 +103,7 @@ async def test_an_organisation_leaves_with_those_who_joined_by_it(stores: Stores
 async def test_a_workspace_may_leave_its_organisation_alone(stores: Stores) -> None:
     await stores.installations.save(ORGANISATION, by=ALICE)
     for team_id in ("T1", "T2"):
-        await stores.installations.join("slack", team_id, "E1")
+        await stores.installations.join_organisation("slack", team_id, "E1")
     run = await stores.say("work")
     assert await stores.installations.leave("slack", "T1") == (run.run_id,)
     assert await stores.installations.find("slack", "T1") is None

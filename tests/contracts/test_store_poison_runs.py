@@ -47,7 +47,7 @@ async def test_deaths_in_a_row_add_up(stores: Stores) -> None:
     lease = await died(stores, 3)
 
     assert (lease.deaths, lease.attempt) == (3, 4)
-    assert await stores.claims.held("w3") == (lease,)
+    assert await stores.claims.held_leases("w3") == (lease,)
 
 
 async def test_a_worker_that_is_buried_has_died(stores: Stores) -> None:

@@ -84,7 +84,7 @@ async def test_the_request_and_what_was_read_show_how_a_run_ended(
     await stores.say("b", key="m2", decide=deciding(Accept(attention=attention)))
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease)
-    assert await stores.conversations.refs_shown_by(lease.run_id) == shown
+    assert await stores.conversations.refs_to_mark(lease.run_id) == shown
 
 
 async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None:
@@ -93,5 +93,5 @@ async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease, replace(COMPLETED, status="failed", finish_reason=None))
     again = await stores.stops.retry(lease.run_id, "click", continues=False) or ""
-    assert await stores.conversations.refs_shown_by(lease.run_id) == ("m2",)
-    assert await stores.conversations.refs_shown_by(again) == ("m1",)
+    assert await stores.conversations.refs_to_mark(lease.run_id) == ("m2",)
+    assert await stores.conversations.refs_to_mark(again) == ("m1",)

@@ -330,7 +330,7 @@ class MemorySandboxes:
             await machine.raise_fence(fence)
         return _Opened(machine, fence)
 
-    def release(self, thread_id: str) -> None:
+    def end_hold(self, thread_id: str) -> None:
         del thread_id  # nothing to do, because files are saved as they are written
 
     async def destroy(self, thread_id: str) -> None:

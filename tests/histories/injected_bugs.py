@@ -148,14 +148,14 @@ def _late_stop() -> Injection:
 def _approval_beside_question() -> Injection:
     """A run asks for an approval while an older question is open, which the database refuses."""
     whole = run_journal.suspend_run
-    withdraw = run_transitions.withdraw_open_ask
+    withdraw = run_transitions.withdraw_ask_of_thread
 
     def suspend_run(connection: Connection, lease: Lease, asked: approval.Approval) -> None:
-        run_transitions.withdraw_open_ask = lambda *_arguments: None
+        run_transitions.withdraw_ask_of_thread = lambda *_arguments: None
         try:
             whole(connection, lease, asked)
         finally:
-            run_transitions.withdraw_open_ask = withdraw
+            run_transitions.withdraw_ask_of_thread = withdraw
 
     return run_journal, "suspend_run", suspend_run
 
@@ -163,11 +163,11 @@ def _approval_beside_question() -> Injection:
 def _unsigned_follow_ups() -> Injection:
     """Only the request shows how a run ended."""
 
-    async def refs_shown_by(self: SqlConversations, run_id: str) -> tuple[str, ...]:
+    async def refs_to_mark(self: SqlConversations, run_id: str) -> tuple[str, ...]:
         run = await self.run(run_id)
         return (run.request_ref,) if run else ()
 
-    return SqlConversations, "refs_shown_by", refs_shown_by
+    return SqlConversations, "refs_to_mark", refs_to_mark
 
 
 def _sign_of_an_old_question() -> Injection:

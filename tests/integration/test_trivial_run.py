@@ -41,10 +41,10 @@ SCENARIO = 'conversations: [{name: hi, steps: [{text: "Hi", usage: {input_tokens
 PRODUCT = ("bots", "core", "sandbox", "storage")
 NOT_OF_THE_RUN = {
     "SqlRunClaims.heartbeat",  # every second, whatever happens
-    "SqlRunClaims.held",  # with the next
+    "SqlRunClaims.held_leases",  # with the next
     "SqlRunClaims.claimable_runs",  # the worker's sweep, every second
     "SqlDeliveries.open_runs",  # the delivery's sweep, every second
-    "SqlAgentVersions.record",  # once for each version of an agent: the roster remembers it
+    "SqlAgentVersions.record_version",  # once for each version of an agent: the roster remembers it
 }
 """Statements of jobs that run on a timer or once. They belong to the process, not to the run."""
 LIMITS_OF_QUICK_RUNS = (

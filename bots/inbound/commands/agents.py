@@ -15,7 +15,7 @@ async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
     """Answers `agents VERB NAME [NUMBER] [NUMBER]`. Everyone here sees a change."""
     verb, name, *numbers = called.argument.lower().split()
     agents = await roster.agents()
-    versions = {one.number: one for one in await roster.versions.list(name)}
+    versions = {one.number: one for one in await roster.versions.list_versions(name)}
     if not versions and name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
     asked = [*map(int, numbers)]
@@ -38,7 +38,7 @@ async def answer_agents(called: CommandCalled, roster: Roster) -> Outcome:
             notice = f"`{name}` works as version {number} from the next request on."
             return Outcome(notice=notice, is_private=False)
         case _:
-            if not await roster.versions.reset(name, at=called.address, by=called.person):
+            if not await roster.versions.reset_to_file(name, at=called.address, by=called.person):
                 return Outcome(notice=f"`{name}` already is as its file says.")
             left = "is as its file says again" if name in roster.files.latest else "is gone"
             notice = f"`{name}` {left}. Its versions stay: `agents rollback` brings one back."

@@ -90,7 +90,7 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
     if is_outside:
         return Outcome(notice=NO_THREAD_YET)
     message_ref = called.message.message_ref if called.message else ""
-    await roster.versions.choose(address, name, by=called.person, begins_with=message_ref)
+    await roster.versions.choose_agent(address, name, by=called.person, begins_with=message_ref)
     return Outcome(notice=f"`{name}` works in this conversation from the next request on.", is_private=False)
 
 

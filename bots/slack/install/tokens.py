@@ -143,7 +143,7 @@ class TokenStore:
         )
 
     async def link_workspace(self, team_id: str, organisation_id: str) -> bool:
-        return await self.installations.join("slack", team_id, organisation_id)
+        return await self.installations.join_organisation("slack", team_id, organisation_id)
 
     async def has_threads_in(self, team_id: str, channel_id: str) -> bool:
         return await self.installations.has_threads_in("slack", team_id, channel_id)

@@ -63,7 +63,7 @@ class BrowserLauncher:
         process = self._process
         if process is None:
             return
-        processes.kill_commands({process.pid: "browser"})  # it leads a session, as the bash of a command does
+        processes.kill_processes_of({process.pid: "browser"})  # it leads a session, as the bash of a command does
         process.wait()
         self._reset()
 

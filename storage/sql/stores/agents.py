@@ -40,28 +40,28 @@ _SAVED = (
 class SqlAgentVersions(Store):
     """`core.agents.roster.AgentVersions`."""
 
-    async def record(self, definition: AgentDefinition) -> AgentVersion:
+    async def record_version(self, definition: AgentDefinition) -> AgentVersion:
         known = await self.database.read(lambda c: _known(c, definition))
         return known or await self.database.write(_RECORD, lambda c: _recorded(c, definition))
 
     @reads
-    def version(self, connection: Connection, agent_version_id: str) -> AgentVersion | None:
+    def find_version(self, connection: Connection, agent_version_id: str) -> AgentVersion | None:
         statement = select(agent_versions).where(agent_versions.c.agent_version_id == agent_version_id)
         row = connection.execute(statement).mappings().one_or_none()
         return _version_of(row) if row else None
 
     @reads
-    def list(self, connection: Connection, agent_id: str) -> tuple[AgentVersion, ...]:
+    def list_versions(self, connection: Connection, agent_id: str) -> tuple[AgentVersion, ...]:
         of_agent = select(agent_versions).where(agent_versions.c.agent_id == agent_id).order_by(agent_versions.c.number)
         return _readable(connection.execute(of_agent).mappings().all())
 
     @reads
-    def saved(self, connection: Connection) -> Mapping[str, AgentVersion]:
+    def saved_versions(self, connection: Connection) -> Mapping[str, AgentVersion]:
         rows = connection.execute(_SAVED).mappings().all()
         return {version.definition.agent_id: version for version in _readable(rows)}
 
     @writes(_SAVE)
-    def save(
+    def make_current(
         self,
         connection: Connection,
         definition: AgentDefinition,
@@ -77,7 +77,7 @@ class SqlAgentVersions(Store):
         return version
 
     @writes(_SAVE)
-    def reset(self, connection: Connection, agent_id: str, *, at: Address, by: Person) -> bool:
+    def reset_to_file(self, connection: Connection, agent_id: str, *, at: Address, by: Person) -> bool:
         dropped = connection.execute(delete(saved_agents).where(saved_agents.c.agent_id == agent_id))
         if not dropped.rowcount:
             return False
@@ -85,7 +85,7 @@ class SqlAgentVersions(Store):
         return True
 
     @writes(Failpoint("storage.choose_agent"))
-    def choose(
+    def choose_agent(
         self,
         connection: Connection,
         address: Address,

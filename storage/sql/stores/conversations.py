@@ -277,7 +277,7 @@ def _begun_after(moment: datetime) -> Select[tuple[str]]:
     return select(runs.c.thread_id).where(runs.c.number == 1, runs.c.requested_at > moment)
 
 
-def _refs_shown_by() -> Select[tuple[str]]:
+def _refs_to_mark() -> Select[tuple[str]]:
     """Of the pairs of a message and a run of the thread that it requested, or that has read it, the newest of each
     message. Those that a run read although they may be meant for other people are left out."""
     this = select(runs.c.thread_id, runs.c.number).where(runs.c.run_id == bindparam("of_run"))
@@ -299,7 +299,7 @@ def _refs_shown_by() -> Select[tuple[str]]:
     )
 
 
-_REFS_SHOWN_BY = CompiledStatement(_refs_shown_by())
+_REFS_TO_MARK = CompiledStatement(_refs_to_mark())
 _IS_AFTER = (
     run_events.c.run_id == bindparam("of_run"),
     tuple_(run_events.c.attempt, run_events.c.n)
@@ -371,7 +371,7 @@ class SqlConversations(Store):
         begun_by: datetime | None = None,
     ) -> bool:
         # here, because that module imports this one
-        from storage.sql.stores.run_transitions import withdraw_open_ask
+        from storage.sql.stores.run_transitions import withdraw_ask_of_thread
 
         thread = lock_thread(connection, place) if isinstance(place, str) else lock_thread_at(connection, place)
         if begun_by is not None and thread is not None:
@@ -380,7 +380,7 @@ class SqlConversations(Store):
         if thread is not None:
             if read_snapshot(connection, thread).active_run is not None:
                 return False
-            withdraw_open_ask(connection, thread.thread_id)
+            withdraw_ask_of_thread(connection, thread.thread_id)
             unbound = update(threads).where(threads.c.thread_id == thread.thread_id)
             connection.execute(unbound.values(unbound_at=datetime.now(UTC)))
             record_in_thread(connection, "conversation_renewed", thread, by)
@@ -498,8 +498,8 @@ class SqlConversations(Store):
     def unread_talk(self, connection: Connection, thread_id: str, before: datetime) -> tuple[ChatMessage, ...]:
         return read_unread_talk(connection, thread_id, before)
 
-    async def refs_shown_by(self, run_id: str) -> tuple[str, ...]:
-        rows = await self.database.read_statement(_REFS_SHOWN_BY, {"of_run": run_id})
+    async def refs_to_mark(self, run_id: str) -> tuple[str, ...]:
+        rows = await self.database.read_statement(_REFS_TO_MARK, {"of_run": run_id})
         return tuple(row["ref"] for row in rows)
 
     async def runs(self, thread_id: str) -> tuple[Run, ...]:

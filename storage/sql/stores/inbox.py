@@ -40,8 +40,8 @@ from storage.sql.stores.run_transitions import (
     ask_before_run,
     close_ask,
     end_unstarted_run,
+    insert_queued_run,
     is_unstarted,
-    queue_run,
     request_stop,
     resume_run,
     touch_thread,
@@ -107,7 +107,7 @@ def store_input(
     action = replace(action, text=decision.answer or action.text)
     request_ref = (asking and asking.request_ref) or action.message_ref
     agent_id = (message and message.agent_id) or (asking and asking.agent_id)
-    run = active or queue_run(
+    run = active or insert_queued_run(
         connection,
         thread,
         action.person,

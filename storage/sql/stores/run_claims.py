@@ -35,7 +35,7 @@ from storage.sql.stores.conversations import (
     read_thread_at,
 )
 from storage.sql.stores.inbox import claim_key, insert_input
-from storage.sql.stores.run_transitions import queue_run, request_stop
+from storage.sql.stores.run_transitions import insert_queued_run, request_stop
 from storage.sql.tables import leases, renderings, runs, threads, workers
 
 WORKER_GONE_SECONDS = 4.0
@@ -225,7 +225,7 @@ class SqlRunClaims(Store):
         rows = await self.database.read_statement(_STOPPED, {"most": self._found_max})
         return tuple(row["run_id"] for row in rows)
 
-    async def held(self, worker_id: str) -> tuple[Lease, ...]:
+    async def held_leases(self, worker_id: str) -> tuple[Lease, ...]:
         rows = await self.database.read_statement(_HELD, {"worker": worker_id})
         return tuple(Lease(**row) for row in rows)
 
@@ -266,7 +266,9 @@ class SqlStopRequests(Store):
         old = read_newest_run(connection, thread.thread_id)
         if old is None or old.run_id != run_id or old.status in UNENDED or not claim_key(connection, dedupe_key):
             return None
-        run = queue_run(connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at)
+        run = insert_queued_run(
+            connection, thread, old.requester, old.request_ref, agent_id=old.agent_id, requested_at=sent_at
+        )
         if continues and old.requester is not None:
             words = IncomingMessage(
                 dedupe_key=dedupe_key,

@@ -49,7 +49,7 @@ _TOUCH = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now")))
 _TURN_TO = CompiledStatement(_THREAD.values(last_activity_at=bindparam("now"), state=bindparam("new_state")))
 
 
-def queue_run(
+def insert_queued_run(
     connection: Connection,
     thread: Thread,
     requester: Person | None,
@@ -260,7 +260,7 @@ def end_run(connection: Connection, lease: Lease, ending: RunResult) -> RunEnd:
     }
     _END.execute(connection, ended)
     _FREE.execute(connection, {"thread": lease.thread_id})
-    withdraw_open_ask(connection, lease.thread_id)
+    withdraw_ask_of_thread(connection, lease.thread_id)
     ask_id = None
     if ending.reply is not None and ending.reply.kind in ("ask", "takeover"):
         ask_id = _insert_ask(connection, lease, ending.reply.parts[1], ending.reply.options)
@@ -294,8 +294,9 @@ def insert_deliveries(
         _ADD_DELIVERIES.execute(connection, *rows)
 
 
-def withdraw_open_ask(connection: Connection, thread_id: str) -> None:
-    """An ask that was ignored is withdrawn when the next run ends or asks, or with its conversation."""
+def withdraw_ask_of_thread(connection: Connection, thread_id: str) -> None:
+    """Withdraws the thread's open ask, if any. Users ignored it, and a later run ends or asks, or the thread is
+    unbound."""
     ask = read_open_ask(connection, thread_id)
     if ask is not None:
         close_ask(connection, ask, answer=None, person=None)
@@ -326,7 +327,7 @@ def _queue_follower(connection: Connection, thread_id: str, agent_id: str | None
     thread = read_thread(connection, thread_id) if waiting else None
     if waiting is None or thread is None:
         return RunEnd()
-    follower = queue_run(
+    follower = insert_queued_run(
         connection, thread, waiting.author, waiting.message_ref, agent_id=agent_id, requested_at=waiting.sent_at
     )
     return RunEnd(follower.run_id)
@@ -339,7 +340,7 @@ _APPROVALS = select(pending_asks).where(pending_asks.c.kind == "approval")
 def suspend_run(connection: Connection, lease: Lease, approval: Approval) -> None:
     """Frees the lease, whose row is locked, and inserts the question as an ask and a delivery. An older question is
     withdrawn, because a thread has only one."""
-    withdraw_open_ask(connection, lease.thread_id)
+    withdraw_ask_of_thread(connection, lease.thread_id)
     asked = select(func.count()).where(pending_asks.c.run_id == lease.run_id)
     ordinal = 1 + connection.execute(asked).scalar_one()
     about = {"kind": "approval", "subject": approval.subject}

@@ -49,7 +49,7 @@ class SqlInstallations(Store):
         return from_row(Installation, row, sealed_token=row["token"], facts=row["settings"])
 
     @writes(Failpoint("storage.join_organisation"))
-    def join(self, connection: Connection, platform: str, workspace_id: str, organisation_id: str) -> bool:
+    def join_organisation(self, connection: Connection, platform: str, workspace_id: str, organisation_id: str) -> bool:
         organisation = _row(connection, platform, organisation_id)
         if organisation is None or organisation["token"] is None:
             return False

@@ -211,8 +211,8 @@ async def say(stage: ReceiverStage, argument: str, by: Person = ALICE) -> Outcom
 async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStage) -> None:
     roster = office.receiver.commands.roster
     first = (await agents(office))["coding"]
-    await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe kind."}))
-    await roster.save(first.model_copy(update={"prompt": "Be brief.\nBe `clear`."}))
+    await roster.make_current(first.model_copy(update={"prompt": "Be brief.\nBe kind."}))
+    await roster.make_current(first.model_copy(update={"prompt": "Be brief.\nBe `clear`."}))
     listed = (await say(office, "versions coding", BOB)).notice
     assert listed.startswith("Versions of `coding`, newest first:\n- 3 (works now): 1 lines more, 1 fewer")
     compared = (await say(office, "compare coding 2 3", BOB)).notice
@@ -237,7 +237,7 @@ async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStag
 async def test_a_long_comparison_fits_into_a_message_and_counts_the_rest(office: ReceiverStage) -> None:
     roster = office.receiver.commands.roster
     first = (await agents(office))["coding"]
-    await roster.save(first.model_copy(update={"prompt": "\n".join(f"```{n}" for n in range(900))}))
+    await roster.make_current(first.model_copy(update={"prompt": "\n".join(f"```{n}" for n in range(900))}))
     notice = (await say(office, "compare coding 1 2")).notice
     assert len(notice) < 1_600
     assert notice.count("```") == 2
@@ -248,7 +248,7 @@ async def test_a_version_that_cannot_work_any_more_is_no_way_back(office: Receiv
     roster = office.receiver.commands.roster
     first = (await agents(office))["coding"]
     old = first.model_copy(update={"mcp_servers": ("tickets",)})
-    await roster.versions.record(old)
+    await roster.versions.record_version(old)
     notice = (await say(office, "rollback coding 1")).notice
     assert "no MCP server named 'tickets' is set up" in notice
     assert (await agents(office))["coding"] == first
@@ -256,7 +256,7 @@ async def test_a_version_that_cannot_work_any_more_is_no_way_back(office: Receiv
 
 async def test_an_agent_that_was_made_in_chat_is_gone_after_a_reset(office: ReceiverStage) -> None:
     roster = office.receiver.commands.roster
-    await roster.save(AgentDefinition(agent_id="mine", name="Mine", description="Ours."))
+    await roster.make_current(AgentDefinition(agent_id="mine", name="Mine", description="Ours."))
     assert "is gone" in (await say(office, "reset mine")).notice
     assert "mine" not in await agents(office)
     assert "works as version 1" in (await say(office, "rollback mine 1")).notice

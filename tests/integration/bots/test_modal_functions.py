@@ -116,5 +116,5 @@ async def test_a_function_leaves_a_run_alone_that_a_living_worker_has(postgresql
         )
         async with asyncio.timeout(30):
             await modal_worker.execute_run(receipt.run_id, settings(postgresql_url, tmp_path))
-        assert await claims.held("other") == (lease,)
+        assert await claims.held_leases("other") == (lease,)
         await cancel(beating)

@@ -47,7 +47,7 @@ class Bench:
     async def run(self, words: str = "hello") -> Any:
         """What the model is asked."""
         self.world.model.turns.append(text("ok"))
-        await self.world.deps.agents.roster.versions.choose(self.world.address, OWN)
+        await self.world.deps.agents.roster.versions.choose_agent(self.world.address, OWN)
         await self.world.run(words)
         return self.world.model.requests[-1]
 
@@ -112,7 +112,7 @@ async def test_people_and_the_model_are_told_which_tool_server_is_missing(bench:
 
     bench.world.with_deps(mcp_missing=missing)
     bench.world.model.turns.append(text("ok"))
-    await bench.world.deps.agents.roster.versions.choose(bench.world.address, OWN)
+    await bench.world.deps.agents.roster.versions.choose_agent(bench.world.address, OWN)
     run_id = await bench.world.run("hello")
 
     sentence = "The tools of these MCP servers are missing in this run: tickets (it is still starting)."
@@ -239,7 +239,7 @@ async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench)
     (bench.folder / "dog.txt").write_text("Our dog is called Rex.")
     bench.own("knowledge: [dog.txt]\n")
     world = bench.world.with_deps(index_knowledge=learn)
-    await bench.world.deps.agents.roster.versions.choose(world.address, OWN)
+    await bench.world.deps.agents.roster.versions.choose_agent(world.address, OWN)
     run_id = await world.say("hello")
     async with asyncio.timeout(30):
         async with asyncio.TaskGroup() as group:

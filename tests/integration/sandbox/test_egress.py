@@ -305,7 +305,7 @@ async def gateway_and_program(
     """The gateway's address, and the socket over which the program inside sends the browser's connections."""
     guard = AddressGuard(frozenset({("127.0.0.1", port)}))
     egress = EgressConfig(policy=parse_egress_policy(setting), guard=guard, limits=limits or EgressLimits())
-    ThreadNetwork(home).limit(network)
+    ThreadNetwork(home).store_limits(network)
     proxy = EgressProxy(egress, ThreadNetwork(home), label="test")
     with socket.create_server(("127.0.0.1", 0)) as listener, proxy.program_socket.dup() as program:
         address = listener.getsockname()
@@ -427,14 +427,14 @@ def test_limits_that_cannot_be_read_allow_nobody(tmp_path: Path, content: str) -
 
 @pytest.mark.parametrize("limits", [NetworkLimits(HERE), NetworkLimits(HERE, NOWHERE), NOBODY, ANY_HOST])
 def test_limits_hold_for_every_process(tmp_path: Path, limits: NetworkLimits) -> None:
-    ThreadNetwork(tmp_path / "thread").limit(NetworkLimits(NOWHERE))
-    ThreadNetwork(tmp_path / "thread").limit(limits)
+    ThreadNetwork(tmp_path / "thread").store_limits(NetworkLimits(NOWHERE))
+    ThreadNetwork(tmp_path / "thread").store_limits(limits)
     assert ThreadNetwork(tmp_path / "thread").limits() == limits
 
 
 async def test_nobody_is_asked_about_what_cannot_be_reached(tmp_path: Path) -> None:
     network = ThreadNetwork(tmp_path)
-    network.limit(NetworkLimits(commands=frozenset()))
+    network.store_limits(NetworkLimits(commands=frozenset()))
     egress = EgressConfig(policy=parse_egress_policy("*,!denied.example"), guard=AddressGuard())
     one = EgressProxy(egress, network, label="test")
     with socket.create_server(("127.0.0.1", 0)) as listener, one.program_socket.dup() as program:

@@ -162,7 +162,7 @@ async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
 async def worker_whose_sandbox_lost_its_exit_snapshot(stage: Stage) -> ModalSandboxProvider:
     """The sandbox has ended. What was saved before is all that is left of its files."""
     worker, _sandbox = await stage.open_sandbox(b"saved")
-    worker.release("thread")
+    worker.end_hold("thread")
     await worker.wait_for_saves()
     await end_only_sandbox(stage, worker)
     for image_id in stage.exit_snapshots:
@@ -219,7 +219,7 @@ async def test_an_exit_snapshot_that_never_comes_is_given_up(
     sandbox = await soon(worker)
     if is_saved:
         await sandbox.files.write("file", pieces(b"saved"))
-        worker.release("thread")
+        worker.end_hold("thread")
         await worker.wait_for_saves()
     never_give_files(stage, call, status)
     await end_only_sandbox(stage, worker)
@@ -237,7 +237,7 @@ async def test_a_thread_whose_exit_snapshot_never_comes_is_deleted(
     monkeypatch.setattr(snapshots, "END_SECONDS_MAX", 0.1)
     worker = stage.worker(start_seconds=2)
     await soon(worker)
-    worker.release("thread")
+    worker.end_hold("thread")
     await worker.wait_for_saves()
     never_give_files(stage, call, status)
     await end_only_sandbox(stage, worker)

@@ -14,7 +14,7 @@ from modal_proto import api_pb2
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
 from core.ports import Sandbox
-from core.run.input_reader import Uploads, prepare_user_message
+from core.run.input_reader import Uploads, prepare_user_messages
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
@@ -123,7 +123,7 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
 async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage: Stage, has_snapshot: bool) -> None:
     worker, sandbox = await stage.open_sandbox(b"kept")
     if has_snapshot:
-        worker.release("thread")
+        worker.end_hold("thread")
         await until(lambda: not worker._save_tasks)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
     await until(lambda: sandbox.shell.sessions())
@@ -181,7 +181,7 @@ async def test_a_file_that_comes_to_a_lost_sandbox_is_stored_and_the_loss_is_tol
     )
     attached = Attached(worker)
     uploads = Uploads(sources={"slack": attached}, platform="slack", bytes_max=100, is_named=lambda _path: True)
-    (message,) = await prepare_user_message(one, "run", attached, set(), uploads)
+    (message,) = await prepare_user_messages(one, "run", attached, set(), uploads)
     describe_sdk_error = str(message.content)
     assert "have expired" in describe_sdk_error
     assert "/workspace/uploads/a.txt (text/plain, 8 bytes)" in describe_sdk_error
@@ -194,7 +194,7 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     (before,) = stage.snapshots
     await worker.open("thread", fence=2)
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
-    worker.release("thread")
+    worker.end_hold("thread")
     await until(lambda: not worker._save_tasks)
     assert stage.snapshots == [before]
     record = await stage.records.find("modal", "thread")

@@ -31,7 +31,7 @@ async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None
     for number in range(3):
         sandbox = await worker.open("thread", fence=number + 1)
         await sandbox.files.write("file", pieces(str(number).encode()))
-        worker.release("thread")
+        worker.end_hold("thread")
         await until_saved(stage)
     record = require(await stage.records.find("modal", "thread"))
     assert (record.state, [record.snapshot_ref]) == ("started", stage.snapshots)

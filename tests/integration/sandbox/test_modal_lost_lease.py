@@ -31,7 +31,7 @@ async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped() -
         stage.workers += [leaving, other]
         sandbox = await leaving.open("thread", fence=1)
         await sandbox.files.write("file", pieces(b"saved"))
-        leaving.release("thread")
+        leaving.end_hold("thread")
         await sandbox.files.write("file", pieces(b"as it was stopped"))
         records.meanwhile = leaving.close
         again = await other.open("thread", fence=2)

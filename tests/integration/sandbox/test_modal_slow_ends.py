@@ -105,7 +105,7 @@ async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage
     before = await recorded(stage)
     sandbox = await worker.open("thread", fence=2)
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
-    worker.release("thread")
+    worker.end_hold("thread")
     await until(lambda: not worker._save_tasks)
     assert (await recorded(stage)).snapshot_ref == before.snapshot_ref
     assert before.snapshot_ref in stage.snapshots
@@ -146,7 +146,7 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     stage: Stage, end: api_pb2.GenericResult
 ) -> None:
     worker, sandbox = await stage.open_sandbox(b"saved by us")
-    worker.release("thread")
+    worker.end_hold("thread")
     await until(lambda: not worker._save_tasks)
     await sandbox.files.write("file", pieces(b"saved by Modal"))
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))

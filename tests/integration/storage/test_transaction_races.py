@@ -125,14 +125,14 @@ async def test_a_workspace_that_installs_the_bot_keeps_its_token(stores: Stores)
     await stores.installations.save(ORGANISATION, by=ALICE)
     save = partial(stores.installations.save, HERE, by=ALICE)
     async with played_at("INSERT INTO workspace", stores.database, save):
-        assert await stores.installations.join("slack", "T1", "E1")
+        assert await stores.installations.join_organisation("slack", "T1", "E1")
 
     assert await stores.installations.find("slack", "T1") == HERE
 
 
 async def test_a_workspace_joins_its_organisation_once(stores: Stores) -> None:
     await stores.installations.save(ORGANISATION, by=ALICE)
-    join = partial(stores.installations.join, "slack", "T1", "E1")
+    join = partial(stores.installations.join_organisation, "slack", "T1", "E1")
     async with played_at("INSERT INTO workspace", stores.database, join) as joining:
         assert await join()
 
@@ -141,14 +141,14 @@ async def test_a_workspace_joins_its_organisation_once(stores: Stores) -> None:
 
 
 async def test_a_reset_that_waits_for_a_change_takes_the_changed_agent_back(stores: Stores) -> None:
-    await stores.agents.save(RESEARCH)
-    reset = partial(stores.agents.reset, RESEARCH.agent_id, at=ADDRESS, by=ALICE)
+    await stores.agents.make_current(RESEARCH)
+    reset = partial(stores.agents.reset_to_file, RESEARCH.agent_id, at=ADDRESS, by=ALICE)
     saved = "INSERT INTO saved_agent"
     async with played_at(saved, stores.database, reset, is_after=True) as resetting:
-        await stores.agents.save(changed("Be brief."))
+        await stores.agents.make_current(changed("Be brief."))
 
     assert resetting[0].result()
-    assert await stores.agents.saved() == {}
+    assert await stores.agents.saved_versions() == {}
 
 
 async def test_a_limit_that_is_dropped_while_it_changes_is_dropped(stores: Stores) -> None:

@@ -60,7 +60,7 @@ async def test_a_message_goes_before_a_thread_before_a_channel_before_the_defaul
     assert "# Your role here" not in await stage.heard()
     stage.chosen[world.address.channel_id] = "alpha"
     assert "# Your role here\n\nI am alpha." in await stage.heard()
-    await stage.roster.versions.choose(world.address, "beta")
+    await stage.roster.versions.choose_agent(world.address, "beta")
     assert "I am beta." in await stage.heard()
     named = await world.say("hello", agent_id="gamma")
     world.model.turns.append(text("ok"))
@@ -71,12 +71,12 @@ async def test_a_message_goes_before_a_thread_before_a_channel_before_the_defaul
 
 async def test_what_a_run_records_bears_its_agent(stage: RosterStage) -> None:
     world = stage.world
-    await stage.roster.versions.choose(world.address, "alpha")
+    await stage.roster.versions.choose_agent(world.address, "alpha")
     world.model.turns.append(text("ok"))
     run_id = await world.run("hello")
     run = await world.read_run(run_id)
     assert run.agent_version_id is not None
-    version = require(await stage.roster.versions.version(run.agent_version_id))
+    version = require(await stage.roster.versions.find_version(run.agent_version_id))
     assert (run.agent_id, version.definition.prompt) == ("alpha", "I am alpha.")
     events = await world.deps.stores.conversations.events(run_id)
     assert any(isinstance(one.event, TurnStarted) for one in events)
@@ -86,7 +86,7 @@ async def test_what_a_run_records_bears_its_agent(stage: RosterStage) -> None:
 
 async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(stage: RosterStage) -> None:
     world = stage.world
-    await stage.roster.versions.choose(world.address, "alpha")
+    await stage.roster.versions.choose_agent(world.address, "alpha")
     (stage.folder / "alpha.yaml").unlink()
     run_id = await world.run("hello")
     ended = (await world.events(run_id))[-1]
@@ -96,7 +96,7 @@ async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(stage: R
 
 
 async def test_a_version_is_recorded_once_for_each_content(stage: RosterStage) -> None:
-    await stage.roster.versions.choose(stage.world.address, "alpha")
+    await stage.roster.versions.choose_agent(stage.world.address, "alpha")
     assert "I am alpha." in await stage.heard()
     assert "I am alpha." in await stage.heard()
     stage.define("alpha", "I am better.")

@@ -99,7 +99,7 @@ async def played(stage: Stage) -> dict[str, dict[str, int]]:
     await sandbox.link(8080)
     note("link")
     for name in ("save", "save again"):
-        worker.release("thread")
+        worker.end_hold("thread")
         await until(lambda: not worker._save_tasks)
         note(name)
     await sandbox.close()

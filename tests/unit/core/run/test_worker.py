@@ -45,7 +45,7 @@ class Runs:
     async def stopped_runs(self) -> tuple[str, ...]:
         return tuple(self.stopped)
 
-    async def held(self, _worker_id: str) -> list[Any]:
+    async def held_leases(self, _worker_id: str) -> list[Any]:
         return [SimpleNamespace(run_id=run_id) for run_id in self.leases]
 
     async def release(self, lease: Any) -> None:
