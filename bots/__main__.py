@@ -142,8 +142,8 @@ def evaluate(
     raise typer.Exit(_run(run_eval(settings, options, print)))
 
 
-@app.command()
-def mcp(
+@app.command("mcp")
+def offer_tools_over_mcp(
     http: Annotated[
         int | None,
         typer.Option(
@@ -156,9 +156,9 @@ def mcp(
 ) -> None:
     """Offer the agent's tools to MCP clients. Over stdio, unless a port is given."""
     settings = _load_settings()
-    from bots.mcp.server import serve_mcp
+    from bots.mcp.server import serve_tools_over_mcp
 
-    _run(serve_mcp(settings, http_port=http))
+    _run(serve_tools_over_mcp(settings, http_port=http))
 
 
 @app.command("mcp-login")
@@ -200,7 +200,7 @@ def list_hooks() -> None:
     settings = _load_settings()
     from bots.setup import hooks as commands
 
-    print(_run(commands.list_hooks(settings)))
+    print(_run(commands.describe_hooks(settings)))
 
 
 @hooks.command("add")

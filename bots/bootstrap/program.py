@@ -282,7 +282,7 @@ async def run_program(
             asks=stores.asks,
             bus=stores.bus,
             sandboxes=sandboxes.provider,
-            link_for=links.file,
+            link_for=links.file_url,
             stop_run=lambda run_id: reception.stop(run_id),  # it is made after the deliveries
             status_after_seconds=settings.status_after_seconds,
             metrics=parts.metrics,

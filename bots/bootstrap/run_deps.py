@@ -108,7 +108,7 @@ def build_run_deps(parts: ProgramParts, *, worker_id: str, platforms: Platforms,
 
 def _thread_links(links: SignedLinks, thread_id: str, *, has_browser: bool) -> ThreadLinks:
     return ThreadLinks(
-        preview_url=partial(links.preview, thread_id),
-        port_url=partial(links.port, thread_id),
-        takeover_url=partial(links.takeover, thread_id) if has_browser else lambda: None,
+        preview_url=partial(links.page_preview_url, thread_id),
+        port_url=partial(links.port_url, thread_id),
+        takeover_url=partial(links.takeover_url, thread_id) if has_browser else lambda: None,
     )

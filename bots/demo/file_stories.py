@@ -8,7 +8,7 @@ from PIL import Image, UnidentifiedImageError
 from bots.demo.story_helpers import (
     PATIENCE_SECONDS,
     Expectation,
-    StoryResult,
+    PlayedStory,
     download,
     files_of_agent,
     finish_story,
@@ -45,7 +45,7 @@ def sales_table() -> SentFile:
     return SentFile(name="sales.csv", content=SALES.encode(), mime_type="text/csv")
 
 
-async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
+async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> PlayedStory:
     """Plays the story of the table. The person answers the question with a button in Slack, with a reply in Discord.
 
     Raises StoryBroken if an expected result does not appear in time."""
@@ -111,7 +111,7 @@ def find_picture_problem(content: bytes) -> str | None:
     return None
 
 
-async def play_page(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
+async def play_page(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> PlayedStory:
     """Plays the story of the web page. Raises StoryBroken if the picture does not arrive in time or shows nothing."""
     started = time.monotonic()
     watch = await send_request(platform, PAGE_PROMPT, None, patience_seconds)

@@ -7,7 +7,7 @@ from bots.demo.mcp_notice_board import read_notices
 from bots.demo.story_helpers import (
     PATIENCE_SECONDS,
     Expectation,
-    StoryResult,
+    PlayedStory,
     finish_story,
     first_channel,
     is_answered,
@@ -65,7 +65,7 @@ PROMPT = (
 )
 
 
-async def play_question(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
+async def play_question(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> PlayedStory:
     """Plays the story in which the agent answers from the document and names the page.
 
     Raises StoryBroken if an expected result does not appear in time."""
@@ -80,7 +80,7 @@ async def play_question(platform: SimulatedPlatform, *, patience_seconds: float 
 
 async def play_approval(
     platform: SimulatedPlatform, board: Path, *, patience_seconds: float = PATIENCE_SECONDS
-) -> StoryResult:
+) -> PlayedStory:
     """Plays the story in which the agent also pins the answer: presses "Approve once" and checks that the notice is
     pinned after the approval and not before.
 

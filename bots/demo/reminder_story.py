@@ -2,7 +2,7 @@
 
 import time
 
-from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult, first_channel, is_answered, person_on, send_request
+from bots.demo.story_helpers import PATIENCE_SECONDS, PlayedStory, first_channel, is_answered, person_on, send_request
 from bots.demo.thread_reader import TICKS, ThreadReader, format_transcript, text_of
 from core.domain.approval import APPROVE_ONCE
 from simulator.view import SimulatedPlatform
@@ -12,7 +12,7 @@ ANSWER = "take the kettle off the stove"
 _ANNOUNCED = "scheduled by"
 
 
-async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> StoryResult:
+async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float = PATIENCE_SECONDS) -> PlayedStory:
     """Plays the story: presses "Approve once", and waits for the thread that the reminder opens.
 
     Raises StoryBroken if an expected result does not appear in time."""
@@ -28,7 +28,7 @@ async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float 
     await reminder.until(lambda: reminder.signs(TICKS), "the reminder's only reaction is a tick")
     transcript = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
     seconds = round(time.monotonic() - started, 2)
-    return StoryResult(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=transcript)
+    return PlayedStory(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=transcript)
 
 
 def _announcements(platform: SimulatedPlatform) -> list[str]:

@@ -8,7 +8,7 @@ import webbrowser
 
 from bots.demo import file_stories, handbook_story, reminder_story, trap_page_story
 from bots.demo.environment import DemoEnvironment, start_demo
-from bots.demo.story_helpers import PATIENCE_SECONDS, StoryResult
+from bots.demo.story_helpers import PATIENCE_SECONDS, PlayedStory
 from bots.demo.thread_reader import StoryBroken
 from bots.settings import Settings
 from bots.setup.dialog import has_browser
@@ -84,7 +84,7 @@ async def run_demo(settings: Settings, *, headless: bool, port: int | None) -> i
 
 async def _play_stories(
     platform: SimulatedPlatform, stage: DemoEnvironment, patience: float
-) -> tuple[StoryResult, ...]:
+) -> tuple[PlayedStory, ...]:
     """Plays all stories on one platform, one after the other."""
     played = [
         await file_stories.play_table(platform, patience_seconds=patience),

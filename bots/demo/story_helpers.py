@@ -70,8 +70,8 @@ class Expectation(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoryResult:
-    """The result of a story that succeeded. `runs` counts status messages, `edits` their visible changes."""
+class PlayedStory:
+    """A story that was played and succeeded. `runs` counts status messages, `edits` their visible changes."""
 
     runs: int
     edits: int
@@ -80,7 +80,7 @@ class StoryResult:
     transcript: str
 
 
-async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], started: float) -> StoryResult:
+async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], started: float) -> PlayedStory:
     """Waits until all expectations of the story, and the expectations that all stories share, are met.
 
     `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
@@ -92,7 +92,7 @@ async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], star
     seconds = time.monotonic() - started
     if max((len(watch.shown[one]) for one in watch.status_ids), default=0) < 3:
         raise watch.broken("no status message was seen to change twice")
-    return StoryResult(
+    return PlayedStory(
         runs=len(watch.status_ids),
         edits=watch.edits(),
         files=sum(len(message.files) for message in watch.messages if message.is_bot),

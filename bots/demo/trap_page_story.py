@@ -7,7 +7,7 @@ from aiohttp import web
 from bots.demo.story_helpers import (
     PATIENCE_SECONDS,
     Expectation,
-    StoryResult,
+    PlayedStory,
     finish_story,
     first_channel,
     is_answered,
@@ -52,7 +52,7 @@ def trap_page_prompt(site_url: str) -> str:
 
 async def play_trap_page(
     platform: SimulatedPlatform, site_url: str, *, patience_seconds: float = PATIENCE_SECONDS
-) -> StoryResult:
+) -> PlayedStory:
     """Plays the story: presses "Deny" on the card for what the page wants.
 
     Raises StoryBroken if an expected result does not appear in time."""

@@ -35,7 +35,7 @@ SESSION_BUDGET_USED = (
 FENCE = 1
 
 
-async def serve_mcp(settings: Settings, *, http_port: int | None) -> None:
+async def serve_tools_over_mcp(settings: Settings, *, http_port: int | None) -> None:
     """Serves one client on stdin and stdout until it disconnects; with a port, serves HTTP until cancelled.
 
     HTTP clients need the API token. The sandbox and its files are deleted at the end. Raises ConfigurationError."""

@@ -18,7 +18,7 @@ OPERATOR = Person(person_id="operator", name="The operator")
 NONE = "There are no hooks yet."
 
 
-async def list_hooks(settings: Settings) -> str:
+async def describe_hooks(settings: Settings) -> str:
     """Returns a line for each hook that is armed. Raises ConfigurationError, StorageUnavailable, as all of these do."""
     async with opened_database(settings.storage_url) as database:
         triggers = await SqlSchedules(database).triggers()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.payload_fields import Origin
+from bots.slack.events.payload_fields import Tenant
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
@@ -119,11 +119,11 @@ class Workspaces:
         for workspace in [self._workspaces.pop(team_id) for team_id in silent]:
             await _close_workspace(workspace)
 
-    async def find_for_origin(self, origin: Origin) -> Workspace | None:
+    async def find_for_tenant(self, tenant: Tenant) -> Workspace | None:
         """Returns the workspace that a payload came from, or None. Raises StorageUnavailable.
 
         If the organisation installed the app, links a workspace without a token of its own to the organisation's."""
-        team_id, organisation_id = origin.team_id, origin.organisation_id
+        team_id, organisation_id = tenant.team_id, tenant.organisation_id
         workspace = await self.find(team_id)
         if workspace is not None or self._tokens is None or not (team_id and organisation_id):
             return workspace

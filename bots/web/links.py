@@ -35,19 +35,19 @@ class SignedLinks:
     public_url: str
     expose_domain: str = ""
 
-    def port(self, thread_id: str, port: int) -> str | None:
+    def port_url(self, thread_id: str, port: int) -> str | None:
         """Returns the URL of a port of the thread's sandbox, or None if ports cannot be exposed.
 
         The URL is valid as long as the thread exists."""
         return port_url(self.secret, thread_id, port, domain=self.expose_domain, public_url=self.public_url)
 
-    def file(self, thread_id: str, path: str) -> str | None:
+    def file_url(self, thread_id: str, path: str) -> str | None:
         """Returns a download URL for a file, valid for a week. Returns None if `public_url` is empty."""
         if not self.public_url:
             return None
         return sign_file_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
 
-    def preview(self, thread_id: str, path: str) -> str | None:
+    def page_preview_url(self, thread_id: str, path: str) -> str | None:
         """Returns a URL that shows a web page from the workspace, including files that the page uses.
 
         The URL is valid for a week. Returns None if `public_url` is empty."""
@@ -55,7 +55,7 @@ class SignedLinks:
             return None
         return sign_preview_link(self.secret, self.public_url, thread_id, path, expires_at=_week_from_now())
 
-    def takeover(self, thread_id: str) -> str | None:
+    def takeover_url(self, thread_id: str) -> str | None:
         """Returns a URL on which the first user to start takes control of the thread's browser.
 
         The URL is valid for half an hour. Returns None if `public_url` is empty."""

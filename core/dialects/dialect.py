@@ -71,8 +71,9 @@ class CallParser(Protocol):
         ...
 
     @property
-    def raw_text(self) -> str:
-        """The text to store. For XML, it includes the calls and, before `close`, ends with the last complete call."""
+    def raw_answer(self) -> str:
+        """The model's answer as it is stored. For XML, it includes the calls and, before `close`, ends with the last
+        complete call."""
         ...
 
 
@@ -129,8 +130,8 @@ CUT_CHARACTERS_MAX = 2_000
 """How much of a call that a limit has cut off stays in the conversation."""
 
 
-def cut_off_call(call: ToolCall, problem: str) -> ToolCall:
-    """Returns a call that a limit has cut off: without arguments, and with only the start of its text."""
+def as_cut_off_call(call: ToolCall, problem: str) -> ToolCall:
+    """Returns the call as one that a limit has cut off: without arguments, and with only the start of its text."""
     return replace(call, arguments={}, raw=call.raw[:CUT_CHARACTERS_MAX], problem=problem)
 
 

@@ -13,7 +13,7 @@ from core.dialects.dialect import (
     DisplayText,
     ParsedPart,
     ToolSpec,
-    cut_off_call,
+    as_cut_off_call,
     find_tool_name,
     format_tool_result,
 )
@@ -142,7 +142,7 @@ class NativeParser:
         self._completed = 0
 
     @property
-    def raw_text(self) -> str:
+    def raw_answer(self) -> str:
         """The text of the answer, without calls."""
         return "".join(self._text)
 
@@ -197,7 +197,7 @@ class NativeParser:
         parsed += self._provably_complete(allow_last=True)
         if cut and self._slots and not self._slots[-1].is_complete:
             *rest, last = self._all_complete()
-            parsed += [*rest, replace(last, call=cut_off_call(last.call, cut))]
+            parsed += [*rest, replace(last, call=as_cut_off_call(last.call, cut))]
         return [*parsed, *self._complete_written()] if cut else parsed
 
     def _all_complete(self) -> list[CallComplete]:

@@ -14,7 +14,7 @@ from core.dialects.dialect import (
     CallComplete,
     DisplayText,
     ParsedPart,
-    cut_off_call,
+    as_cut_off_call,
     find_tool_name,
 )
 from core.domain.ids import new_call_id
@@ -122,7 +122,7 @@ class ReactParser:
         self._parsed: list[ParsedPart] = []
 
     @property
-    def raw_text(self) -> str:
+    def raw_answer(self) -> str:
         """The original text of the answer, up to the position where parsing stopped."""
         raw = "".join(self._raw)
         return raw if self._stored_end is None else raw[: self._stored_end].rstrip()
@@ -155,7 +155,7 @@ class ReactParser:
                 self._complete()
                 last = self._parsed.pop()
                 if isinstance(last, CallComplete):
-                    self._parsed.append(replace(last, call=cut_off_call(last.call, cut)))
+                    self._parsed.append(replace(last, call=as_cut_off_call(last.call, cut)))
                 self._stored_end = start + CUT_CHARACTERS_MAX
             else:
                 self._stored_end = self._call_start

@@ -10,7 +10,7 @@ from functools import lru_cache
 from core.context.code_tracker import CodeTracker
 from core.dialects import call_formats
 from core.dialects.call_formats import CallFormat, Tools
-from core.dialects.dialect import CUT_CHARACTERS_MAX, cut_off_call, find_tool_name
+from core.dialects.dialect import CUT_CHARACTERS_MAX, as_cut_off_call, find_tool_name
 from core.domain.ids import new_call_id
 from core.domain.messages import ToolCall
 
@@ -210,7 +210,7 @@ class WrittenCalls:
         for call in calls:
             is_half = bool(self._cut and call.problem)
             self.cut_characters = max(0, len(call.raw) - CUT_CHARACTERS_MAX) if is_half else 0
-            told = cut_off_call(call, self._cut) if is_half else call
+            told = as_cut_off_call(call, self._cut) if is_half else call
             self.calls.append(replace(told, name=find_tool_name(call.name, self.tools), call_id=new_call_id()))
 
     def _show(self, text: str, shown: list[str]) -> None:

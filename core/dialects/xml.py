@@ -151,9 +151,9 @@ class TextCallParser:
         self._calls_count = 0
 
     @property
-    def raw_text(self) -> str:
+    def raw_answer(self) -> str:
         """The text of the answer with its calls, as the parser of the dialect returns it."""
-        text = self._parser.raw_text
+        text = self._parser.raw_answer
         return text[: len(text) - self._written.cut_characters]
 
     def feed(self, delta: TextDelta | ToolCallDelta) -> Sequence[ParsedPart]:

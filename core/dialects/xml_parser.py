@@ -12,7 +12,7 @@ from core.dialects.dialect import (
     DisplayText,
     ParsedPart,
     ToolSpec,
-    cut_off_call,
+    as_cut_off_call,
     xml_tag_name,
 )
 from core.dialects.xml_call_reader import ElementReader, InvokeReader
@@ -73,7 +73,7 @@ class XmlParser:
         self._visible: list[str] = []
 
     @property
-    def raw_text(self) -> str:
+    def raw_answer(self) -> str:
         """The original text of the answer.
 
         If the answer was cut, it ends with its last complete call and the closing tag of its block."""
@@ -195,7 +195,7 @@ class XmlParser:
     def _complete(self, reader: InvokeReader | ElementReader, *, is_ended: bool, cut: str = "") -> None:
         self._call = None
         call = reader.call(call_id=new_call_id(), is_ended=is_ended)
-        call = cut_off_call(call, cut) if cut and call.problem else call
+        call = as_cut_off_call(call, cut) if cut and call.problem else call
         self._parsed = self._taken()
         self._parsed.append(CallComplete(index=self._calls_count, call=call))
         self._calls_count += 1

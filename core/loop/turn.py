@@ -435,7 +435,7 @@ class Turn:
     def _add_assistant(self, *, is_cut_off: bool = False) -> None:
         assert self._response is not None and self._runner is not None  # noqa: S101, PT018 - set by play()
         calls = [*self._runner.calls, *(waiting.call for waiting in self._waiting)]
-        text = self._response.parser.raw_text
+        text = self._response.parser.raw_answer
         is_judged = self._response.gate is not None and self.context.dialect.name == "native"
         shown = hide_links(text, self._rule) if is_judged else text
         content: JsonObject = self.context.dialect.assistant_content(shown, calls)

@@ -6,7 +6,7 @@ from core.domain.consent import STAYS, Reach
 from core.domain.errors import DocumentError, ToolError
 from core.knowledge.knowledge_base import RunKnowledge
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace.paths import FilePathParams, with_path_in_error
+from core.tools.workspace.paths import FilePathParams, add_path_to_error
 
 
 class SearchKnowledgeParams(BaseModel):
@@ -39,7 +39,7 @@ async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> s
             ) from error
         raise ToolError(f"{params.file_path}: {error}") from error
     except ToolError as error:
-        raise with_path_in_error(params.file_path, error) from error
+        raise add_path_to_error(params.file_path, error) from error
     return answer.told()
 
 

@@ -13,7 +13,7 @@ from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import in_one_piece
-from core.tools.workspace.paths import validated_workspace_path, with_path_in_error, workspace_path
+from core.tools.workspace.paths import add_path_to_error, validated_workspace_path, workspace_path
 from core.web_access.download import DownloadLimits, download
 from core.web_access.image_generation import GENERATED_BYTES_MAX
 from core.web_access.pictures import IMAGE_BYTES_MAX, Picture, prepare_for_model
@@ -39,7 +39,7 @@ async def load_picture(place: str, context: ToolContext) -> bytes:
     try:
         return b"".join([piece async for piece in files.read(path, length=IMAGE_BYTES_MAX + 1)])
     except ToolError as error:
-        raise with_path_in_error(path, error) from error
+        raise add_path_to_error(path, error) from error
 
 
 def image_context_message(picture: Picture, *, place: str, original_size: int, thread_id: str, run_id: str) -> Message:
@@ -151,7 +151,7 @@ async def run_draw(params: DrawParams, context: ToolContext) -> ToolOutput:
     try:
         await (await context.sandbox()).files.write(path, in_one_piece(content))
     except ToolError as error:
-        raise with_path_in_error(path, error) from error
+        raise add_path_to_error(path, error) from error
     message = image_context_message(
         picture, place=path, original_size=len(content), thread_id=context.thread_id, run_id=context.run_id
     )

@@ -9,7 +9,7 @@ from core.domain.errors import ToolError
 from core.domain.sources import offer_addresses
 from core.ports import FileEntry, Files
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.paths import validated_workspace_path, with_path_in_error
+from core.tools.workspace.paths import add_path_to_error, validated_workspace_path
 from core.web_access.cloudflare import FILE_BYTES_MAX, RULES, SiteFile, project_name
 
 SITE_FILES_MAX = 2_000
@@ -92,7 +92,7 @@ async def _below(files: Files, folder: str) -> AsyncIterator[FileEntry]:
         try:
             entries = await files.list(path)
         except ToolError as error:
-            raise with_path_in_error(path, error) from error
+            raise add_path_to_error(path, error) from error
         if len(entries) == 1 and entries[0].path == path:
             raise ToolError(f"{path} is not a folder. Name the folder that the file is in.")
         for entry in entries:

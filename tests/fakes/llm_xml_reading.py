@@ -37,7 +37,7 @@ def parsed(text: str, *, cuts: Sequence[int] = (), is_whole: bool = True, calls_
     calls = [one for one in found if isinstance(one, CallComplete)]
     assert [one.index for one in calls] == list(range(len(calls)))
     visible = "".join(one.text for one in found if isinstance(one, DisplayText))
-    return visible, [_plain(one.call) for one in calls], parser.raw_text
+    return visible, [_plain(one.call) for one in calls], parser.raw_answer
 
 
 def _plain(call: ToolCall):

@@ -131,7 +131,7 @@ def _parse_with(dialect: Dialect, text: str) -> object:
     parser = dialect.parser(TOOLS)
     for at in range(0, len(text), 400):
         parser.feed(TextDelta(text=text[at : at + 400]))
-    return parser.close(is_whole=True), parser.raw_text
+    return parser.close(is_whole=True), parser.raw_answer
 
 
 def _native_call(text: str) -> object:

@@ -13,7 +13,7 @@ from slack_bolt.authorization import AuthorizeResult
 from bots.inbound.actions import NOT_INSTALLED
 from bots.inbound.retry_buffer import RetryBuffer
 from bots.slack.events.handler import EventHandler
-from bots.slack.events.payload_fields import Origin, get_object, get_strings, get_text, parse_origin, parse_sharing_ids
+from bots.slack.events.payload_fields import Tenant, get_object, get_strings, get_text, parse_sharing_ids, parse_tenant
 from bots.slack.events.shortcuts import refusal
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
@@ -33,25 +33,25 @@ def is_uninstall_event(event: JsonObject) -> bool:
 
 
 async def handle_uninstall(
-    event: JsonObject, origin: Origin, workspaces: Workspaces, on_uninstall: OnUninstall
+    event: JsonObject, tenant: Tenant, workspaces: Workspaces, on_uninstall: OnUninstall
 ) -> None:
     """Calls `on_uninstall` for each installation that the event ends. Raises StorageUnavailable.
 
     Slack sends several of these events at once and in any order, so installations that ended already are skipped. The
     end of one workspace's installation does not affect others that the organisation's installation serves."""
     async with workspaces.uninstalling:
-        for one in await _uninstalled_ids(event, origin, workspaces):
+        for one in await _uninstalled_ids(event, tenant, workspaces):
             await on_uninstall(one)
 
 
-async def _uninstalled_ids(event: JsonObject, origin: Origin, workspaces: Workspaces) -> Sequence[str]:
-    organisation_id = origin.organisation_id
+async def _uninstalled_ids(event: JsonObject, tenant: Tenant, workspaces: Workspaces) -> Sequence[str]:
+    organisation_id = tenant.organisation_id
     if get_text(event, "type") == "team_access_revoked":
         named = [(one, await workspaces.find(one)) for one in get_strings(event, "team_ids")]
         served = [(one, workspace) for one, workspace in named if workspace and workspace.uses_organisation_token]
         # Slack does not always name the organisation, but a workspace belongs to only one
         return [one for one, workspace in served if organisation_id in ("", workspace.installed_by)]
-    place = origin.team_id or organisation_id
+    place = tenant.team_id or organisation_id
     workspace = await workspaces.find(place)
     # `tokens_revoked` may name only tokens of users
     removes_bot = get_text(event, "type") == "app_uninstalled" or (
@@ -109,12 +109,12 @@ def build_bolt_app(
 
     async def on_event(body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        event, origin = get_object(payload, "event"), parse_origin(payload, context.team_id or "")
+        event, tenant = get_object(payload, "event"), parse_tenant(payload, context.team_id or "")
         if is_uninstall_event(event):
-            process = partial(handle_uninstall, event, origin, workspaces, on_uninstall)
+            process = partial(handle_uninstall, event, tenant, workspaces, on_uninstall)
         else:
             sharing_ids = parse_sharing_ids(payload)
-            process = partial(_dispatch_event, event, origin, sharing_ids, workspaces)
+            process = partial(_dispatch_event, event, tenant, sharing_ids, workspaces)
         try:
             await process()
         except (StorageUnavailable, SurfaceError):
@@ -143,7 +143,7 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
 
     async def on_interaction(ack: AsyncAck, body: dict[str, object], context: AsyncBoltContext) -> None:
         payload = cast(JsonObject, body)
-        workspace = await workspaces.find_for_origin(parse_origin(payload, context.team_id or ""))
+        workspace = await workspaces.find_for_tenant(parse_tenant(payload, context.team_id or ""))
         if workspace is None:
             log.warning("slack: the app is not installed in %r, where it was used", context.team_id)
             answer = refusal(payload, NOT_INSTALLED)
@@ -155,12 +155,12 @@ def _build_listener(handle: Handle, workspaces: Workspaces) -> Callable[..., Awa
 
 
 async def _dispatch_event(
-    event: JsonObject, origin: Origin, sharing_ids: frozenset[str], workspaces: Workspaces
+    event: JsonObject, tenant: Tenant, sharing_ids: frozenset[str], workspaces: Workspaces
 ) -> None:
     """Passes the event to every workspace that shares the channel, or only to the first one whose bot it mentions."""
-    origin_workspace = await workspaces.find_for_origin(origin)
+    tenant_workspace = await workspaces.find_for_tenant(tenant)
     sharing = await workspaces.find_sharing(get_text(event, "channel"), sharing_ids)
-    found = {one.client.identity.team_id: one for one in (origin_workspace, *sharing) if one}
+    found = {one.client.identity.team_id: one for one in (tenant_workspace, *sharing) if one}
     text = message_mrkdwn(get_object(event, "message") or event) if sharing else ""
     mentioned = mentioned_user_ids(text)
     called = [one for one in found.values() if one.client.identity.user_id in mentioned]

@@ -12,7 +12,7 @@ _TEAM, _ORGANISATION = "T", "E"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Tenant:
     """The workspace and the organisation that a payload came from.
 
     `team_id` is empty if the payload concerns the whole organisation. `organisation_id` is empty if the workspace
@@ -61,8 +61,8 @@ def _at(source: object, path: tuple[str, ...]) -> JsonValue:
     return value
 
 
-def parse_origin(body: JsonObject, team_id: str) -> Origin:
-    """Returns the origin of a payload. `team_id` is the workspace that Bolt found in it.
+def parse_tenant(body: JsonObject, team_id: str) -> Tenant:
+    """Returns the tenant of a payload. `team_id` is the workspace that Bolt found in it.
 
     With an organisation-wide installation, Bolt's id may be empty or be the user's home workspace, so the workspace of
     the clicked message takes precedence."""
@@ -78,7 +78,7 @@ def parse_origin(body: JsonObject, team_id: str) -> Origin:
         get_text(body, "context_enterprise_id"),
     )
     organisation = _first(names, _ORGANISATION) if is_everywhere or not workspace else ""
-    return Origin(team_id=workspace, organisation_id=organisation)
+    return Tenant(team_id=workspace, organisation_id=organisation)
 
 
 def parse_sharing_ids(body: JsonObject) -> frozenset[str]:

@@ -18,7 +18,7 @@ from bots.slack import limits
 from bots.slack.events.parse import Ignored, ParseContext, parse_event
 from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
-from bots.slack.render.block_kit import form_view, markdown_blocks, plain_text_object, simplify_blocks
+from bots.slack.render.block_kit import blocks_from_markdown, form_view, plain_text_object, simplify_blocks
 from bots.slack.render.messages import command_buttons, render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
@@ -266,4 +266,4 @@ def _ephemeral(markdown: str, commands: Mapping[str, str] | None = None) -> Json
 
 def _plain_blocks(markdown: str) -> list[JsonValue]:
     """Returns blocks that views and answers to commands accept, unlike `markdown` blocks."""
-    return list(simplify_blocks(markdown_blocks(markdown)))
+    return list(simplify_blocks(blocks_from_markdown(markdown)))

@@ -57,7 +57,7 @@ def markdown_block(words: str) -> JsonObject:
     return {"type": "markdown", "text": shown if shown.strip() else "…"}
 
 
-def markdown_blocks(markdown: str) -> list[JsonObject]:
+def blocks_from_markdown(markdown: str) -> list[JsonObject]:
     """Builds blocks from a model's standard Markdown. Mentions notify no one, and code is not altered.
 
     Code that contains something like a mention becomes rich text, because a `markdown` block might notify people."""

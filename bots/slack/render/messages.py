@@ -11,13 +11,13 @@ from bots.slack import limits
 from bots.slack.render.block_kit import (
     TaskStatus,
     actions_block,
+    blocks_from_markdown,
     button_element,
     context_block,
     data_table_block,
     escape_and_truncate,
     feedback_block,
     markdown_block,
-    markdown_blocks,
     plan_block,
     section_block,
     select_element,
@@ -46,7 +46,7 @@ _NO_HINT = "A plain yes or no in this thread, or :+1: on this message, counts, t
 def ask_blocks(ask: Ask, commands: Mapping[str, str]) -> list[JsonObject]:
     """Returns blocks with the question and its controls, or with the answer and the commands once the question is
     closed."""
-    question = markdown_blocks(truncate(ask.text, _QUESTION_MAX))
+    question = blocks_from_markdown(truncate(ask.text, _QUESTION_MAX))
     if ask.state == "answered":
         return [*question, markdown_block(answer_line(ask, answer_max=_ANSWER_MAX)), *command_buttons(commands)]
     if ask.state != "open":
@@ -239,13 +239,13 @@ def render_content(content: Content) -> RenderedMessage:
             return RenderedMessage(text=text, blocks=(), plain_blocks=())
         case AnswerPart():
             blocks = list(_answer_blocks(content, _prose_and_table(content.markdown)))
-            plain_blocks = list(_answer_blocks(content, markdown_blocks(content.markdown)))
+            plain_blocks = list(_answer_blocks(content, blocks_from_markdown(content.markdown)))
             words = _notification(content.markdown)
         case AskPrompt(ask=ask, commands=commands):
             blocks = ask_blocks(ask, commands)
             words = _notification(ask.text)
         case Notice(markdown=markdown, level=level, commands=commands):
-            blocks = [*markdown_blocks(_LEVEL_SIGNS[level] + markdown), *command_buttons(commands)]
+            blocks = [*blocks_from_markdown(_LEVEL_SIGNS[level] + markdown), *command_buttons(commands)]
             words = _notification(markdown)
         case _:
             assert_never(content)
@@ -266,12 +266,12 @@ def _prose_and_table(markdown: str) -> list[JsonObject]:
     tables = [at for at, part in enumerate(parts) if part.kind == "table"]
     table = data_table_block(parts[tables[0]].lines) if len(tables) == 1 else None
     if table is None:
-        return markdown_blocks(markdown)
+        return blocks_from_markdown(markdown)
     before, after = (
         "".join(part.gap + part.text for part in some).strip("\n")
         for some in (parts[: tables[0]], parts[tables[0] + 1 :])
     )
-    return [*(markdown_blocks(before) if before else ()), table, *(markdown_blocks(after) if after else ())]
+    return [*(blocks_from_markdown(before) if before else ()), table, *(blocks_from_markdown(after) if after else ())]
 
 
 def _answer_blocks(part: AnswerPart, blocks: Sequence[JsonObject]) -> Iterator[JsonObject]:

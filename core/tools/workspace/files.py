@@ -23,9 +23,9 @@ from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
     FilePathParams,
+    add_path_to_error,
     escape_line_breaks,
     file_subject,
-    with_path_in_error,
     workspace_path,
 )
 
@@ -291,7 +291,7 @@ async def edit_text(
             content = await read_editable_bytes(files, path)
             text, encoding = await asyncio.to_thread(decode_text, content, path)
         except ToolError as error:
-            raise with_path_in_error(path, error) from error
+            raise add_path_to_error(path, error) from error
         if known and file_version(content) != known:
             raise ToolError(
                 f"{path} has changed since you viewed it, so its line numbers may be others. View it again."
@@ -362,7 +362,7 @@ async def run_delete(params: DeleteParams, context: ToolContext) -> str:
     try:
         await (await context.sandbox()).files.delete(params.file_path)
     except ToolError as error:
-        raise with_path_in_error(params.file_path, error) from error
+        raise add_path_to_error(params.file_path, error) from error
     context.known_versions.pop(params.file_path, None)
     return f"Deleted {params.file_path}."
 
@@ -377,7 +377,7 @@ async def run_list_files(params: ListFilesParams, context: ToolContext) -> ToolO
     try:
         entries = await (await context.sandbox()).files.list(workspace_path(params.path))
     except ToolError as error:
-        raise with_path_in_error(params.path, error) from error
+        raise add_path_to_error(params.path, error) from error
     lines = list[str]()
     for entry in entries[:LISTED_ENTRIES_MAX]:
         fact = f" ({entry.size_bytes} bytes)" if entry.kind == "file" else f" ({entry.kind})"
@@ -397,7 +397,7 @@ async def write_bytes(
     except FileChanged:
         raise
     except ToolError as error:
-        raise with_path_in_error(path, error) from error
+        raise add_path_to_error(path, error) from error
     context.known_versions[path] = file_version(content)
     return size
 

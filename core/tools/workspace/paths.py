@@ -46,7 +46,7 @@ def escape_line_breaks(path: str) -> str:
     )
 
 
-def with_path_in_error(path: str, error: ToolError) -> ToolError:
+def add_path_to_error(path: str, error: ToolError) -> ToolError:
     """Returns the error with the file's path added, because the sandbox's own message may not name the file."""
     if str(error).startswith((f"{path} ", f"{path}: ")):
         return error

@@ -22,7 +22,7 @@ from core.ports import Files, file_version
 from core.tools.pictures import image_context_message
 from core.tools.tool import Tool, ToolContext, ToolOutput
 from core.tools.workspace.files import EDIT_BYTES_MAX, HEAD_BYTES, find_encoding, in_one_piece, read_editable_bytes
-from core.tools.workspace.paths import FilePathParams, file_subject, with_path_in_error
+from core.tools.workspace.paths import FilePathParams, add_path_to_error, file_subject
 from core.web_access.pictures import prepare_for_model
 
 READ_CHARACTERS_MAX = 20_000
@@ -94,7 +94,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
                     break
         return reading.shown()
     except ToolError as error:
-        raise with_path_in_error(path, error) from error
+        raise add_path_to_error(path, error) from error
 
 
 def _is_text(head: bytes, path: str) -> bool:

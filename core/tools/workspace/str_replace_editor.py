@@ -27,10 +27,10 @@ from core.tools.workspace.files import (
 )
 from core.tools.workspace.paths import (
     PATH_DESCRIPTION,
+    add_path_to_error,
     escape_line_breaks,
     file_subject,
     validated_workspace_path,
-    with_path_in_error,
 )
 from core.tools.workspace.reading import READ_CHARACTERS_MAX, read_numbered_lines, with_line_number
 
@@ -212,7 +212,7 @@ async def run_editor(params: EditorParams, context: ToolContext) -> str:
                     return f"Took back the newest edit of {params.path}."
                 return f"Took back the creation of {params.path}: it is gone."
     except ToolError as error:
-        raise with_path_in_error(params.path, error) from error
+        raise add_path_to_error(params.path, error) from error
 
 
 async def _lines(params: EditorParams, content: AsyncIterator[bytes]) -> str:

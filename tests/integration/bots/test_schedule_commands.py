@@ -139,12 +139,12 @@ async def test_an_app_and_a_stranger_change_nothing(stage: ReceiverStage, say: W
 
 async def test_operators_make_list_try_and_remove_hooks(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, public_url="https://bot.example.com")
-    assert await hooks.list_hooks(settings) == hooks.NONE
+    assert await hooks.describe_hooks(settings) == hooks.NONE
     made = await hooks.add_hook(settings, "Incidents", "slack/T1/C1", "U1", "Find out why.")
     assert "https://bot.example.com/hooks/incidents" in made
     with pytest.raises(ConfigurationError, match="of that name already"):
         await hooks.add_hook(settings, "incidents", "slack/T1/C1", "U1", "Find out why.")
-    assert "incidents Find out why." in (await hooks.list_hooks(settings)).replace("`", "")
+    assert "incidents Find out why." in (await hooks.describe_hooks(settings)).replace("`", "")
     assert "begins its task" in await hooks.try_hook(settings, "incidents")
     with pytest.raises(ConfigurationError, match="beginning already"):
         await hooks.try_hook(settings, "incidents")

@@ -95,7 +95,7 @@ async def test_the_tool_gives_the_address_of_a_port_that_answers(exposed: Expose
         thread_id=exposed.thread_id,
         run_id="r",
         sandbox=opened_sandbox,
-        links=ThreadLinks(port_url=lambda port: links.port(exposed.thread_id, port)),
+        links=ThreadLinks(port_url=lambda port: links.port_url(exposed.thread_id, port)),
     )
     said = await expose_port.run(expose_port.params(port=exposed.port), context)
     assert f"http://{exposed.host}/" in str(said)

@@ -17,22 +17,24 @@ SHARED = "0123456789abcdef" * 2
 def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
     there, here = (load_link_secret(tmp_path / "there", SHARED), load_link_secret(tmp_path / "here", SHARED))
     links = SignedLinks(there, "https://agent.example.org", "")
-    link = require(links.file("t-1", "report.md"))
+    link = require(links.file_url("t-1", "report.md"))
     assert verify_file_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
     assert not list(tmp_path.iterdir()), "a secret that is given is kept nowhere"
 
 
 def test_without_a_shared_secret_it_does_not(tmp_path: Path) -> None:
-    link = require(SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").preview("t-1", "index.html"))
+    link = require(
+        SignedLinks(load_link_secret(tmp_path / "there"), "https://x", "").page_preview_url("t-1", "index.html")
+    )
     with pytest.raises(ApiError):
         verify_preview_link(load_link_secret(tmp_path / "here"), link.split("/")[-2])
 
 
 def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
     links = SignedLinks(b"s" * 32, "", "")
-    assert links.file("t-1", "a") is None
-    assert links.preview("t-1", "a") is None
-    assert links.takeover("t-1") is None
+    assert links.file_url("t-1", "a") is None
+    assert links.page_preview_url("t-1", "a") is None
+    assert links.takeover_url("t-1") is None
 
 
 def test_a_short_secret_is_refused_and_not_repeated() -> None:

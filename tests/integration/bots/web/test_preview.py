@@ -242,13 +242,13 @@ def test_a_file_is_sent_as_what_it_is(path: str, expected: str) -> None:
 
 def test_links_hold_for_a_week() -> None:
     links = SignedLinks(SECRET, "https://x.example")
-    url = links.preview("s", "a b/index.html") or ""
+    url = links.page_preview_url("s", "a b/index.html") or ""
     assert url.endswith("/a%20b/index.html")
     token = url.split("/")[4]
     assert verify_preview_link(SECRET, token, now=time.time() + 6.9 * 86400) == "s"
     with pytest.raises(ApiError):
         verify_preview_link(SECRET, token, now=time.time() + 7.1 * 86400)
-    assert (links.file("s", "a") or "").startswith("https://x.example/files/")
+    assert (links.file_url("s", "a") or "").startswith("https://x.example/files/")
 
 
 @pytest.mark.parametrize(

@@ -69,16 +69,16 @@ async def opened(stage: Stage, *, seconds: float = 600) -> TakeoverVisitor:
 
 def test_a_link_says_its_thread_and_is_another_each_time() -> None:
     links = SignedLinks(SECRET, "https://agent.example")
-    first, second = str(links.takeover("t1")), str(links.takeover("t1"))
+    first, second = str(links.takeover_url("t1")), str(links.takeover_url("t1"))
     assert first.startswith("https://agent.example/takeover/")
     assert first != second
     assert verify_takeover_link(SECRET, first.rpartition("/")[2]).thread_id == "t1"
-    assert SignedLinks(SECRET, "").takeover("t1") is None
+    assert SignedLinks(SECRET, "").takeover_url("t1") is None
 
 
 def test_a_file_link_is_no_take_over_link() -> None:
     links = SignedLinks(SECRET, "https://agent.example")
-    token = str(links.file("t1", "a")).rpartition("/")[2]
+    token = str(links.file_url("t1", "a")).rpartition("/")[2]
     with pytest.raises(ApiError, match="not one of ours"):
         verify_takeover_link(SECRET, token)
 

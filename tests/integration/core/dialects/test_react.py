@@ -29,7 +29,7 @@ def read(
     parsed = [item for start, end in pairwise(ends) for item in parser.feed(TextDelta(text=text[start:end]))]
     parsed.extend(parser.close(is_whole=is_whole, cut=limit))
     visible = "".join(item.text for item in parsed if isinstance(item, DisplayText))
-    return (visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.raw_text)
+    return (visible, [item.call for item in parsed if isinstance(item, CallComplete)], parser.raw_answer)
 
 
 def shape(found: tuple[str, list[ToolCall], str]) -> object:

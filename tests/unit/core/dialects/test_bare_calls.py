@@ -117,7 +117,7 @@ def test_a_call_in_bare_json_may_be_cut_anywhere(dialect: NativeDialect | XmlDia
             found += parser.close(is_whole=False, cut=CUT)
             (call,) = [part.call for part in found if isinstance(part, CallComplete)]
             assert (shown(found), call.problem, call.arguments) == ("", CUT, {})
-            assert (parser.raw_text, len(found)) == ("" if dialect.name == "native" else form[:size], 1)
+            assert (parser.raw_answer, len(found)) == ("" if dialect.name == "native" else form[:size], 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def parsed(*deltas: TextDelta | ToolCallDelta, is_whole: bool = True) -> list[Pa
     parser = NativeDialect().parser(TOOLS)
     found = [one for delta in deltas for one in parser.feed(delta)]
     found += parser.close(is_whole=is_whole)
-    assert parser.raw_text == shown(found)
+    assert parser.raw_answer == shown(found)
     return found
 
 
@@ -387,7 +387,7 @@ def test_a_text_dialect_reads_the_same_whatever_the_pieces(
         pieces = [text[at : at + step] for at in range(0, len(text), step)]
         found = [part for piece in pieces for part in parser.feed(TextDelta(text=piece))]
         found += parser.close(is_whole=is_whole)
-        seen.add(str((shown(found), called(found), parser.raw_text)))
+        seen.add(str((shown(found), called(found), parser.raw_answer)))
     assert len(seen) == 1
 
 

@@ -162,7 +162,7 @@ def test_before_the_end_the_stored_text_ends_with_the_last_complete_call():
     parser = XmlDialect().parser(TOOLS)
     call = invoke("wait", ("seconds", "1"))
     parser.feed(TextDelta(text=f"Go {call} and on"))
-    assert parser.raw_text == f"Go {call}"
+    assert parser.raw_answer == f"Go {call}"
 
 
 def test_a_call_is_complete_as_soon_as_its_end_is_there():
@@ -186,7 +186,7 @@ def test_the_older_form_has_attributes_and_content():
 def test_native_deltas_are_passed_over():
     parser = XmlDialect().parser(TOOLS)
     assert parser.feed(ToolCallDelta(index=0, name="wait", arguments="{}")) == ()
-    assert (parser.close(is_whole=True), parser.raw_text) == ([], "")
+    assert (parser.close(is_whole=True), parser.raw_answer) == ([], "")
 
 
 def test_an_unknown_tool_is_called_by_its_name():
