@@ -343,7 +343,7 @@ async def _read_audit_lines(settings: "Settings", limit: int) -> list[str]:
     from storage.sql.stores.audit import SqlAuditLog
 
     async with opened_database(settings.storage_url) as database:
-        entries = await SqlAuditLog(database).newest(limit=limit)
+        entries = await SqlAuditLog(database).newest_entries(limit=limit)
     return [format_audit_entry(entry) for entry in reversed(entries)]
 
 
@@ -356,7 +356,7 @@ async def _read_feedback_lines(settings: "Settings", limit: int, only_bad: bool,
     from storage.sql.stores.talk import SqlFeedback
 
     async with opened_database(settings.storage_url) as database:
-        found = await SqlFeedback(database).newest(limit=limit, only_bad=only_bad)
+        found = await SqlFeedback(database).newest_feedback(limit=limit, only_bad=only_bad)
     lines = [format_feedback(one) for one in found]
     if export is not None:
         with _requires_simulator("The export"):

@@ -68,7 +68,7 @@ class InboundCursors(Protocol):
 class Inbox(InboundCursors, Protocol):
     """Claims incoming messages and clicks exactly once, before the platform receives its acknowledgement."""
 
-    async def accept(self, action: StoredAction, decide: Decide) -> Receipt:
+    async def accept_action(self, action: StoredAction, decide: Decide) -> Receipt:
         """Claims the action's key, passes the thread's snapshot (None for a new thread) to `decide`, and applies the
         decision.
 
@@ -86,15 +86,15 @@ class Inbox(InboundCursors, Protocol):
 
     async def is_claimed(self, dedupe_key: str) -> bool: ...
 
-    async def joined(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
+    async def joined_threads(self, platform: str, workspace_id: str, *, limit: int) -> tuple[JoinedThread, ...]:
         """Returns the bound threads of a workspace, the most recently active first."""
         ...
 
 
 class FollowModes(Protocol):
-    """How the agent follows threads, as people chose it. `Inbox.accept` passes the mode to its decision."""
+    """How the agent follows threads, as people chose it. `Inbox.accept_action` passes the mode to its decision."""
 
-    async def set(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
+    async def set_mode(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
         """Stores the mode of the thread, or of all threads in its channel without a mode of their own."""
         ...
 
@@ -140,11 +140,11 @@ class Conversations(Protocol):
         ...
 
     async def note_author(self, address: Address, person: Person) -> None:
-        """Counts a person without access among those who write in the chat thread there, if the agent has one. Nothing
-        of what they write is stored."""
+        """Counts a person without access as a participant of the chat thread at the address, if the agent has one.
+        Nothing that they write is stored."""
         ...
 
-    async def forget(self, thread_id: str, *, by: Person | None = None) -> None:
+    async def delete_thread(self, thread_id: str, *, by: Person | None = None) -> None:
         """Deletes the thread and all its rows. Its active run loses its lease, and its take-overs end."""
         ...
 
@@ -158,7 +158,7 @@ class Conversations(Protocol):
         of all Discord servers. Costs stay, without the person. Summaries and others' quotations stay, too."""
         ...
 
-    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]:
         """Unbinds and returns threads without activity since then and without an unended run, the oldest first."""
         ...
 
@@ -168,11 +168,11 @@ class Conversations(Protocol):
         """Returns messages of all types, ordered by sequence."""
         ...
 
-    async def history(self, thread_id: str) -> tuple[Message, ...]:
+    async def all_messages(self, thread_id: str) -> tuple[Message, ...]:
         """Returns only the LLM messages, ordered by sequence."""
         ...
 
-    async def recent(self, thread_id: str) -> tuple[Message, ...]:
+    async def recent_messages(self, thread_id: str) -> tuple[Message, ...]:
         """Returns the messages that the next model call is built from, ordered by sequence: the newest `summary`,
         the LLM messages that it does not replace, the newest `browser_state` and the newest `image_context` messages.
         """
@@ -252,13 +252,13 @@ class Feedback:
 
 
 class FeedbackStore(Protocol):
-    """Feedback on runs: one per run and person, the last one counts."""
+    """Feedback on runs. Of each person, only the last feedback on a run is kept."""
 
     async def record(self, feedback: Feedback) -> None:
         """Stores the feedback in place of the person's earlier one on the run. Does nothing if the thread is gone."""
         ...
 
-    async def newest(self, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
+    async def newest_feedback(self, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
         """Returns the newest feedback, oldest first."""
         ...
 
@@ -274,7 +274,7 @@ class ErasedCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedRun:
-    """A run with its thread, as one transaction saw them. `history` is what `Conversations.recent` returns."""
+    """A run with its thread, as one transaction saw them. `history` is what `Conversations.recent_messages` returns."""
 
     run: Run
     thread: Thread
@@ -381,7 +381,7 @@ class RunClaims(Protocol):
 class RunJournal(Protocol):
     """Reads and writes of a run, reserved for the holder of its lease."""
 
-    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
+    async def read_inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         """Writes the entry, then returns the inputs that no run has consumed, in order of arrival."""
         ...
 
@@ -404,18 +404,18 @@ class RunJournal(Protocol):
         """
         ...
 
-    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+    async def suspend_run(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
         """Asks for the approval and suspends the run, without its lease, until the approval is answered.
 
         If a stop was requested in the meantime, the run is queued instead, so that it can end without asking.
         """
         ...
 
-    async def approval(self, run_id: str) -> Ask | None:
+    async def find_approval(self, run_id: str) -> Ask | None:
         """Returns the run's newest approval request, or None."""
         ...
 
-    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+    async def tool_call_records(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         """Returns the run's tool calls in start order, so that a worker that takes over the run can repair them."""
         ...
 
@@ -426,7 +426,7 @@ class StopRequests(Protocol):
         ended."""
         ...
 
-    async def retry(
+    async def retry_run(
         self, run_id: str, dedupe_key: str, *, continues: bool, by: Person | None = None, at: datetime | None = None
     ) -> str | None:
         """Queues a new run on the thread of a failed or limited run, asked for at `at` (default: now). Returns its id.
@@ -505,7 +505,7 @@ class Deliveries(Protocol):
         on none of the platforms."""
         ...
 
-    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+    async def plan_deliveries(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Inserts the drafts that are missing, and leaves existing deliveries unchanged.
 
         Returns all deliveries of the run by slot (status, answer, ask, file, notice), then by ordinal.
@@ -517,7 +517,7 @@ class Deliveries(Protocol):
         run now. `was` is the state that this process recorded before, if any."""
         ...
 
-    async def reopen(self, run_id: str) -> bool:
+    async def reopen_delivery(self, run_id: str) -> bool:
         """Makes the refused messages of a run pending again. Returns False, and changes nothing, if the run has not
         ended or neither its answer nor its question was refused."""
         ...
@@ -529,7 +529,7 @@ class Deliveries(Protocol):
 
 
 class Asks(Protocol):
-    async def ask(self, ask_id: str) -> Ask | None: ...
+    async def find_ask(self, ask_id: str) -> Ask | None: ...
 
     async def ask_of_run(self, run_id: str) -> Ask | None: ...
 
@@ -570,7 +570,7 @@ class TakeoverClaims(Protocol):
         """Ends the claim. Returns False if it has already ended or does not exist."""
         ...
 
-    async def active(self) -> tuple[TakeoverClaim, ...]:
+    async def active_claims(self) -> tuple[TakeoverClaim, ...]:
         """Returns the claims that have not ended. Deletes claims whose links expired more than a day ago."""
         ...
 
@@ -589,13 +589,13 @@ class Schedules(Protocol):
 
     async def delete(self, schedule_id: str, *, by: Person) -> bool: ...
 
-    async def pause(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
+    async def pause_schedule(self, schedule_id: str, *, problem: str = "", by: Person) -> bool:
         """Pauses a schedule that is armed, and drops its pending firing. Returns False if it is not armed, or gone."""
         ...
 
     async def find(self, schedule_id: str) -> Schedule | None: ...
 
-    async def listed(
+    async def list_schedules(
         self, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
         """Returns the schedules that have not ended and come after the position, by their next time. A person's
@@ -606,12 +606,12 @@ class Schedules(Protocol):
         """Returns the time by the database's clock if `due` or `take_pending` may return something then, else None."""
         ...
 
-    async def due(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
+    async def due_schedules(self, now: datetime, may_fire: Callable[[Schedule], bool]) -> tuple[DueSchedule, ...]:
         """Returns schedules whose time has come, that may fire and have no pending firing, the longest overdue first.
         The number of results is limited."""
         ...
 
-    async def begin(
+    async def begin_firing(
         self, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
     ) -> Firing | None:
         """Moves the schedule on to the plan's next time, and stores a firing for `due_at`: the schedule's time, or now
@@ -642,7 +642,7 @@ class Schedules(Protocol):
         first. Returns None while an earlier one is pending."""
         ...
 
-    async def announce(self, firing: Firing, message_ref: str) -> bool:
+    async def record_announcement(self, firing: Firing, message_ref: str) -> bool:
         """Stores the message that announces the firing, and its thread. Returns False if the firing is gone."""
         ...
 

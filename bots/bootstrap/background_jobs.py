@@ -20,7 +20,7 @@ ORPHAN_INTERVAL_SECONDS = 5.0
 
 
 class InactiveStore(Protocol):
-    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]: ...
+    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]: ...
 
 
 class OrphanedRunStore(Protocol):
@@ -54,7 +54,7 @@ async def requeue_orphaned_runs(store: OrphanedRunStore, queue: RunQueue) -> Non
 async def delete_old_conversations(store: InactiveStore, forget: Callable[[str], Awaitable[None]], days: int) -> None:
     """Deletes conversations without activity for `days` days, with their sandboxes."""
     before, failed = datetime.now(UTC) - timedelta(days=days), set[str]()
-    while found := set(await store.inactive(before, limit=50 + len(failed))) - failed:
+    while found := set(await store.inactive_thread_ids(before, limit=50 + len(failed))) - failed:
         for thread_id in found:
             try:
                 await forget(thread_id)

@@ -46,7 +46,7 @@ def build_access_policy(settings: Settings) -> AccessPolicy:
 
 async def handle_uninstall(platform: str, workspace_id: str, reception: ActionReceiver, stores: Stores) -> None:
     """Deletes the token of a workspace that uninstalled the bot, and stops its runs."""
-    active = await stores.installations.leave(platform, workspace_id)
+    active = await stores.installations.leave_workspace(platform, workspace_id)
     stopped = await stop_runs(reception, active)
     log.warning("%s: the bot was uninstalled from %s; %d runs stopped", platform, workspace_id, stopped)
 
@@ -72,7 +72,7 @@ def build_reception(
     `mcp connect`, and `describe_hook` says how a program calls a hook."""
     policy = build_access_policy(settings)
     return ActionReceiver(
-        reopen_delivery=stores.deliveries.reopen,
+        reopen_delivery=stores.deliveries.reopen_delivery,
         inbox=stores.inbox,
         stops=stores.stops,
         queue=stores.queue,

@@ -98,7 +98,7 @@ class McpSessions:
                 thread_id = found.thread.thread_id
                 if self.sandboxes is not None:
                     await self.sandboxes.destroy(thread_id)
-                await self.conversations.forget(thread_id)
+                await self.conversations.delete_thread(thread_id)
         except (AgentError, StorageUnavailable, OSError) as error:
             log.warning("the sandbox of the MCP session %s was not deleted: %s", name, error)
             return

@@ -463,7 +463,7 @@ def _list_jobs(parts: ProgramParts, reception: ActionReceiver) -> Jobs:
     sessions = build_mcp_sessions(settings, stores, parts.sandboxes.provider)
     expire = partial(stores.asks.expire_approvals, older_than_hours=settings.approval_hours)
     old_events = partial(stores.journal.sweep_events, older_than_hours=EVENT_RETENTION_HOURS)
-    old_keys = partial(stores.inbox.sweep, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
+    old_keys = partial(stores.inbox.delete_old_keys, older_than_days=DEDUPE_KEY_RETENTION_DAYS)
     jobs: Jobs = {
         "the expiry of approvals": (APPROVAL_INTERVAL_SECONDS, expire),
         "the deletion of old events": (DELETION_INTERVAL_SECONDS, partial(delete_all, old_events)),
@@ -471,7 +471,7 @@ def _list_jobs(parts: ProgramParts, reception: ActionReceiver) -> Jobs:
         "the deletion of dead MCP sessions": (DELETION_INTERVAL_SECONDS, sessions.delete_dead),
     }
     if settings.audit_days:
-        old_entries = partial(stores.audit.sweep, older_than_days=settings.audit_days)
+        old_entries = partial(stores.audit.delete_old_entries, older_than_days=settings.audit_days)
         jobs["the deletion of old audit entries"] = (DELETION_INTERVAL_SECONDS, partial(delete_all, old_entries))
     if settings.retention_days:
         forget = partial(forget_thread, deps=reception.commands.erasure)

@@ -82,7 +82,7 @@ async def deliver_outbox(run: Run, poster: Poster, deps: DeliveryDeps) -> tuple[
     delivered items, so it is safe to repeat.
 
     Returns all deliveries of the run as they were planned."""
-    planned = await poster.plan([])
+    planned = await poster.plan_deliveries([])
     for number in sorted({one.ordinal // REPLY_ORDINALS for one in planned}):
         reply = _of_reply(planned, number)
         for answer in [one for one in reply if one.slot == "answer" and _place(one) == 0]:
@@ -128,10 +128,10 @@ async def show_final_status(view: RunView, poster: Poster, deps: DeliveryDeps, *
     except SurfaceRateLimited:
         log.info("run %s ends without a status message, because others wait to be posted", run_id)
         await poster.settle(status)
-    if (shown := poster.newest(status)).state == "failed" and shown.message_ref:
+    if (shown := poster.current_state(status)).state == "failed" and shown.message_ref:
         again = await poster.plan_one(replace(STATUS, ordinal=1))
         await poster.show(again, final)
-        if poster.newest(again).state == "delivered":
+        if poster.current_state(again).state == "delivered":
             with suppress(SurfaceError):  # somebody may have deleted it
                 await poster.surface.delete(poster.address, shown.message_ref)
 
@@ -167,7 +167,7 @@ async def _deliver_answer(
         is_end = at + 1 == len(parts)
         part = AnswerPart(markdown=markdown, part=at + 1, parts=len(parts), run_id=run.run_id if is_end else "")
         streams = [each for each in planned if each.slot == "stream" and not at]
-        is_open = poster.newest(one).state in ("pending", "attempting")
+        is_open = poster.current_state(one).state in ("pending", "attempting")
         if is_open and streams and await poster.finish_stream(streams[0], one, part):
             continue
         is_last = is_end and is_open
@@ -193,7 +193,7 @@ async def _plan_parts(
             await _send_text_file(WHOLE_ANSWER, text, in_file, poster)
         texts = [str(one.body["text"]) for one in later]
         return planned, [str(later[0].body["first"]), *texts]
-    if not later and poster.newest(answer).state not in ("pending", "failed"):
+    if not later and poster.current_state(answer).state not in ("pending", "failed"):
         return planned, [text]
     parts = await asyncio.to_thread(split_markdown, text, limit) or [text]
     if len(parts) > PARTS_MAX and await _send_text_file(WHOLE_ANSWER, text, in_file, poster):
@@ -205,7 +205,7 @@ async def _plan_parts(
     ]
     if drafts:
         drafts[0].body["first"] = parts[0]
-        planned = _of_reply(await poster.plan(drafts), answer.ordinal // REPLY_ORDINALS)
+        planned = _of_reply(await poster.plan_deliveries(drafts), answer.ordinal // REPLY_ORDINALS)
     return planned, parts
 
 
@@ -239,7 +239,7 @@ async def _attached_files(
         for one in planned
         if one.slot == "file"
         and _place(one) < WHOLE_ANSWER_ORDINAL
-        and poster.newest(one).state in ("pending", "attempting")
+        and poster.current_state(one).state in ("pending", "attempting")
     ]
     attached: list[AttachedFile] = []
     room = poster.surface.file_limit(poster.address)
@@ -276,13 +276,13 @@ async def _send_text_file(name: str, text: str, ordinal: int, poster: Poster, *,
         await _say(file, f"The file `{name}` {why}.", poster)
     elif refused is not None:
         await poster.record_refusal(file, refused)
-    return poster.newest(file).state == "delivered"
+    return poster.current_state(file).state == "delivered"
 
 
 async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: DeliveryDeps) -> None:
     """Uploads a file from the sandbox. If that fails, posts a notice with the reason, and with a download link if the
     platform does not accept the file and links are available."""
-    if poster.newest(file).state in ("delivered", "failed"):
+    if poster.current_state(file).state in ("delivered", "failed"):
         return
     path = str(file.body.get("path", ""))
     try:
@@ -311,7 +311,7 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: Delivery
 async def _say(file: Delivery, markdown: str, poster: Poster) -> None:
     """Posts a notice in place of the file."""
     notice = Notice(markdown=markdown, level="warning")
-    record = poster.newest(file)
+    record = poster.current_state(file)
     if record.state == "attempting":
         # a refused upload leaves no message in the thread, so there is nothing to search for
         record = replace(record, state="pending", message_ref=None)
@@ -322,7 +322,7 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
     text = str(ask.body.get("text", ""))
     content: Content = Notice(markdown=text)
     ask_id = ask.body.get("ask_id")
-    if isinstance(ask_id, str) and (asked := await deps.asks.ask(ask_id)) is not None:
+    if isinstance(ask_id, str) and (asked := await deps.asks.find_ask(ask_id)) is not None:
         # the text that is stored with an approval also repeats the file
         is_approval = asked.kind == "approval"
         shown = text if is_approval else await asyncio.to_thread(tidy_markdown, asked.text)
@@ -330,7 +330,7 @@ async def _deliver_ask(ask: Delivery, poster: Poster, deps: DeliveryDeps) -> Non
         buttons = commands if isinstance(commands, dict) and is_allowed(asked) else {}
         texts = {label: str(command) for label, command in buttons.items()}
         content = AskPrompt(ask=replace(asked, text=shown), commands=texts)
-        if _needs_list(asked.choices) and not poster.newest(ask).message_ref:
+        if _needs_list(asked.choices) and not poster.current_state(ask).message_ref:
             listed = "".join(f"{at}. {option}\n" for at, option in enumerate(asked.choices, 1))
             ordinal = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
             await _send_text_file("options.txt", listed, ordinal, poster, tells_refusal=True)
@@ -354,15 +354,15 @@ async def _show_whole_approval(ask: Delivery, poster: Poster) -> None:
     It comes first, so that no one can approve what is not shown."""
     name, text = str(ask.body.get("file_name", "")), str(ask.body.get("file_text", ""))
     first = WHOLE_ANSWER_ORDINAL + WHOLE_APPROVAL_ORDINALS * ask.ordinal
-    if not text or poster.newest(ask).message_ref or await _send_text_file(name, text, first, poster):
+    if not text or poster.current_state(ask).message_ref or await _send_text_file(name, text, first, poster):
         return
     places = range(first + 1, first + WHOLE_APPROVAL_ORDINALS)
-    planned = await poster.plan([])
+    planned = await poster.plan_deliveries([])
     if not any(one.slot == "file" and one.ordinal in places for one in planned):
         shown = text.replace("`", "\\u0060")
         parts = split_markdown(f"`{name}`:\n```\n{shown}```", poster.surface.answer_limit)
         bodies = zip(places[: len(parts)], parts, strict=True)  # nothing of it may be left out
-        planned = await poster.plan(
+        planned = await poster.plan_deliveries(
             [DeliveryDraft(slot="file", ordinal=at, body={"text": part}) for at, part in bodies]
         )
     for one in planned:
@@ -417,7 +417,7 @@ async def _tell_elsewhere(run: Run, poster: Poster, content: Content) -> None:
             notice = await poster.plan_one(draft)
             elsewhere = replace(poster, address=address)
             await elsewhere.show(notice, content)
-            if elsewhere.newest(notice).state == "delivered":
+            if elsewhere.current_state(notice).state == "delivered":
                 return
             ordinal += 1
     except SurfaceRefused as refused:

@@ -181,7 +181,7 @@ class Poster:
     metrics: RunMetrics = NO_METRICS
     _records: dict[str, Delivery] = field(default_factory=dict[str, Delivery], init=False)
 
-    def newest(self, delivery: Delivery) -> Delivery:
+    def current_state(self, delivery: Delivery) -> Delivery:
         return self._records.get(delivery.delivery_id, delivery)
 
     def refused_posts(self, planned: Sequence[Delivery] = ()) -> list[Delivery]:
@@ -206,7 +206,7 @@ class Poster:
         The delivery counts as delivered only if `is_final` is true. A refusal by the platform is logged and recorded,
         not raised. Raises SurfaceError if the platform stays unreachable, SurfaceRateLimited if the message would have
         to wait and is not final or not `may_wait`, and LeaseLost if another process now delivers this run."""
-        record = self.newest(delivery)
+        record = self.current_state(delivery)
         if record.state in ("delivered", "failed"):
             return
         try:
@@ -261,7 +261,7 @@ class Poster:
 
     async def _post_probe(self) -> None:
         """Posts a notice about a message that failed. Raises SurfaceError if the platform does not take it."""
-        rows = [one for one in await self.plan([]) if is_probe(one)]
+        rows = [one for one in await self.plan_deliveries([]) if is_probe(one)]
         ordinal = PROBE_ORDINAL + sum(one.state == "delivered" for one in rows)
         planned = await self.plan_one(DeliveryDraft(slot="notice", ordinal=ordinal, body={}))
         notice = await self._looked_for(planned)
@@ -272,13 +272,13 @@ class Poster:
 
     async def settle(self, delivery: Delivery) -> None:
         """Records that nothing more is to be done for the delivery."""
-        await self._record(replace(self.newest(delivery), state="delivered"))
+        await self._record(replace(self.current_state(delivery), state="delivered"))
 
     async def _show_with_files(self, record: Delivery, content: Content, files: Sequence[AttachedFile]) -> bool:
         """Posts the message with the files in it. Returns False if nothing was posted, because they were refused.
 
         The files are recorded as attempted first: after a crash each of them is looked for, as if it came alone."""
-        sent = [await self._record(replace(self.newest(one.delivery), state="attempting")) for one in files]
+        sent = [await self._record(replace(self.current_state(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
         except (SurfaceRefused, AgentError, ToolError) as refused:
@@ -290,7 +290,7 @@ class Poster:
             for one in sent:
                 await self._record(replace(one, state="pending"))
             return False
-        message_ref = self.newest(record).message_ref
+        message_ref = self.current_state(record).message_ref
         for one in sent:
             await self._record(replace(one, state="delivered", message_ref=message_ref))
         return True
@@ -311,7 +311,7 @@ class Poster:
 
     async def append_to_stream(self, stream: Delivery, streams: AnswerStreams, markdown: str) -> None:
         """Adds text to the message. Raises SurfaceError, after which it may or may not be there."""
-        record = self.newest(stream)
+        record = self.current_state(stream)
         await self._send(
             "edit",
             lambda: streams.append(self.address, record, markdown, precondition=self._check_lease),
@@ -324,7 +324,7 @@ class Poster:
         """Ends the stream, if it is open, and makes its message the answer. Returns whether the answer is delivered.
 
         A process that does not know how much was written can do this as well, because the whole text is replaced."""
-        record = self.newest(stream)
+        record = self.current_state(stream)
         if record.state == "delivered":
             return False
         is_answer = False
@@ -337,7 +337,7 @@ class Poster:
                     "edit", lambda: streams.finish(self.address, found, part, precondition=self._check_lease)
                 )
                 if answer is not None:
-                    posted = replace(self.newest(answer), message_ref=found.message_ref)
+                    posted = replace(self.current_state(answer), message_ref=found.message_ref)
                     await self._record(replace(posted, state="delivered"))
                     is_answer = True
         except SurfaceRefused as refused:
@@ -349,7 +349,7 @@ class Poster:
         """Uploads the file of a delivery at most once.
 
         Returns the platform's refusal (for example: too large, empty, forbidden), or None if the file is delivered."""
-        record = self.newest(delivery)
+        record = self.current_state(delivery)
         if record.state in ("delivered", "failed"):
             return None
         try:
@@ -370,19 +370,19 @@ class Poster:
         await self._record(replace(record, state="delivered"))
         return None
 
-    async def plan(self, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+    async def plan_deliveries(self, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Stores the drafts as pending deliveries and returns all deliveries of the run.
 
         Raises LeaseLost if another process now delivers this run."""
         began = boot_seconds()
-        planned = await self.deliveries.plan(self.rendering, drafts)
+        planned = await self.deliveries.plan_deliveries(self.rendering, drafts)
         self.held_since = began
         return planned
 
     async def plan_one(self, draft: DeliveryDraft) -> Delivery:
         """Stores the draft as a pending delivery if it is missing, and returns the delivery. Raises LeaseLost."""
         place = (draft.slot, draft.ordinal)
-        return next(one for one in await self.plan([draft]) if (one.slot, one.ordinal) == place)
+        return next(one for one in await self.plan_deliveries([draft]) if (one.slot, one.ordinal) == place)
 
     async def set_reaction(self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True) -> str:
         """Sets a reaction on a message; None removes it. Errors are only logged, because reactions are optional.
@@ -489,7 +489,7 @@ class Poster:
 
         Platforms call this immediately before they change a message. Raises LeaseLost if another process holds it."""
         if boot_seconds() - self.held_since > self.sure_seconds:
-            await self.plan([])
+            await self.plan_deliveries([])
 
     async def _record(self, record: Delivery) -> Delivery:
         began, before = boot_seconds(), self._records.get(record.delivery_id)
@@ -501,7 +501,7 @@ class Poster:
 
     async def record_refusal(self, delivery: Delivery, refused: SurfaceRefused) -> None:
         """Records that the platform did not accept the message, so that it is not sent again."""
-        record = self.newest(delivery)
+        record = self.current_state(delivery)
         log.error("the %s of run %s was refused: %s", record.slot, self.rendering.run.run_id, refused.code)
         await self._record(replace(record, state="failed", error=refused.code))
 

@@ -168,7 +168,7 @@ class AccessCheck:
                 asked_at=now,
                 expires_at=now + timedelta(minutes=CODE_MINUTES),
             )
-            if await self.pairings.ask(request, open_max=OPEN_CODES_MAX):  # the user has no code yet
+            if await self.pairings.request_code(request, open_max=OPEN_CODES_MAX):  # the user has no code yet
                 await self.inbox.claim(_refusal_key(action))
                 shown = f"the code `{code[:4]}-{code[4:]}`, which is valid for {CODE_MINUTES} minutes"
                 return Outcome(notice=f"I do not know you yet: give an admin of this bot {shown}.", is_ignored=True)

@@ -68,7 +68,7 @@ class Greetings:
     startup_findings: list[str] = field(default_factory=list[str])
 
     async def join_greeting(self, address: Address, mention: str) -> str:
-        """Returns the line for a channel that the bot was invited to."""
+        """Returns the greeting to post in a channel that the bot was invited to."""
         chosen = await self.commands.follow_modes.of_channel(address)
         modes = self.default_modes
         mode = chosen or modes.get(address.channel_id) or modes.get("", "follow")
@@ -95,7 +95,7 @@ class Greetings:
             ),
             schedules=tuple(
                 describe_schedule(one, single_line)
-                for one in await deps.schedules.store.listed(Selection.of_person(person.person_id, address))
+                for one in await deps.schedules.store.list_schedules(Selection.of_person(person.person_id, address))
             ),
             limits=await format_limits(person, address, deps.budget),
             agent=f"`{agent.agent_id}`: {agent.description}",

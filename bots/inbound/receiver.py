@@ -228,12 +228,12 @@ class ActionReceiver:
             is_late=is_late(action, datetime.now(UTC)),
             must_answer=otherwise is not None,
         )
-        receipt = await self.inbox.accept(action, partial(rule, may_hold=True))
+        receipt = await self.inbox.accept_action(action, partial(rule, may_hold=True))
         for holds_left in reversed(range(HOLDS_MAX)):
             if not isinstance(receipt.decision, Hold):
                 break
             await asyncio.sleep(HOLD_SECONDS)
-            receipt = await self.inbox.accept(action, partial(rule, may_hold=holds_left > 0))
+            receipt = await self.inbox.accept_action(action, partial(rule, may_hold=holds_left > 0))
         if receipt.newer_version is not None and isinstance(action, IncomingMessage):
             text, edited_at = receipt.newer_version
             return await self._accept(replace(action, text=text, edited_at=edited_at), otherwise)
@@ -288,7 +288,7 @@ class ActionReceiver:
             return Outcome(run_id=button.run_id)
         if stopped is not None:
             return stopped
-        run_id = await self.stops.retry(
+        run_id = await self.stops.retry_run(
             button.run_id, button.dedupe_key, continues=button.action == "continue", by=button.person, at=button.sent_at
         )
         if run_id is None:

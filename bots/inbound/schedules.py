@@ -54,8 +54,8 @@ Locate = Callable[[], Awaitable[TriggerEvent]]
 
 class Hear(Protocol):
     async def __call__(self, event: TriggerEvent, locate: Locate | None = None) -> None:
-        """Takes in what happened in a channel and was not said to the agent. `locate` is called only if a schedule
-        waits for the event. Raises StorageUnavailable or SurfaceError: the event must come again then."""
+        """Handles an event in a channel that is not addressed to the agent. `locate` is called only if a schedule waits
+        for the event. After StorageUnavailable or SurfaceError, the caller must deliver the event again."""
         ...
 
 
@@ -116,9 +116,11 @@ class ScheduleRunner:
             return
         until = now + timedelta(seconds=CLAIM_SECONDS)
         fired: list[tuple[Firing, str]] = []
-        for due in await self.schedules.due(now, partial(self._may_fire, now)):
+        for due in await self.schedules.due_schedules(now, partial(self._may_fire, now)):
             plan = plan_firing(due, now)
-            firing = await self.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=until)
+            firing = await self.schedules.begin_firing(
+                due, plan, due_at=due.schedule.timing.due_at, claimed_until=until
+            )
             if firing is not None:
                 fired.append((firing, plan.pause))
         left = await self.schedules.take_pending(now, until)
@@ -241,7 +243,7 @@ class ScheduleRunner:
         if not ref:
             text = announcement(firing)
             ref = await self.chats.announce(firing, text, may_be_posted=may_be_posted, precondition=is_claimed)
-            if not await self.schedules.announce(firing, ref):
+            if not await self.schedules.record_announcement(firing, ref):
                 return ""  # the schedule was deleted, paused or moved meanwhile
         address = firing.address
         if not address.thread_key:
@@ -264,7 +266,7 @@ class ScheduleRunner:
             await self.chats.tell_person(schedule.address, schedule.owner.person_id, text)
         except SurfaceRefused as refused:
             log.warning("schedule %s: its owner was not told: %s", schedule.schedule_id, refused)
-        await self.schedules.pause(schedule.schedule_id, problem=problem, by=PROGRAM)
+        await self.schedules.pause_schedule(schedule.schedule_id, problem=problem, by=PROGRAM)
 
 
 def announcement(firing: Firing) -> str:

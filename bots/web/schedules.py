@@ -42,7 +42,7 @@ def routes() -> Sequence[web.RouteDef]:
 async def list_schedules(request: web.Request) -> web.Response:
     """`GET /api/schedules?cursor=&limit=`: returns the schedules of a place or a person, by their next time."""
     size, after = request_parsing.parse_page_size(request), request_parsing.parse_position(request)
-    found = await request.app[DEPS].schedules.store.listed(
+    found = await request.app[DEPS].schedules.store.list_schedules(
         request_parsing.parse_selection(request), after=after, limit=size + 1
     )
 
@@ -90,8 +90,8 @@ async def add_schedule(request: web.Request) -> web.Response:
 
 
 async def change_schedule(request: web.Request) -> web.Response:
-    """`POST /api/schedules/{schedule_id}/{action}`: pauses, resumes, deletes or runs a schedule. Returns it as it is
-    then, or null once it is gone. What people in a chat have to agree to is put on a card there."""
+    """`POST /api/schedules/{schedule_id}/{action}`: pauses, resumes, deletes or runs a schedule. Returns the changed
+    schedule, or null once it is gone. A change that needs approval is only posted, as a card in the schedule's chat."""
     ports, schedule_id = request.app[DEPS], request.match_info["schedule_id"]
     deps = ports.schedules
     found = await deps.store.find(schedule_id)

@@ -33,7 +33,7 @@ class AuditLog(Protocol):
 
     async def record(self, entry: AuditEntry) -> None: ...
 
-    async def newest(
+    async def newest_entries(
         self, *, limit: int, platform: str | None = None, workspace_id: str | None = None
     ) -> tuple[AuditEntry, ...]:
         """Returns the newest entries first. With a workspace id, returns only that workspace's entries."""

@@ -152,7 +152,9 @@ class Ledger(Protocol):
         runs."""
         ...
 
-    async def book(self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person) -> None:
+    async def book_usage(
+        self, used: Sequence[tuple[str, Usage]], *, thread_id: str | None, at: Address, by: Person
+    ) -> None:
         """Stores usage outside runs, as pairs of model name and usage. It counts against the daily budgets."""
         ...
 
@@ -213,7 +215,7 @@ class Exhausted:
 
 
 def has_limits(budget: Budget, changed: Limits) -> bool:
-    """Whether anything is limited, by settings or as admins of the workspace have changed them."""
+    """Returns whether the settings, with the changes of the workspace's admins, set any limit."""
     return any(limit != NO_LIMIT for limit in {**budget.limits, **changed}.values())
 
 

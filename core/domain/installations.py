@@ -25,7 +25,7 @@ class Installations(Protocol):
         """Stores the installation and replaces the workspace's previous one."""
         ...
 
-    async def reseal(self, old: Installation, sealed_token: str) -> bool:
+    async def replace_sealed_token(self, old: Installation, sealed_token: str) -> bool:
         """Replaces the sealed token. Returns False if the stored installation no longer equals `old`."""
         ...
 
@@ -43,7 +43,7 @@ class Installations(Protocol):
         """Returns whether the agent has had a conversation, or has a schedule, in the workspace's channel."""
         ...
 
-    async def leave(self, platform: str, workspace_id: str) -> tuple[str, ...]:
+    async def leave_workspace(self, platform: str, workspace_id: str) -> tuple[str, ...]:
         """Deletes the installation; for an organisation, also the memberships of its workspaces. Returns the ids of
         their unfinished runs."""
         ...

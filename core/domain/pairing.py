@@ -25,19 +25,19 @@ class Pairings(Protocol):
 
     async def is_paired(self, platform: str, workspace_id: str, person_id: str) -> bool: ...
 
-    async def ask(self, request: PairingRequest, *, open_max: int) -> bool:
+    async def request_code(self, request: PairingRequest, *, open_max: int) -> bool:
         """Stores the request. Returns False if the person is paired or already waiting. If more than `open_max` people
         wait, the oldest requests are deleted."""
         ...
 
-    async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+    async def pair_person(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         """Admits the person with that code to the workspace. Returns None if the code is invalid."""
         ...
 
-    async def unpair(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+    async def unpair_person(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         """Removes the pairing of the person with that id, or that unique name. Returns None if no one matches."""
         ...
 
-    async def paired(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
+    async def paired_people(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
         """Returns the paired people of the workspace, sorted by name."""
         ...

@@ -94,7 +94,7 @@ class Flow:
         return count_turns(history, self.run_id) >= self.planner.policy.turns_max
 
     async def turns(self, context: RunContext, history: Sequence[Message], turns_max: int) -> RunFinished | Approval:
-        """Runs `run_agent` for at most `turns_max` turns, within the turn limit of the run."""
+        """Runs `run_agent` for up to `turns_max` more turns, but never beyond the run's own turn limit."""
         done = count_turns(history, self.run_id)
         until = min(self.planner.policy.turns_max, done + turns_max)
         context = replace(context, policy=replace(context.policy, turns_max=until))
@@ -149,7 +149,7 @@ async def build_flow(
 
     async def read_history() -> Sequence[Message]:
         await recorder.commit()
-        return await deps.stores.conversations.recent(run.thread_id)
+        return await deps.stores.conversations.recent_messages(run.thread_id)
 
     return Flow(
         planner=context,
@@ -157,7 +157,7 @@ async def build_flow(
         plans=deps.stores.plans,
         history=read_history,
         checklist=ChecklistPublisher(recorder),
-        calls=partial(deps.stores.journal.calls, run.run_id),
+        calls=partial(deps.stores.journal.tool_call_records, run.run_id),
     )
 
 

@@ -71,7 +71,7 @@ async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -
     newest = next(ends, dict[str, JsonValue]())
     if newest.get("status_type") == "reply_left" or newest.get("finish_reason") not in ("stop", "agent_terminated"):
         return None
-    return await recover_result(own, partial(deps.stores.journal.calls, lease.run_id), context)
+    return await recover_result(own, partial(deps.stores.journal.tool_call_records, lease.run_id), context)
 
 
 async def recover_result(history: Sequence[Message], calls: Calls, context: RunContext) -> RunFinished | None:
@@ -149,7 +149,7 @@ async def block_steps_of_failed_run(lease: Lease, deps: RunDeps, recorder: RunRe
     plan = flow_plan(await plans.read(lease.thread_id))
     if plan is None or plan.run_id != lease.run_id or not current_step(plan):
         return
-    await recorder.inputs()
+    await recorder.read_inputs()
     after = await plans.change(
         lease.thread_id, lambda known: change_plan(known, plan.plan_id, lambda plan: block_open_step(plan, BROKE_OFF))
     )

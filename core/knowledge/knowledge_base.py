@@ -258,7 +258,7 @@ class RunKnowledge:
         for entry in entries:
             if room <= 0:
                 break
-            text = truncate_to_tokens(await self.knowledge_base.store.head(entry.entry_id), room)
+            text = truncate_to_tokens(await self.knowledge_base.store.read_beginning(entry.entry_id), room)
             if text:
                 texts.append((entry.name, text))
             room -= min(room, max(1, entry.tokens))

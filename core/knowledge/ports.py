@@ -78,7 +78,7 @@ class KnowledgeStore(Protocol):
         """Returns the entries of the scopes, newest first."""
         ...
 
-    async def head(self, entry_id: str) -> str:
+    async def read_beginning(self, entry_id: str) -> str:
         """Returns the first HEAD_BYTES bytes of the entry's text, or "" for an unknown entry."""
         ...
 

@@ -266,7 +266,7 @@ def build_run_context(
             links=deps.chat.links(thread_id),
             messages=ThreadMessages(
                 find=partial(stores.conversations.message, thread_id),
-                read_all=partial(stores.conversations.history, thread_id),
+                read_all=partial(stores.conversations.all_messages, thread_id),
                 chat=chat,
             ),
             outside=deps.web,

@@ -80,7 +80,7 @@ async def _executed(lease: Lease, deps: RunDeps) -> tuple[str, RunEnd]:
             return await _execute_loaded(loaded, lease, deps, stop_signal)
     except StorageUnavailable as error:
         log.warning("run %s is given back until the database is well again: %s", run_id, error)
-        # a worker's sweep then picks the run up
+        # once released, the run is claimed again by a worker's sweep
         await _retry_until_stored(partial(deps.stores.claims.release, lease))
     except asyncio.CancelledError:
         await asyncio.shield(spawn(deps.stores.claims.release(lease), name=f"release {run_id}"))
@@ -202,13 +202,13 @@ class _Execution:
             self._inputs.remember(history)
             if not self._is_informed:
                 self._is_informed = True
-                read_inputs = partial(self._deps.stores.journal.inputs, self._lease)
+                read_inputs = partial(self._deps.stores.journal.read_inputs, self._lease)
                 context = await add_knowledge_to_prompt(context, config.knowledge, history, read_inputs)
             flow = await build_flow(config, run, thread, context, self._deps, self._recorder)
             played = run_flow(flow, mend=repair_history) if flow else self._looped(context, history, repair_history)
             ended = await played
             if isinstance(ended, Approval):
-                await self._recorder.suspend(ended)
+                await self._recorder.suspend_run(ended)
                 self.state = "waiting"
                 return
             if ended.status == "stopped":
@@ -216,7 +216,7 @@ class _Execution:
                 await self._inputs.take_unread(until=stopped.stopped_until if stopped else None)
             if DRAWING_TOOL in context.toolbox.tools:
                 await self._recorder.commit()
-                calls = await self._deps.stores.journal.calls(self._lease.run_id)
+                calls = await self._deps.stores.journal.tool_call_records(self._lease.run_id)
                 ended = attach_drawn_pictures(ended, calls)
             ended = await self._hide_links(ended, context)
             result = build_run_result(ended, earlier_replies=self._replies_left)
@@ -230,7 +230,7 @@ class _Execution:
                 self._replies_left += 1
             await self._recorder.commit()
             repair_history = None
-            history = await self._deps.stores.conversations.recent(self._lease.thread_id)
+            history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
 
     async def _hide_links(self, ended: RunFinished, context: RunContext) -> RunFinished:
         """Returns the finished run without the links in its reply that nobody may follow with a click."""
@@ -240,7 +240,7 @@ class _Execution:
         ):
             return ended
         await self._recorder.commit()
-        recent = await self._deps.stores.conversations.recent(self._lease.thread_id)
+        recent = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
         sources = join_sources([context.toolbox.sources(), *map(sources_of_message, recent)])
         if not sources.outside:
             return ended
@@ -255,21 +255,23 @@ class _Execution:
             ended = await repair_history(context) or await recover_run_result(self._lease, self._deps, context)
             if ended is not None:
                 return ended
-            history = await self._deps.stores.conversations.recent(self._lease.thread_id)
+            history = await self._deps.stores.conversations.recent_messages(self._lease.thread_id)
         turns_done = count_turns(history, self._lease.run_id)
         return await run_agent(history, context, turns_done=turns_done)
 
     async def _mended(self, context: RunContext) -> Ended | None:
-        history = await self._deps.stores.conversations.history(self._lease.thread_id)
+        history = await self._deps.stores.conversations.all_messages(self._lease.thread_id)
         repair = RepairContext(
             dialect=context.dialect,
             toolbox=context.toolbox,
             context=context.tool_context,
             run_log=self._recorder,
-            answer=await self._deps.stores.journal.approval(self._lease.run_id),
+            answer=await self._deps.stores.journal.find_approval(self._lease.run_id),
             granted=context.policy.granted,
         )
-        mended = await repair_history(history, await self._deps.stores.journal.calls(self._lease.run_id), repair)
+        mended = await repair_history(
+            history, await self._deps.stores.journal.tool_call_records(self._lease.run_id), repair
+        )
         await self._recorder.commit()
         return mended.ended
 

@@ -119,8 +119,8 @@ async def complete_history(lease: Lease, run: Run, thread: Thread, deps: RunDeps
         run_log=recorder,
         runs_calls=False,
     )
-    history = await deps.stores.conversations.history(run.thread_id)
-    await repair_history(history, await deps.stores.journal.calls(run.run_id), repair)
+    history = await deps.stores.conversations.all_messages(run.thread_id)
+    await repair_history(history, await deps.stores.journal.tool_call_records(run.run_id), repair)
     await recorder.commit()
 
 

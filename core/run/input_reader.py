@@ -85,7 +85,7 @@ class InputReader:
 
     @property
     def chat(self) -> ThreadChat | None:
-        """What the run's tools read of its chat thread, or None without one."""
+        """The chat thread as the run's tools read it, or None if the run has no chat thread."""
         is_chat = self._address.platform in self._deps.chat.histories
         return ThreadChat(read=self.read_chat, fetch_file=self.fetch_file) if is_chat else None
 
@@ -96,7 +96,7 @@ class InputReader:
 
     async def take_steering(self) -> Sequence[Message]:
         """Stores and returns what people wrote since the last call. Cancels the run if the worker is draining."""
-        return await self._taken(await self._recorder.inputs())
+        return await self._taken(await self._recorder.read_inputs())
 
     async def begin_turn(self, call: PlannedCall) -> tuple[Sequence[Message], Reservation]:
         """`take_steering`, and reserves what the turn's model call may cost."""
@@ -127,7 +127,7 @@ class InputReader:
                 prepared[one.input_id] = await prepare_user_messages(
                     one, self._lease.run_id, self._sandbox, self._names, self._uploads()
                 )
-            inputs = await self._deps.stores.journal.inputs(self._lease)
+            inputs = await self._deps.stores.journal.read_inputs(self._lease)
             if all(one.input_id in prepared for one in inputs):
                 break
         return background, {one.input_id: prepared[one.input_id] for one in inputs if one.input_id in prepared}
@@ -136,7 +136,7 @@ class InputReader:
         """Adds the inputs that the run did not read to the history, so that they do not start another run: all, or
         those that were sent until that time."""
         await self._recorder.commit()
-        for one in await self._deps.stores.journal.inputs(self._lease):
+        for one in await self._deps.stores.journal.read_inputs(self._lease):
             if until is not None and one.sent_at > until:
                 continue
             message = unread_message(one, self._lease.run_id)
@@ -165,7 +165,7 @@ class InputReader:
         """Stores a file of a chat message in the sandbox. Returns the line that names it. Raises ToolError."""
         if file_id not in self._fetched:
             if file_id not in self._files:
-                history = await self._deps.stores.conversations.history(self._lease.thread_id)
+                history = await self._deps.stores.conversations.all_messages(self._lease.thread_id)
                 self._files = known_files(history) | self._files
             file = self._files.get(file_id)
             if file is None:

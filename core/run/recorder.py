@@ -158,23 +158,23 @@ class RunRecorder:
         """Stores and publishes all pending entries. The transaction finishes even if the caller is cancelled."""
         await asyncio.shield(spawn(self._flush(self._write), name="flush the run log"))
 
-    async def inputs(self) -> tuple[ThreadInput, ...]:
-        """Returns the run's unread inputs, and stores all pending entries in the same transaction."""
-        read = self._flush(partial(self._journal.inputs, self._lease))
+    async def read_inputs(self) -> tuple[ThreadInput, ...]:
+        """Returns the run's unread inputs, and writes the pending journal entries in the same transaction."""
+        read = self._flush(partial(self._journal.read_inputs, self._lease))
         return await asyncio.shield(spawn(read, name="read the inputs of the run"))
 
     async def begin_turn(self, call: PlannedCall) -> tuple[tuple[ThreadInput, ...], Reservation]:
-        """`inputs`, and reserves what the turn's model call may cost."""
+        """Does the same as `read_inputs`, and reserves what the turn's model call may cost."""
         begun = self._flush(partial(self._journal.begin_turn, self._lease, call=call))
         return await asyncio.shield(spawn(begun, name="begin a turn of the run"))
 
-    async def suspend(self, approval: Approval) -> None:
+    async def suspend_run(self, approval: Approval) -> None:
         """Stores the approval request with all pending entries, and releases the run until people answer."""
         await asyncio.shield(spawn(self._suspend(approval), name="suspend the run"))
 
     async def _suspend(self, approval: Approval) -> None:
         asked = ApprovalAsked(text=approval.text, summary=approval.summary)
-        await self._flush(partial(self._journal.suspend, self._lease, approval=approval), asked)
+        await self._flush(partial(self._journal.suspend_run, self._lease, approval=approval), asked)
         self._pending = _Pending()  # of a run that is released, nothing more can be stored
 
     async def finish(self, terminal: Terminal, ending: RunResult) -> RunEnd | None:

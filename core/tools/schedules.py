@@ -251,7 +251,7 @@ async def change_schedule_by(
         raise ToolError(NOT_ARMED.format(schedule_id, schedule_id))
     match action:
         case "pause":
-            is_done = await store.pause(schedule_id, by=person)
+            is_done = await store.pause_schedule(schedule_id, by=person)
             return f"Paused: `{schedule_id}`." if is_done else f"`{schedule_id}` is paused already."
         case "resume":
             armed = resumed(schedule, person)
@@ -266,7 +266,7 @@ async def change_schedule_by(
             return f"Deleted: `{schedule_id}`."
         case "run_now":
             plan = FiringPlan(next=schedule.timing)
-            if await store.begin(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now) is None:
+            if await store.begin_firing(DueSchedule(schedule=schedule), plan, due_at=now, claimed_until=now) is None:
                 raise ToolError(f"`{schedule_id}` is beginning already, or was changed just now.")
             return f"`{schedule_id}` runs now, in its own thread." if schedule.opens_thread else "It runs now."
 
@@ -305,7 +305,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
     async def run_list_schedules(params: ListSchedulesParams, context: ToolContext) -> str:
         del params, context
         here = known()
-        found = await here.store.listed(Selection.of_channel(here.address))
+        found = await here.store.list_schedules(Selection.of_channel(here.address))
         return "\n".join(f"- {describe_schedule(one)}" for one in found) or "Nothing is scheduled here."
 
     async def run_change_schedule(params: ChangeScheduleParams, context: ToolContext) -> str:

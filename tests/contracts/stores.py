@@ -72,7 +72,7 @@ class Stores:
     ) -> Receipt:
         """Alice writes into the thread; the key is the message's own unless given."""
         arrival = message(words, key=key or new_id(), kind=kind)
-        return await self.inbox.accept(replace(arrival, **changes), decide or accept)
+        return await self.inbox.accept_action(replace(arrival, **changes), decide or accept)
 
     async def started(self, words: str = "hello", worker: str = "w1") -> Lease:
         """A run that alice's message made, claimed."""
@@ -82,7 +82,7 @@ class Stores:
 
     async def finish(self, lease: Lease, ending: RunResult = COMPLETED, *, takes: bool = True) -> bool:
         """Ends the run; with `takes`, with everything that came in."""
-        taken = tuple(one.input_id for one in await self.journal.inputs(lease)) if takes else ()
+        taken = tuple(one.input_id for one in await self.journal.read_inputs(lease)) if takes else ()
         entry = JournalEntry(taken_input_ids=taken)
         return await self.journal.finish(lease, entry, ending) is not None
 

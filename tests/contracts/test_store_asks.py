@@ -13,7 +13,7 @@ from tests.support.narrow import require
 async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
     """The run's question is posted and everything is closed."""
     rendering = require(await stores.deliveries.claim(run_id, "w1"))
-    (asked,) = await stores.deliveries.plan(rendering, [])
+    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
     posted = replace(asked, state="delivered", message_ref="p1")
     await stores.deliveries.record(rendering, posted)
     return rendering, posted
@@ -22,11 +22,11 @@ async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
 async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> None:
     lease, ask_id = await stores.asked()
     click = replace(message("b", key="k1", kind="answer"), person=BOB)
-    receipt = await stores.inbox.accept(click, deciding(Accept(ask_id=ask_id)))
+    receipt = await stores.inbox.accept_action(click, deciding(Accept(ask_id=ask_id)))
 
     assert receipt.is_new_run
     assert receipt.run_id != lease.run_id
-    ask = require(await stores.asks.ask(ask_id))
+    ask = require(await stores.asks.find_ask(ask_id))
     assert receipt.answered_ask == ask
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "b", BOB)
     assert not ask.is_written_in_thread
@@ -34,7 +34,7 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     assert snapshot.open_ask is None
     assert snapshot.thread.state == "running"
     fresh = require(await stores.claims.claim(receipt.run_id or "", "w1"))
-    (said,) = await stores.journal.inputs(fresh)
+    (said,) = await stores.journal.read_inputs(fresh)
     assert (said.kind, said.text) == ("answer", "b")
 
 
@@ -55,7 +55,7 @@ async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     receipt = await stores.say("the second one")
 
     assert receipt.answered_ask is not None
-    ask = require(await stores.asks.ask(ask_id))
+    ask = require(await stores.asks.find_ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
     assert ask.is_written_in_thread
 
@@ -71,25 +71,25 @@ async def test_a_late_request_is_asked_about_and_its_files_go_with_the_answer(st
 
     answered = await stores.say("Yes, go ahead", decide=deciding(Accept(ask_id=ask.ask_id)))
     lease = require(await stores.claims.claim(answered.run_id or "", "w1"))
-    (answer,) = await stores.journal.inputs(lease)
+    (answer,) = await stores.journal.read_inputs(lease)
     assert answer.files == files
     assert await stores.finish(lease, asking("Which bill?"))
     newest = require(await stores.asks.ask_of_run(lease.run_id))
     again = await stores.say("this one", decide=deciding(Accept(ask_id=newest.ask_id)))
     lease = require(await stores.claims.claim(again.run_id or "", "w1"))
-    (answer,) = await stores.journal.inputs(lease)
+    (answer,) = await stores.journal.read_inputs(lease)
     assert answer.files == ()
 
 
 async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -> None:
     _, ask_id = await stores.asked()
-    await stores.inbox.accept(message("my secret", key="k1"), deciding(Accept(ask_id=ask_id)))
+    await stores.inbox.accept_action(message("my secret", key="k1"), deciding(Accept(ask_id=ask_id)))
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
-    ask = require(await stores.asks.ask(ask_id))
+    ask = require(await stores.asks.find_ask(ask_id))
     assert ask.answer == "my secret"
 
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    ask = require(await stores.asks.ask(ask_id))
+    ask = require(await stores.asks.find_ask(ask_id))
     assert (ask.state, ask.answered_by) == ("answered", None)
     assert ask.answer == "[This message was removed at the request of the person who wrote it.]"
 
@@ -97,16 +97,16 @@ async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -
 async def test_an_approval_stays_one_when_its_person_is_forgotten(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     chosen = message(APPROVE_ONCE, key="k1", kind="answer")
-    await stores.inbox.accept(chosen, deciding(Accept(ask_id=ask_id)))
+    await stores.inbox.accept_action(chosen, deciding(Accept(ask_id=ask_id)))
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    ask = require(await stores.asks.ask(ask_id))
+    ask = require(await stores.asks.find_ask(ask_id))
     assert (ask.answer, ask.answered_by) == (APPROVE_ONCE, None)
 
 
 async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     clicks = [
-        stores.inbox.accept(message(f"choice {n}", key=f"k{n}", kind="answer"), deciding(Accept(ask_id=ask_id)))
+        stores.inbox.accept_action(message(f"choice {n}", key=f"k{n}", kind="answer"), deciding(Accept(ask_id=ask_id)))
         for n in range(8)
     ]
     receipts = await asyncio.gather(*clicks)
@@ -114,19 +114,19 @@ async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
     (winner,) = [one for one in receipts if one.answered_ask]
     assert winner.is_new_run
     assert {one.run_id for one in receipts} == {winner.run_id}
-    ask = await stores.asks.ask(ask_id)
+    ask = await stores.asks.find_ask(ask_id)
     assert ask == winner.answered_ask
-    assert len(await stores.journal.inputs(require(await stores.claims.claim(winner.run_id or "", "w1")))) == 8
+    assert len(await stores.journal.read_inputs(require(await stores.claims.claim(winner.run_id or "", "w1")))) == 8
 
 
 async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     late = message("x", key="k1", kind="answer")
-    receipt = await stores.inbox.accept(late, deciding(Accept(ask_id="older")))
+    receipt = await stores.inbox.accept_action(late, deciding(Accept(ask_id="older")))
 
     assert receipt.answered_ask is None
     assert receipt.is_new_run
-    assert require(await stores.asks.ask(ask_id)).state == "open"
+    assert require(await stores.asks.find_ask(ask_id)).state == "open"
 
 
 async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:
@@ -138,7 +138,7 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
 
     assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (stale,) = await stores.deliveries.plan(again, [])
+    (stale,) = await stores.deliveries.plan_deliveries(again, [])
     assert (stale.state, stale.message_ref) == ("stale", "p1")
     assert not await stores.deliveries.close(again)
     await stores.deliveries.record(again, replace(stale, state="delivered"))
@@ -148,13 +148,13 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
 async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(stores: Stores) -> None:
     lease, _ = await stores.asked()
     rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (asked,) = await stores.deliveries.plan(rendering, [])
+    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
     await stores.deliveries.record(rendering, replace(asked, state="attempting"))
     await stores.say("b")
     await stores.deliveries.record(rendering, replace(asked, state="delivered", message_ref="p1"))
 
     assert not await stores.deliveries.close(rendering)
-    (stale,) = await stores.deliveries.plan(rendering, [])
+    (stale,) = await stores.deliveries.plan_deliveries(rendering, [])
     assert stale.state == "stale"
     await stores.deliveries.record(rendering, replace(stale, state="delivered"))
     assert await stores.deliveries.close(rendering)
@@ -164,10 +164,10 @@ async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(s
     first, ask_id = await stores.asked()
     rendering, _ = await _shown(stores, first.run_id)
     assert await stores.deliveries.close(rendering)
-    again = await stores.stops.retry(first.run_id, "click", continues=False)
+    again = await stores.stops.retry_run(first.run_id, "click", continues=False)
     assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
 
-    old = require(await stores.asks.ask(ask_id))
+    old = require(await stores.asks.find_ask(ask_id))
     assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.open_ask is not None
@@ -181,7 +181,7 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     assert await stores.deliveries.close(rendering)
     assert await stores.conversations.unbind(ADDRESS)
 
-    assert require(await stores.asks.ask(ask_id)).state == "withdrawn"
+    assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
     assert lease.run_id in await stores.deliveries.open_runs()
 
 
@@ -196,5 +196,5 @@ async def test_an_unknown_ask_is_none(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
 
-    assert await stores.asks.ask("none") is None
+    assert await stores.asks.find_ask("none") is None
     assert await stores.asks.ask_of_run(lease.run_id) is None

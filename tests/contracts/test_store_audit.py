@@ -15,13 +15,13 @@ POST = CallToApprove(index=1, tool="post", headline="Post it.", arguments={})
 
 async def acts(stores: Stores) -> list[tuple[str, str, str]]:
     """Action, actor and subject of every entry, the oldest first."""
-    found = await stores.audit.newest(limit=50)
+    found = await stores.audit.newest_entries(limit=50)
     return [(one.action, one.actor.name, one.subject) for one in reversed(found)]
 
 
 async def test_a_request_is_recorded_with_its_run_and_without_its_words(stores: Stores) -> None:
     receipt = await stores.say("the secret word")
-    (entry,) = await stores.audit.newest(limit=5)
+    (entry,) = await stores.audit.newest_entries(limit=5)
     assert (entry.action, entry.actor, entry.address) == ("run_requested", ALICE, ADDRESS)
     assert (entry.run_id, entry.thread_id) == (receipt.run_id, receipt.thread_id)
     assert "secret" not in repr(entry)
@@ -37,7 +37,7 @@ async def test_a_repeated_an_ignored_and_a_steering_message_are_not_recorded(sto
 
 async def test_an_answer_to_a_question_and_a_stop_are_recorded(stores: Stores) -> None:
     await stores.asked()
-    await stores.inbox.accept(replace(message("b", key="k1", kind="answer"), person=BOB), deciding(Accept()))
+    await stores.inbox.accept_action(replace(message("b", key="k1", kind="answer"), person=BOB), deciding(Accept()))
     await stores.say("", key="k2", decide=deciding(StopRun()), person=BOB)
     assert [act[:2] for act in await acts(stores)] == [
         ("run_requested", "alice"),
@@ -53,7 +53,7 @@ async def test_approvals_are_recorded_with_the_tools(stores: Stores) -> None:
         ("k2", (PIN, POST), ONE_BY_ONE),
         ("k3", (PIN, POST), DENY),
     ):
-        await stores.journal.suspend(lease, JournalEntry(), Approval(turn_id="t1", calls=calls))
+        await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t1", calls=calls))
         await stores.say(said, key=key, person=BOB)
         again = await stores.claims.claim(lease.run_id, "w1")
         assert again is not None
@@ -77,15 +77,15 @@ async def test_a_stop_by_button_is_recorded_once_it_counts(stores: Stores) -> No
 async def test_what_nobody_asked_for_is_not_recorded(stores: Stores) -> None:
     lease = await stores.started()
     await stores.stops.request_stop(lease.run_id)
-    await stores.conversations.forget(lease.thread_id)
+    await stores.conversations.delete_thread(lease.thread_id)
     assert len(await acts(stores)) == 1
 
 
 async def test_a_retry_is_recorded_once(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-    await stores.stops.retry(lease.run_id, "click", continues=True, by=BOB)
-    await stores.stops.retry(lease.run_id, "click", continues=True, by=BOB)
+    await stores.stops.retry_run(lease.run_id, "click", continues=True, by=BOB)
+    await stores.stops.retry_run(lease.run_id, "click", continues=True, by=BOB)
     assert (await acts(stores))[1:] == [("run_requested", "bob", "continue")]
 
 
@@ -95,8 +95,8 @@ async def test_entries_outlive_the_conversation_that_was_forgotten(stores: Store
     await stores.agents.choose_agent(ADDRESS, "research", by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
     await stores.conversations.unbind(ADDRESS, by=BOB)
-    await stores.conversations.forget(lease.thread_id, by=BOB)
-    await stores.conversations.forget(lease.thread_id, by=BOB)
+    await stores.conversations.delete_thread(lease.thread_id, by=BOB)
+    await stores.conversations.delete_thread(lease.thread_id, by=BOB)
     assert await acts(stores) == [
         ("run_requested", "alice", ""),
         ("agent_chosen", "bob", "research"),
@@ -117,6 +117,6 @@ async def test_a_workspace_reads_its_own_entries(stores: Stores) -> None:
     elsewhere = replace(here, actor=ALICE, address=replace(ADDRESS, workspace_id="T2"))
     for entry in (here, elsewhere):
         await stores.audit.record(entry)
-    assert await stores.audit.newest(limit=5, platform="slack", workspace_id="T1") == (here,)
-    assert await stores.audit.newest(limit=5, platform="discord", workspace_id="T1") == ()
-    assert await stores.audit.newest(limit=1) == (elsewhere,)
+    assert await stores.audit.newest_entries(limit=5, platform="slack", workspace_id="T1") == (here,)
+    assert await stores.audit.newest_entries(limit=5, platform="discord", workspace_id="T1") == ()
+    assert await stores.audit.newest_entries(limit=1) == (elsewhere,)

@@ -50,7 +50,7 @@ async def test_a_run_that_goes_on_with_an_answer_waits_from_then_on(database: Da
     await made_long_ago(database)
     call = CallToApprove(index=0, tool="echo", headline="Say it?", arguments={})
     approval = Approval(turn_id="t", calls=(call,))
-    await stores.journal.suspend(lease, JournalEntry(), approval)
+    await stores.journal.suspend_run(lease, JournalEntry(), approval)
     assert await oldest(database) == 0
     await stores.say("rather not")
     found = await SqlBacklogs(database).backlog()

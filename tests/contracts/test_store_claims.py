@@ -150,7 +150,7 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> No
     with pytest.raises(LeaseLost):
         await stores.journal.finish(old, added(old, 1, "from the grave"), COMPLETED)
     with pytest.raises(LeaseLost):
-        await stores.journal.inputs(old)
+        await stores.journal.read_inputs(old)
     await stores.claims.release(old)
     assert await stores.conversations.messages(old.thread_id) == ()
     assert require(await stores.conversations.run(old.run_id)).status == "running"
@@ -213,27 +213,27 @@ async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
 async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-    runs = await asyncio.gather(*(stores.stops.retry(lease.run_id, "click", continues=False) for _ in range(6)))
+    runs = await asyncio.gather(*(stores.stops.retry_run(lease.run_id, "click", continues=False) for _ in range(6)))
 
     (new,) = [run_id for run_id in runs if run_id]
     run = require(await stores.conversations.run(new))
     assert (run.status, run.requester) == ("queued", ALICE)
     assert require(await stores.conversations.find(ADDRESS)).thread.state == "running"
-    assert await stores.journal.inputs(require(await stores.claims.claim(new, "w1"))) == ()
+    assert await stores.journal.read_inputs(require(await stores.claims.claim(new, "w1"))) == ()
 
 
 async def test_a_run_of_a_conversation_that_was_let_go_is_not_retried(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
     assert await stores.conversations.unbind(ADDRESS)
-    assert await stores.stops.retry(lease.run_id, "click", continues=False) is None
+    assert await stores.stops.retry_run(lease.run_id, "click", continues=False) is None
     assert (await stores.say("a new conversation")).is_new_run
 
 
 async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-    runs = await asyncio.gather(*(stores.stops.retry(lease.run_id, f"click{n}", continues=False) for n in range(6)))
+    runs = await asyncio.gather(*(stores.stops.retry_run(lease.run_id, f"click{n}", continues=False) for n in range(6)))
 
     assert sum(run_id is not None for run_id in runs) == 1
     assert await stores.count("run") == 2
@@ -242,24 +242,24 @@ async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
 async def test_a_continued_run_finds_an_input_that_says_so(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease)
-    new = await stores.stops.retry(lease.run_id, "click", continues=True)
+    new = await stores.stops.retry_run(lease.run_id, "click", continues=True)
     fresh = await stores.claims.claim(new or "", "w1")
 
     assert fresh is not None
-    (said,) = await stores.journal.inputs(fresh)
+    (said,) = await stores.journal.read_inputs(fresh)
     assert (said.text, said.author) == ("Continue.", ALICE)
 
 
 async def test_only_the_newest_run_at_rest_is_retried(stores: Stores) -> None:
     first = await stores.started()
-    assert await stores.stops.retry(first.run_id, "c1", continues=False) is None
+    assert await stores.stops.retry_run(first.run_id, "c1", continues=False) is None
     await stores.finish(first, FAILED)
     second = await stores.started("again")
     await stores.finish(second, FAILED)
 
-    assert await stores.stops.retry(first.run_id, "c2", continues=False) is None
-    assert await stores.stops.retry(new_id(), "c3", continues=False) is None
-    assert await stores.stops.retry(second.run_id, "c1", continues=False) is not None
+    assert await stores.stops.retry_run(first.run_id, "c2", continues=False) is None
+    assert await stores.stops.retry_run(new_id(), "c3", continues=False) is None
+    assert await stores.stops.retry_run(second.run_id, "c1", continues=False) is not None
 
 
 async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:

@@ -39,7 +39,7 @@ async def test_the_run_under_way_is_the_one_that_began_last(stores: Stores) -> N
     assert snapshot.active_run.run_id == second.run_id
     assert (await stores.say("a third message")).run_id == second.run_id
     assert [run.run_id for run in await stores.conversations.runs(first.thread_id)] == [first.run_id, second.run_id]
-    await stores.inbox.accept(message("", key="stop"), deciding(StopRun()))
+    await stores.inbox.accept_action(message("", key="stop"), deciding(StopRun()))
     run = require(await stores.conversations.run(second.run_id))
     assert run.stop_requested
 
@@ -51,8 +51,8 @@ async def test_a_stop_button_and_a_retry_reach_the_newest_run(stores: Stores) ->
     assert not await stores.stops.request_stop(first.run_id)
     assert await stores.stops.request_stop(second.run_id)
     assert await stores.finish(second, STOPPED)
-    assert await stores.stops.retry(first.run_id, "click-1", continues=False) is None
-    assert await stores.stops.retry(second.run_id, "click-2", continues=False)
+    assert await stores.stops.retry_run(first.run_id, "click-1", continues=False) is None
+    assert await stores.stops.retry_run(second.run_id, "click-2", continues=False)
 
 
 async def test_answers_are_posted_in_the_order_of_their_runs(stores: Stores) -> None:
@@ -67,8 +67,8 @@ async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores
     lease = await stores.started()
     asked = list[str]()
     for number in range(2):
-        await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
-        ask = require(await stores.journal.approval(lease.run_id))
+        await stores.journal.suspend_run(lease, JournalEntry(), APPROVAL)
+        ask = require(await stores.journal.find_approval(lease.run_id))
         asked.append(ask.ask_id)
         await stores.say("go on")
         again = require(await stores.claims.claim(lease.run_id, f"w{number}"))

@@ -91,14 +91,14 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     asked, ask_id = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
     for _ in range(2):  # again, if it could not be deleted
-        assert await stores.conversations.inactive(later, limit=9) == (asked.thread_id,)
+        assert await stores.conversations.inactive_thread_ids(later, limit=9) == (asked.thread_id,)
     new = await stores.say("a")
     assert new.is_new_run
     assert new.thread_id != asked.thread_id
 
     assert await stores.conversations.unbind(asked.thread_id)
-    assert require(await stores.asks.ask(ask_id)).state == "withdrawn"
-    await stores.conversations.forget(asked.thread_id)
+    assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
+    await stores.conversations.delete_thread(asked.thread_id)
     assert require(await stores.conversations.find(ADDRESS)).thread.thread_id == new.thread_id
 
 
@@ -109,7 +109,7 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
     await stores.journal.write(lease, added(lease, 1, "secret"))
     usage = UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=1))
     await stores.journal.write(lease, JournalEntry(usage=(usage,)))
-    await stores.conversations.forget(lease.thread_id)
+    await stores.conversations.delete_thread(lease.thread_id)
 
     counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
     kept = {"audit_entry", "claimed_key", "usage", "usage_day", "worker"}
@@ -117,13 +117,13 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
     with pytest.raises(LeaseLost):
         await stores.journal.write(lease, added(lease, 2, "more"))
     with pytest.raises(LeaseLost):
-        await stores.deliveries.plan(rendering, [])
+        await stores.deliveries.plan_deliveries(rendering, [])
     assert (await stores.say("hello")).is_new_run
 
 
 async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_nothing(stores: Stores) -> None:
     receipt = await stores.say("hello", key="m1")
-    await stores.conversations.forget(receipt.thread_id or "")
+    await stores.conversations.delete_thread(receipt.thread_id or "")
 
     assert (await stores.say("hello", key="m1")).is_duplicate
     assert await stores.conversations.find(ADDRESS) is None
@@ -158,16 +158,16 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
         ),
     )
     heard = replace(message("lunch?", key="h1"), message_ref="h1", person=BOB)
-    await stores.inbox.accept(heard, deciding(Overhear(reason="to others")))
+    await stores.inbox.accept_action(heard, deciding(Overhear(reason="to others")))
     other = replace(ADDRESS, workspace_id="T2")
     elsewhere = replace(message("hello", key="e1"), address=other)
-    await stores.inbox.accept(elsewhere, accept)
+    await stores.inbox.accept_action(elsewhere, accept)
 
     counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
 
     assert (counts.messages, counts.usage) == (2, 1)
     assert counts.names > 0
-    history = await stores.conversations.history(lease.thread_id)
+    history = await stores.conversations.all_messages(lease.thread_id)
     contents = [str(one.content["content"]) for one in history]
     assert [("secret" in one, "alice" in one) for one in contents] == [(False, False)] * 3
     assert "not mine" in contents[1]
@@ -187,7 +187,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
         await stores.journal.begin_turn(
             lease, added(lease, 1, "a result"), PlannedCall(Spent(), Budget(), date(2020, 1, 1))
         )
-    assert len(await stores.conversations.history(lease.thread_id)) == 4
+    assert len(await stores.conversations.all_messages(lease.thread_id)) == 4
 
 
 async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(stores: Stores) -> None:

@@ -89,13 +89,13 @@ async def test_a_worker_may_claim_anew_what_it_shows(stores: Stores) -> None:
     assert new is not None
     assert new.fence > old.fence
     with pytest.raises(LeaseLost):
-        await stores.deliveries.plan(old, [STATUS])
-    assert len(await stores.deliveries.plan(new, [STATUS])) == 1
+        await stores.deliveries.plan_deliveries(old, [STATUS])
+    assert len(await stores.deliveries.plan_deliveries(new, [STATUS])) == 1
 
 
 async def test_what_a_lost_worker_showed_is_taken_over(stores: Stores) -> None:
     lease, old = await _showing(stores, "w1")
-    (status,) = await stores.deliveries.plan(old, [STATUS])
+    (status,) = await stores.deliveries.plan_deliveries(old, [STATUS])
     await stores.silence("w1")
     new = await stores.deliveries.claim(lease.run_id, "w2")
 
@@ -105,12 +105,12 @@ async def test_what_a_lost_worker_showed_is_taken_over(stores: Stores) -> None:
         await stores.deliveries.record(old, delivered)
     with pytest.raises(LeaseLost):
         await stores.deliveries.close(old)
-    assert await stores.deliveries.plan(new, []) == (status,)
+    assert await stores.deliveries.plan_deliveries(new, []) == (status,)
 
 
 async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -> None:
     _, rendering = await _showing(stores)
-    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
     attempted = replace(status, state="attempting", body={"kept": True})
     await stores.deliveries.record(rendering, attempted)
     drafts = [
@@ -123,7 +123,7 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
         DeliveryDraft(slot="status", body={"kept": False}),
     ]
 
-    planned = await stores.deliveries.plan(rendering, drafts)
+    planned = await stores.deliveries.plan_deliveries(rendering, drafts)
     assert [(one.slot, one.ordinal) for one in planned] == [
         ("status", 0),
         ("answer", 0),
@@ -139,24 +139,24 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
 
 async def test_a_record_keeps_everything(stores: Stores) -> None:
     _, rendering = await _showing(stores)
-    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
     failed = replace(status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"})
     await stores.deliveries.record(rendering, failed)
 
-    assert await stores.deliveries.plan(rendering, []) == (failed,)
+    assert await stores.deliveries.plan_deliveries(rendering, []) == (failed,)
 
 
 @pytest.mark.parametrize("state", ["delivered", "failed"])
 async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: str) -> None:
     lease, rendering = await _showing(stores)
-    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
     ended = replace(status, state=state)
     await stores.deliveries.record(rendering, ended)
     assert not await stores.deliveries.close(rendering)
     draft = DeliveryDraft(slot="answer", body={"text": "done"})
     assert await stores.finish(lease, replace(COMPLETED, deliveries=(draft,)))
     assert not await stores.deliveries.close(rendering)
-    (_, answer) = await stores.deliveries.plan(rendering, [])
+    (_, answer) = await stores.deliveries.plan_deliveries(rendering, [])
     await stores.deliveries.record(rendering, replace(answer, state="delivered"))
 
     assert await stores.deliveries.close(rendering)
@@ -170,40 +170,40 @@ async def test_a_record_that_is_repeated_stays_stale(stores: Stores) -> None:
     """The first reply of the database was lost, and the ask was answered before the first write."""
     lease, ask_id = await stores.asked()
     rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (ask,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+    (ask,) = [one for one in await stores.deliveries.plan_deliveries(rendering, []) if one.slot == "ask"]
     await stores.deliveries.record(rendering, replace(ask, state="attempting"))
     await stores.say("the first", decide=deciding(Accept(ask_id=ask_id)))
     delivered = replace(ask, state="delivered", message_ref="p1")
     for _ in range(2):
         await stores.deliveries.record(rendering, delivered, was="attempting")
-        (now,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+        (now,) = [one for one in await stores.deliveries.plan_deliveries(rendering, []) if one.slot == "ask"]
         assert now.state == "stale"
     await stores.deliveries.record(rendering, delivered, was="stale")
-    (now,) = [one for one in await stores.deliveries.plan(rendering, []) if one.slot == "ask"]
+    (now,) = [one for one in await stores.deliveries.plan_deliveries(rendering, []) if one.slot == "ask"]
     assert now.state == "delivered"
 
 
 async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
     _, mine = await _showing(stores)
-    (status,) = await stores.deliveries.plan(mine, [STATUS])
+    (status,) = await stores.deliveries.plan_deliveries(mine, [STATUS])
     other = await stores.say("hi", address=replace(ADDRESS, thread_key="2"))
     theirs = require(await stores.deliveries.claim(other.run_id or "", "w1"))
     await stores.deliveries.record(theirs, replace(status, state="failed"))
 
-    assert await stores.deliveries.plan(mine, []) == (status,)
+    assert await stores.deliveries.plan_deliveries(mine, []) == (status,)
 
 
 async def test_a_refused_question_of_a_run_that_goes_on_stays_refused(stores: Stores) -> None:
     """Its own delivery decides about it, and Retry is for runs that have ended."""
     lease, rendering = await _showing(stores)
-    (ask,) = await stores.deliveries.plan(rendering, [DeliveryDraft(slot="ask", body={})])
+    (ask,) = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="ask", body={})])
     await stores.deliveries.record(rendering, replace(ask, state="failed", error="is_archived"))
 
-    assert not await stores.deliveries.reopen(lease.run_id)
-    assert [one.state for one in await stores.deliveries.plan(rendering, [])] == ["failed"]
+    assert not await stores.deliveries.reopen_delivery(lease.run_id)
+    assert [one.state for one in await stores.deliveries.plan_deliveries(rendering, [])] == ["failed"]
     assert await stores.finish(lease)
-    assert await stores.deliveries.reopen(lease.run_id)
-    assert not await stores.deliveries.reopen("no such run")
+    assert await stores.deliveries.reopen_delivery(lease.run_id)
+    assert not await stores.deliveries.reopen_delivery("no such run")
 
 
 async def test_a_refused_file_of_the_sandbox_is_a_result_and_a_text_file_is_none(stores: Stores) -> None:
@@ -213,37 +213,37 @@ async def test_a_refused_file_of_the_sandbox_is_a_result_and_a_text_file_is_none
         DeliveryDraft(slot="file", ordinal=1000, body={"name": "answer.md"}),
     ]
     assert await stores.finish(lease, replace(COMPLETED, deliveries=tuple(drafts)))
-    file, text_file = await stores.deliveries.plan(rendering, [])
+    file, text_file = await stores.deliveries.plan_deliveries(rendering, [])
     for refused, is_reopened in ((text_file, False), (file, True)):
         failed = replace(refused, state="failed", error="is_archived")
         await stores.deliveries.record(rendering, failed)
-        assert await stores.deliveries.reopen(lease.run_id) is is_reopened
+        assert await stores.deliveries.reopen_delivery(lease.run_id) is is_reopened
 
 
 async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     lease, rendering = await _showing(stores)
-    assert not await stores.deliveries.reopen(lease.run_id)
-    (status,) = await stores.deliveries.plan(rendering, [STATUS])
+    assert not await stores.deliveries.reopen_delivery(lease.run_id)
+    (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
     await stores.deliveries.record(rendering, replace(status, state="failed", error="is_archived"))
-    assert not await stores.deliveries.reopen(lease.run_id)  # a status alone is no result
+    assert not await stores.deliveries.reopen_delivery(lease.run_id)  # a status alone is no result
     drafts = (
         DeliveryDraft(slot="answer", body={"text": "done"}),
         DeliveryDraft(slot="file", body={"path": "a"}),
         DeliveryDraft(slot="notice", body={}),
     )
     assert await stores.finish(lease, replace(COMPLETED, deliveries=drafts))
-    _, answer, file, notice = await stores.deliveries.plan(rendering, [])
+    _, answer, file, notice = await stores.deliveries.plan_deliveries(rendering, [])
     for refused in (answer, file, notice):
         await stores.deliveries.record(rendering, replace(refused, state="failed", error="is_archived"))
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.claim(lease.run_id, "w1") is None
 
-    assert await stores.deliveries.reopen(lease.run_id)
+    assert await stores.deliveries.reopen_delivery(lease.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    planned = await stores.deliveries.plan(again, [])
+    planned = await stores.deliveries.plan_deliveries(again, [])
     assert [(one.slot, one.state, one.error) for one in planned] == [
         ("status", "pending", None),
         ("answer", "pending", None),
         ("file", "pending", None),
     ]
-    assert not await stores.deliveries.reopen(lease.run_id)
+    assert not await stores.deliveries.reopen_delivery(lease.run_id)

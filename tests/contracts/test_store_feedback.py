@@ -21,9 +21,9 @@ async def test_the_last_word_of_each_person_counts(stores: Stores) -> None:
     third = replace(first, person=BOB, is_good=True, given_at=NOW + timedelta(seconds=2))
     for one in (first, second, third):
         await stores.feedback.record(one)
-    assert await stores.feedback.newest(limit=10) == (second, third)
-    assert await stores.feedback.newest(limit=1) == (third,)
-    assert await stores.feedback.newest(limit=10, only_bad=True) == (second,)
+    assert await stores.feedback.newest_feedback(limit=10) == (second, third)
+    assert await stores.feedback.newest_feedback(limit=1) == (third,)
+    assert await stores.feedback.newest_feedback(limit=10, only_bad=True) == (second,)
 
 
 async def test_feedback_goes_with_its_thread_and_with_its_person(stores: Stores) -> None:
@@ -31,8 +31,8 @@ async def test_feedback_goes_with_its_thread_and_with_its_person(stores: Stores)
     await stores.feedback.record(one)
     await stores.feedback.record(replace(one, person=BOB))
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
-    assert await stores.feedback.newest(limit=10) == (one,)
-    await stores.conversations.forget(one.thread_id)
-    assert await stores.feedback.newest(limit=10) == ()
+    assert await stores.feedback.newest_feedback(limit=10) == (one,)
+    await stores.conversations.delete_thread(one.thread_id)
+    assert await stores.feedback.newest_feedback(limit=10) == ()
     await stores.feedback.record(one)
-    assert await stores.feedback.newest(limit=10) == ()
+    assert await stores.feedback.newest_feedback(limit=10) == ()

@@ -44,15 +44,17 @@ PLANNED = PlannedCall(Spent(), Budget(), date(2020, 1, 1))
 Write = Callable[[Stores, Lease, DeliveryLease], Awaitable[object]]
 WRITES: dict[str, Write] = {
     "claims.release": lambda s, run, _: s.claims.release(run),
-    "journal.inputs": lambda s, run, _: s.journal.inputs(run, entry(run)),
+    "journal.read_inputs": lambda s, run, _: s.journal.read_inputs(run, entry(run)),
     "journal.begin_turn": lambda s, run, _: s.journal.begin_turn(run, entry(run), PLANNED),
     "journal.write": lambda s, run, _: s.journal.write(run, entry(run)),
     "journal.finish": lambda s, run, _: s.journal.finish(run, entry(run), STOPPED),
-    "journal.suspend": lambda s, run, _: s.journal.suspend(run, entry(run), APPROVAL),
+    "journal.suspend_run": lambda s, run, _: s.journal.suspend_run(run, entry(run), APPROVAL),
     "plans.change": lambda s, run, _: s.plans.change(
         run.thread_id, lambda known: create_plan(known, "late", "Late", ("Go",)), lease=run
     ),
-    "deliveries.plan": lambda s, _, shown: s.deliveries.plan(shown, (replace(ANSWER, ordinal=9),)),
+    "deliveries.plan_deliveries": lambda s, _, shown: s.deliveries.plan_deliveries(
+        shown, (replace(ANSWER, ordinal=9),)
+    ),
     "deliveries.record": lambda s, run, shown: recorded(s, run, shown),
     "deliveries.close": lambda s, _, shown: s.deliveries.close(shown),
 }
@@ -83,7 +85,7 @@ async def everything(stores: Stores) -> dict[str, list[tuple[object, ...]]]:
 async def test_a_process_that_lost_its_lease_writes_nothing(stores: Stores, name: str) -> None:
     lost = await stores.started()
     shown = require(await stores.deliveries.claim(lost.run_id, "w1"))
-    await stores.deliveries.plan(shown, (ANSWER,))
+    await stores.deliveries.plan_deliveries(shown, (ANSWER,))
     await stores.silence("w1")
     assert await stores.claims.claim(lost.run_id, "w2") is not None
     assert await stores.deliveries.claim(lost.run_id, "w2") is not None
@@ -99,7 +101,7 @@ async def test_a_process_that_lost_its_lease_writes_nothing(stores: Stores, name
 async def test_the_process_that_holds_it_does(stores: Stores, name: str) -> None:
     lease = await stores.started()
     shown = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    await stores.deliveries.plan(shown, (ANSWER,))
+    await stores.deliveries.plan_deliveries(shown, (ANSWER,))
     if name == "deliveries.close":
         await recorded(stores, lease, shown)
         await stores.execute("UPDATE run SET status = 'completed'")

@@ -105,7 +105,7 @@ async def test_a_message_during_a_run_joins_it(stores: Stores) -> None:
 
     assert receipt.run_id == lease.run_id
     assert not receipt.is_new_run
-    assert [one.text for one in await stores.journal.inputs(lease)] == ["first", "second"]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["first", "second"]
 
 
 async def test_inputs_keep_the_order_they_came_in(stores: Stores) -> None:
@@ -113,7 +113,7 @@ async def test_inputs_keep_the_order_they_came_in(stores: Stores) -> None:
     for n in range(1, 30):
         await stores.say(str(n))
 
-    assert [one.text for one in await stores.journal.inputs(lease)] == [str(n) for n in range(30)]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == [str(n) for n in range(30)]
 
 
 async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
@@ -122,7 +122,7 @@ async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
     receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, person=BOB)
     lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
 
-    (stored,) = await stores.journal.inputs(lease)
+    (stored,) = await stores.journal.read_inputs(lease)
     assert stored.text == "مرحبا 👋"
     assert stored.files == files
     assert stored.author == BOB
@@ -134,7 +134,7 @@ async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
 async def test_characters_that_no_database_holds_are_replaced(stores: Stores) -> None:
     lease = await stores.started("a\0b \ud83d c")
 
-    assert [one.text for one in await stores.journal.inputs(lease)] == ["a\ufffdb \ufffd c"]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["a\ufffdb \ufffd c"]
 
 
 async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -> None:
@@ -166,42 +166,42 @@ async def test_an_exception_in_the_decision_leaves_nothing_behind(stores: Stores
 
 async def test_an_edit_changes_an_input_that_no_run_has_taken(stores: Stores) -> None:
     lease = await stores.started("helo")
-    (before,) = await stores.journal.inputs(lease)
+    (before,) = await stores.journal.read_inputs(lease)
     edited = message("hello", key="e1", kind="edit")
-    await stores.inbox.accept(_of(edited, before.message_ref), accept)
+    await stores.inbox.accept_action(_of(edited, before.message_ref), accept)
 
-    (after,) = await stores.journal.inputs(lease)
+    (after,) = await stores.journal.read_inputs(lease)
     assert (after.kind, after.text) == ("message", "hello")
     with pytest.raises(LeaseLost):  # the worker has read the old text
         await stores.journal.write(lease, replace(added(lease, 1, "helo"), taken_input_ids=(before.input_id,)))
-    assert await stores.journal.inputs(lease) == (after,)
-    assert await stores.conversations.history(lease.thread_id) == ()
+    assert await stores.journal.read_inputs(lease) == (after,)
+    assert await stores.conversations.all_messages(lease.thread_id) == ()
 
 
 async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stores) -> None:
     lease = await stores.started("helo")
-    (before,) = await stores.journal.inputs(lease)
+    (before,) = await stores.journal.read_inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
     for key, words in (("e1", "hello"), ("e2", "hello there")):
         edit = message(words, key=key, kind="edit")
-        await stores.inbox.accept(_of(edit, before.message_ref), accept)
+        await stores.inbox.accept_action(_of(edit, before.message_ref), accept)
 
-    (after,) = await stores.journal.inputs(lease)
+    (after,) = await stores.journal.read_inputs(lease)
     assert (after.kind, after.text) == ("edit", "hello there")
 
 
 async def test_an_edit_of_a_message_that_was_never_taken_in_does_nothing(stores: Stores) -> None:
     lease = await stores.started("hello")
-    receipt = await stores.inbox.accept(message("x", key="e1", kind="edit"), accept)
+    receipt = await stores.inbox.accept_action(message("x", key="e1", kind="edit"), accept)
 
     assert receipt.run_id == lease.run_id
-    assert [one.text for one in await stores.journal.inputs(lease)] == ["hello"]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["hello"]
 
 
 async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: Stores) -> None:
     receipt = await stores.say("oops", key="m1")
     deletion = message("", key="d1", kind="delete")
-    await stores.inbox.accept(_of(deletion, "m1"), accept)
+    await stores.inbox.accept_action(_of(deletion, "m1"), accept)
 
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is None
@@ -216,21 +216,21 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
 async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None:
     await stores.say("one", key="m1")
     receipt = await stores.say("two", key="m2")
-    await stores.inbox.accept(_of(message("", key="d1", kind="delete"), "m1"), accept)
+    await stores.inbox.accept_action(_of(message("", key="d1", kind="delete"), "m1"), accept)
 
     lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
-    assert [one.text for one in await stores.journal.inputs(lease)] == ["two"]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
 async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores) -> None:
     lease = await stores.started()
-    (before,) = await stores.journal.inputs(lease)
+    (before,) = await stores.journal.read_inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
     deletion = _of(message("", key="d1", kind="delete"), before.message_ref)
 
-    assert not (await stores.inbox.accept(deletion, accept)).is_duplicate
-    assert (await stores.inbox.accept(deletion, accept)).is_duplicate
-    assert await stores.journal.inputs(lease) == ()
+    assert not (await stores.inbox.accept_action(deletion, accept)).is_duplicate
+    assert (await stores.inbox.accept_action(deletion, accept)).is_duplicate
+    assert await stores.journal.read_inputs(lease) == ()
 
 
 async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
@@ -271,14 +271,14 @@ async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -
     assert await stores.stops.request_stop(said.run_id or "")
     assert await stores.conversations.unbind(left)
 
-    joined = await stores.inbox.joined("slack", "T1", limit=5)
+    joined = await stores.inbox.joined_threads("slack", "T1", limit=5)
 
     assert joined == (
         JoinedThread(channel_id="C1", thread_key="102.1", first_ref="102.1", last_ref="104.1"),
         JoinedThread(channel_id="C1", thread_key="101.1", first_ref="101.1", last_ref="101.1"),
     )
-    assert await stores.inbox.joined("slack", "T1", limit=1) == joined[:1]
-    assert await stores.inbox.joined("slack", "T3", limit=5) == ()
+    assert await stores.inbox.joined_threads("slack", "T1", limit=1) == joined[:1]
+    assert await stores.inbox.joined_threads("slack", "T3", limit=5) == ()
 
 
 async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) -> None:
@@ -292,7 +292,7 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
             sent_at=noon + timedelta(minutes=minute),
             files=(file,),
         )
-        await stores.inbox.accept(said, deciding(Overhear(reason="to others")))
+        await stores.inbox.accept_action(said, deciding(Overhear(reason="to others")))
     snapshot = require(await stores.conversations.find(ADDRESS))
     end = noon + timedelta(minutes=2)
     heard = await stores.conversations.unread_talk(snapshot.thread.thread_id, end)
@@ -356,7 +356,7 @@ async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Store
             message("hello", key=key),
             **{"address": replace(ADDRESS, thread_key=key), "person": app, "actor": actor, "sent_at": now, **changes},
         )
-        receipt = await stores.inbox.accept(arrival, deciding(Accept()))
+        receipt = await stores.inbox.accept_action(arrival, deciding(Accept()))
         return isinstance(receipt.decision, Accept) and not receipt.is_duplicate
 
     assert [await asked(key) for key in ("1.1", "1.2", "1.3")] == [True, True, False]

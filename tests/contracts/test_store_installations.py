@@ -9,7 +9,7 @@ HERE = Installation(platform="slack", workspace_id="T1", sealed_token="sealed", 
 
 
 async def acts(stores: Stores) -> list[str]:
-    found = await stores.audit.newest(limit=20)
+    found = await stores.audit.newest_entries(limit=20)
     return [one.action for one in reversed(found) if one.action.startswith("workspace")]
 
 
@@ -26,9 +26,9 @@ async def test_the_newest_installation_of_a_workspace_counts(stores: Stores) -> 
 
 async def test_a_token_is_replaced_where_it_is_still_the_same(stores: Stores) -> None:
     await stores.installations.save(HERE, by=ALICE)
-    assert await stores.installations.reseal(HERE, "newer")
-    assert not await stores.installations.reseal(HERE, "too late")
-    assert not await stores.installations.reseal(replace(HERE, workspace_id="T2"), "x")
+    assert await stores.installations.replace_sealed_token(HERE, "newer")
+    assert not await stores.installations.replace_sealed_token(HERE, "too late")
+    assert not await stores.installations.replace_sealed_token(replace(HERE, workspace_id="T2"), "x")
     assert await stores.installations.find("slack", "T1") == replace(HERE, sealed_token="newer")
 
 
@@ -36,19 +36,19 @@ async def test_who_leaves_takes_the_token_and_names_its_own_open_runs(stores: St
     await stores.installations.save(HERE, by=ALICE)
     open_run = await stores.say("work")
     elsewhere = replace(message("work", key="k2"), address=replace(ADDRESS, workspace_id="T2", thread_key="9"))
-    await stores.inbox.accept(elsewhere, accept)
-    assert await stores.installations.leave("slack", "T1") == (open_run.run_id,)
+    await stores.inbox.accept_action(elsewhere, accept)
+    assert await stores.installations.leave_workspace("slack", "T1") == (open_run.run_id,)
     assert await stores.installations.find("slack", "T1") is None
     lease = await stores.claims.claim(open_run.run_id or "", "w1")
     assert lease is not None
     await stores.finish(lease, FAILED)
-    assert await stores.installations.leave("slack", "T1") == ()
+    assert await stores.installations.leave_workspace("slack", "T1") == ()
     assert await acts(stores) == ["workspace_joined", "workspace_left"]
 
 
 async def test_a_place_without_a_token_only_names_its_runs(stores: Stores) -> None:
     run = await stores.say("work")
-    assert await stores.installations.leave("slack", "T1") == (run.run_id,)
+    assert await stores.installations.leave_workspace("slack", "T1") == (run.run_id,)
     assert await acts(stores) == []
 
 
@@ -73,7 +73,7 @@ async def test_the_installation_of_a_workspace_itself_goes_first(stores: Stores)
     await stores.installations.save(HERE, by=ALICE)
     assert await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") == HERE
-    await stores.installations.leave("slack", "T1")
+    await stores.installations.leave_workspace("slack", "T1")
     assert await stores.installations.find("slack", "T1") is None
     assert await stores.installations.join_organisation("slack", "T1", "E1")
     assert await stores.installations.find("slack", "T1") == ORGANISATION
@@ -92,9 +92,9 @@ async def test_an_organisation_leaves_with_those_who_joined_by_it(stores: Stores
     for number, team_id in enumerate(("T1", "T2", "T3", "T4")):
         address = replace(ADDRESS, workspace_id=team_id)
         work = replace(message("work", key=f"k{number}"), address=address)
-        accepted = await stores.inbox.accept(work, accept)
+        accepted = await stores.inbox.accept_action(work, accept)
         runs[team_id] = accepted.run_id or ""
-    assert set(await stores.installations.leave("slack", "E1")) == {runs["T1"], runs["T2"]}
+    assert set(await stores.installations.leave_workspace("slack", "E1")) == {runs["T1"], runs["T2"]}
     found = [await stores.installations.find("slack", team_id) for team_id in runs]
     assert [one and one.workspace_id for one in found] == [None, None, "T3", "E2"]
     assert (await acts(stores))[-3:] == ["workspace_left"] * 3
@@ -105,7 +105,7 @@ async def test_a_workspace_may_leave_its_organisation_alone(stores: Stores) -> N
     for team_id in ("T1", "T2"):
         await stores.installations.join_organisation("slack", team_id, "E1")
     run = await stores.say("work")
-    assert await stores.installations.leave("slack", "T1") == (run.run_id,)
+    assert await stores.installations.leave_workspace("slack", "T1") == (run.run_id,)
     assert await stores.installations.find("slack", "T1") is None
     assert await stores.installations.find("slack", "T2") == ORGANISATION
 

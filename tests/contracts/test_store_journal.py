@@ -77,7 +77,7 @@ async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
     status = replace(told(lease, "status"), type="status", is_llm_message=False)
     await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
 
-    history = await stores.conversations.history(lease.thread_id)
+    history = await stores.conversations.all_messages(lease.thread_id)
     assert [one.message_id for one in history] == [seen.message_id]
     everything = await stores.conversations.messages(lease.thread_id)
     assert len(everything) == 2
@@ -100,12 +100,12 @@ async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) 
 
 async def test_taken_inputs_are_not_offered_again(stores: Stores) -> None:
     lease = await stores.started("one")
-    (first,) = await stores.journal.inputs(lease)
+    (first,) = await stores.journal.read_inputs(lease)
     await stores.say("two")
     entry = replace(added(lease, 1, "one"), taken_input_ids=(first.input_id,))
     await stores.journal.write(lease, entry)
 
-    assert [one.text for one in await stores.journal.inputs(lease)] == ["two"]
+    assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
 async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
@@ -116,7 +116,7 @@ async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
     done = replace(calls[1], state="finished", result={"success": True, "output": "x"}, metadata={"k": 1})
     await stores.journal.write(lease, JournalEntry(finished=(done,)))
 
-    assert await stores.journal.calls(lease.run_id) == (calls[0], done, calls[2])
+    assert await stores.journal.tool_call_records(lease.run_id) == (calls[0], done, calls[2])
 
 
 async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
@@ -124,7 +124,7 @@ async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0),)))
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0), _call(lease, 1))))
 
-    assert len(await stores.journal.calls(lease.run_id)) == 2
+    assert len(await stores.journal.tool_call_records(lease.run_id)) == 2
 
 
 async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
@@ -201,20 +201,20 @@ async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores)
 
 async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> None:
     lease = await stores.started("one")
-    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     await stores.say("wait, also this")
     entry = replace(added(lease, 1, "done"), taken_input_ids=taken)
 
     assert not await stores.journal.finish(lease, entry, COMPLETED)
     assert await stores.conversations.messages(lease.thread_id) == ()
-    assert len(await stores.journal.inputs(lease)) == 2
+    assert len(await stores.journal.read_inputs(lease)) == 2
     assert await stores.finish(lease)
 
 
 @pytest.mark.parametrize("ending", [STOPPED, FAILED])
 async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(stores: Stores, ending: RunResult) -> None:
     lease = await stores.started("one")
-    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     await stores.say("two", key="m2", person=BOB)
 
     assert await stores.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
@@ -249,8 +249,8 @@ async def test_an_ask_leaves_the_thread_waiting(stores: Stores) -> None:
     assert snapshot.thread.state == "waiting"
     ask = require(await stores.asks.ask_of_run(lease.run_id))
     assert ask == snapshot.open_ask
-    assert ask == await stores.asks.ask(ask.ask_id)
+    assert ask == await stores.asks.find_ask(ask.ask_id)
     assert (ask.text, ask.options, ask.state) == ("Which one?", ("a", "b"), "open")
     rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (delivery,) = await stores.deliveries.plan(rendering, [])
+    (delivery,) = await stores.deliveries.plan_deliveries(rendering, [])
     assert delivery.body == {"text": "Which one?", "ask_id": ask.ask_id}

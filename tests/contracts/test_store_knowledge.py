@@ -52,13 +52,13 @@ async def test_an_entry_is_read_back_as_it_was_added(knowledge: SqlKnowledge) ->
     assert await knowledge.entries([AGENT]) == (entry,)
     assert await knowledge.chunks(entry.entry_id) == tuple(whole)
     assert await knowledge.chunks(entry.entry_id, first=1, limit=1) == (whole[1],)
-    assert await knowledge.head(entry.entry_id) == "head"
+    assert await knowledge.read_beginning(entry.entry_id) == "head"
 
 
 async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(head="a" + "字" * 50_000), cut("x"))
 
-    assert await knowledge.head(entry.entry_id) == "a" + "字" * ((HEAD_BYTES - 1) // 3)
+    assert await knowledge.read_beginning(entry.entry_id) == "a" + "字" * ((HEAD_BYTES - 1) // 3)
 
 
 async def test_the_same_content_again_is_the_same_entry(knowledge: SqlKnowledge) -> None:
@@ -132,7 +132,7 @@ async def test_a_forgotten_thread_takes_its_knowledge_along(
     for kind in ("thread", "reading"):
         entry = await knowledge.add(Scope(kind, thread.thread_id), draft(), cut("words"))
         await vectors.insert_missing(entry.entry_id, "m", [[1.0, 0.0]])
-    await stores.conversations.forget(thread.thread_id)
+    await stores.conversations.delete_thread(thread.thread_id)
 
     assert await stores.count("knowledge_entry") == 0
     assert await stores.count("knowledge_chunk") == 0
@@ -163,7 +163,7 @@ async def test_an_add_whose_thread_is_forgotten_says_so(knowledge: SqlKnowledge,
     def slowly():
         for chunk in cut(*(f"words {number}" for number in range(200))):
             if chunk.number == 150:
-                forget = stores.conversations.forget(thread.thread_id)
+                forget = stores.conversations.delete_thread(thread.thread_id)
                 asyncio.run_coroutine_threadsafe(forget, loop).result(timeout=30)
             yield chunk
 

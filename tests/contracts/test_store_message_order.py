@@ -46,7 +46,7 @@ async def change(
     def decide(snapshot: ThreadSnapshot | None) -> Decision:
         return accept(snapshot) if snapshot and snapshot.active_run else Ignore(reason="nothing")
 
-    return await stores.inbox.accept(arrival, decide)
+    return await stores.inbox.accept_action(arrival, decide)
 
 
 async def test_unread_messages_are_in_the_order_of_the_platforms_clock(stores: Stores) -> None:
@@ -59,7 +59,7 @@ async def test_a_message_does_not_move_before_one_that_was_read(stores: Stores) 
     run_id = (await stores.say("hello", sent_at=NOON)).run_id or ""
     lease = require(await stores.claims.claim(run_id, "w1"))
     await stores.say("later", sent_at=at(9))
-    (first, *_) = await stores.journal.inputs(lease)
+    (first, *_) = await stores.journal.read_inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
     await stores.say("earlier", sent_at=at(1))
     assert await read(stores) == ["earlier", "later"]
@@ -101,7 +101,7 @@ async def test_a_cross_on_a_message_that_was_just_edited_stops(stores: Stores) -
     run_id = (await stores.say("pay 1000", key="m1")).run_id
     await change(stores, "edit", "m1", "pay 10", sent_at=datetime.now(UTC))
     cross = StopRequested(address=ADDRESS, dedupe_key="x", message_ref="m1", person=ALICE)
-    assert (await stores.inbox.accept(cross, deciding(StopRun()))).run_id == run_id
+    assert (await stores.inbox.accept_action(cross, deciding(StopRun()))).run_id == run_id
 
 
 async def test_an_edit_that_no_longer_addresses_the_agent_takes_its_message_back(stores: Stores) -> None:
@@ -150,7 +150,7 @@ async def test_words_are_forgotten_but_not_that_they_were_replaced(stores: Store
     if whose == "person":
         await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
     else:
-        await stores.conversations.forget(thread_id)
+        await stores.conversations.delete_thread(thread_id)
     kept = "SELECT count(*) FROM message_version WHERE text IS NOT NULL OR author_id <> ''"
     assert await stores.database.read(lambda c: c.exec_driver_sql(kept).scalar_one()) == 0
     for ref in ("m2", "m3"):
@@ -176,5 +176,5 @@ async def test_changes_whose_messages_did_not_come_are_deleted(stores: Stores) -
     now = datetime.now(UTC)
     for ref, age in (("old", timedelta(hours=2)), ("new", timedelta(minutes=2))):
         await change(stores, "delete", ref, sent_at=now - age)
-    await stores.inbox.sweep(older_than_days=30)
+    await stores.inbox.delete_old_keys(older_than_days=30)
     assert await stores.count("message_version") == 1

@@ -76,7 +76,7 @@ async def test_a_finished_turn_starts_the_count_anew(stores: Stores) -> None:
 
 async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(stores: Stores) -> None:
     lease = await died(stores, 2)
-    await stores.journal.inputs(lease, turn(lease))
+    await stores.journal.read_inputs(lease, turn(lease))
 
     assert await deaths_after(stores, lease) == 1
 
@@ -85,7 +85,7 @@ async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(st
 async def test_what_is_no_finished_turn_leaves_the_count(stores: Stores, what: str) -> None:
     lease = await died(stores, 2)
     said = told(lease, "half")
-    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     entries = {
         "mended": turn(lease, is_mended=True),
         "ended": JournalEntry(events=(event(lease, 1, TurnFinished(turn_id="t", is_mended=True)),)),
@@ -102,7 +102,7 @@ async def test_an_answer_to_an_ask_starts_the_count_anew(stores: Stores) -> None
     lease = await died(stores, 2)
     call = CallToApprove(index=0, tool="echo", headline="Say it?", arguments={})
     approval = Approval(turn_id="t", calls=(call,))
-    await stores.journal.suspend(lease, JournalEntry(), approval)
+    await stores.journal.suspend_run(lease, JournalEntry(), approval)
     assert await stores.claims.claim(lease.run_id, "w9") is None
     assert await stores.stops.request_stop(lease.run_id, by=ALICE)
 
@@ -112,7 +112,7 @@ async def test_an_answer_to_an_ask_starts_the_count_anew(stores: Stores) -> None
 async def test_a_retried_run_starts_without_deaths(stores: Stores) -> None:
     lease = await died(stores, 3)
     assert await stores.finish(lease, FAILED)
-    again = await stores.stops.retry(lease.run_id, "click", continues=False)
+    again = await stores.stops.retry_run(lease.run_id, "click", continues=False)
 
     assert (await taken_over(stores, again or "", "w9")).deaths == 0
 

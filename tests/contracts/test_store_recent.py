@@ -18,7 +18,7 @@ def summary(lease: Lease, last: Message) -> Message:
 
 async def recent(stores: Stores, lease: Lease, *added: Message) -> list[object]:
     await stores.journal.write(lease, JournalEntry(messages=added))
-    found = await stores.conversations.recent(lease.thread_id)
+    found = await stores.conversations.recent_messages(lease.thread_id)
     return [one.content["content"] for one in found]
 
 
@@ -35,7 +35,7 @@ async def test_a_summary_stands_for_what_it_replaces(stores: Stores) -> None:
     assert await recent(stores, lease, a, b, c, summary(lease, b)) == ["c", "summary"]
     newest = replace(summary(lease, c), content={"role": "user", "content": "newest"})
     assert await recent(stores, lease, d, newest) == ["d", "newest"]
-    assert len(await stores.conversations.history(lease.thread_id)) == 6
+    assert len(await stores.conversations.all_messages(lease.thread_id)) == 6
 
 
 async def test_a_summary_of_nothing_known_replaces_nothing(stores: Stores) -> None:

@@ -83,6 +83,6 @@ async def test_a_thread_that_is_gone_keeps_no_record(stores: Stores) -> None:
     lease = await stores.started()
     records = SqlSandboxRecords(stores.database)
     assert await records.replace(record(lease.thread_id), expected=None)
-    await stores.conversations.forget(lease.thread_id)
+    await stores.conversations.delete_thread(lease.thread_id)
     assert await records.find("modal", lease.thread_id) is None
     assert not await records.replace(record(lease.thread_id), expected=None)

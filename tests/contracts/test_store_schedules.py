@@ -54,13 +54,13 @@ async def save(stores: Stores, *schedules: Schedule, limits: ScheduleLimits = DE
 
 
 async def due_at(stores: Stores, now: datetime) -> tuple[DueSchedule, ...]:
-    return await stores.schedules.due(now, lambda _schedule: True)
+    return await stores.schedules.due_schedules(now, lambda _schedule: True)
 
 
 async def begin(stores: Stores, now: datetime = START) -> list[Firing]:
     """What one process begins when it looks."""
     fired = [
-        await stores.schedules.begin(
+        await stores.schedules.begin_firing(
             due, plan_firing(due, now), due_at=due.schedule.timing.due_at, claimed_until=now + timedelta(minutes=1)
         )
         for due in await due_at(stores, now)
@@ -91,9 +91,11 @@ async def test_what_is_only_proposed_begins_nothing_until_a_person_arms_it(store
     store, proposed = stores.schedules, replace(DAILY, state="proposed")
     assert await store.save(proposed, DEFAULT_LIMITS, by=ALICE, change="proposed")
     assert await begin(stores) == []
-    assert not await store.pause("daily", by=BOB)
+    assert not await store.pause_schedule("daily", by=BOB)
     plan = FiringPlan(next=DAILY.timing)
-    run_now = store.begin(DueSchedule(schedule=proposed), plan, due_at=START + timedelta(hours=1), claimed_until=START)
+    run_now = store.begin_firing(
+        DueSchedule(schedule=proposed), plan, due_at=START + timedelta(hours=1), claimed_until=START
+    )
     assert await run_now is None
     armed = [replace(DAILY, owner=owner) for owner in (ALICE, BOB)]
     saved = await asyncio.gather(*(store.save(one, DEFAULT_LIMITS, by=one.owner, change="resumed") for one in armed))
@@ -125,7 +127,7 @@ async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores
     assert abs(found - datetime.now(UTC)) < timedelta(minutes=1)
     (due,) = await due_at(stores, found)
     plan = plan_firing(due, found)
-    assert await stores.schedules.begin(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
+    assert await stores.schedules.begin_firing(due, plan, due_at=due.schedule.timing.due_at, claimed_until=found)
     assert await stores.schedules.time_of_work() is not None  # its process is gone
     (left,) = await stores.schedules.take_pending(found + timedelta(seconds=1), found + timedelta(hours=1))
     assert await stores.schedules.time_of_work() is None
@@ -146,11 +148,11 @@ async def test_what_becomes_of_a_firing_whose_schedule_is_changed(stores: Stores
     await save(stores, ONCE)
     (fired,) = await begin(stores)
     if change == "pause":
-        assert await stores.schedules.pause("once", problem="its channel is gone", by=BOB)
+        assert await stores.schedules.pause_schedule("once", problem="its channel is gone", by=BOB)
     else:
         place = replace(CHANNEL, channel_id="C2") if change == "move" else CHANNEL
         await save(stores, replace(DAILY, schedule_id="once", address=place))
-    assert await stores.schedules.announce(fired, "100.5") is (change == "edit")
+    assert await stores.schedules.record_announcement(fired, "100.5") is (change == "edit")
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     kept = await stores.schedules.find("once")
     assert kept is not None
@@ -169,7 +171,7 @@ async def test_nothing_fires_again_while_a_firing_is_pending_and_all_that_was_mi
 async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(stores: Stores) -> None:
     await save(stores, DAILY)
     (left,) = await begin(stores)
-    assert await stores.schedules.announce(left, "100.5")
+    assert await stores.schedules.record_announcement(left, "100.5")
     later, until = START + timedelta(minutes=2), START + timedelta(minutes=3)
     assert await stores.schedules.take_pending(START + timedelta(seconds=30), until) == ()
     rounds = await asyncio.gather(*(stores.schedules.take_pending(later, until) for _ in range(4)))
@@ -182,7 +184,7 @@ async def test_a_firing_that_its_process_has_left_is_taken_once_by_another(store
 async def test_what_runs_once_is_gone_after_it_ran(stores: Stores) -> None:
     await save(stores, ONCE)
     (fired,) = await begin(stores)
-    assert await stores.schedules.listed(Selection.of_channel(CHANNEL)) == ()
+    assert await stores.schedules.list_schedules(Selection.of_channel(CHANNEL)) == ()
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     assert await stores.schedules.find("once") is None
 
@@ -192,8 +194,8 @@ async def test_a_change_in_the_last_moment_wins(stores: Stores, change: str) -> 
     await save(stores, DAILY)
     (due,) = await due_at(stores, START)
     if change == "paused":
-        assert await stores.schedules.pause("daily", by=BOB)
-        assert not await stores.schedules.pause("daily", by=BOB)
+        assert await stores.schedules.pause_schedule("daily", by=BOB)
+        assert not await stores.schedules.pause_schedule("daily", by=BOB)
     elif change == "deleted":
         assert await stores.schedules.delete("daily", by=BOB)
         assert not await stores.schedules.delete("daily", by=BOB)
@@ -201,7 +203,7 @@ async def test_a_change_in_the_last_moment_wins(stores: Stores, change: str) -> 
         later = replace(DAILY.timing, next_local=datetime.fromisoformat("2026-11-30T10:00"))
         await save(stores, replace(DAILY, timing=later))
     plan = plan_firing(due, START)
-    assert await stores.schedules.begin(due, plan, due_at=START, claimed_until=START) is None
+    assert await stores.schedules.begin_firing(due, plan, due_at=START, claimed_until=START) is None
     assert await stores.count("firing") == 0
 
 
@@ -210,10 +212,12 @@ async def test_somebody_can_run_a_paused_schedule_now_without_moving_its_next_ti
     await save(stores, paused)
     now = START - timedelta(hours=3)
     plan = replace(plan_firing(DueSchedule(schedule=paused), now), next=paused.timing)
-    fired = await stores.schedules.begin(DueSchedule(schedule=paused), plan, due_at=now, claimed_until=now)
+    fired = await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=now, claimed_until=now)
     assert fired is not None
     assert await stores.schedules.find("daily") == paused
-    assert await stores.schedules.begin(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
+    assert (
+        await stores.schedules.begin_firing(DueSchedule(schedule=paused), plan, due_at=START, claimed_until=now) is None
+    )
     assert [one.firing_id for one in await stores.schedules.take_pending(START, START)] == [fired.firing_id]
 
 
@@ -221,7 +225,7 @@ async def test_a_deleted_schedule_takes_its_firings_along(stores: Stores) -> Non
     await save(stores, DAILY)
     (fired,) = await begin(stores)
     await stores.schedules.delete("daily", by=ALICE)
-    assert not await stores.schedules.announce(fired, "100.5")
+    assert not await stores.schedules.record_announcement(fired, "100.5")
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
     assert await stores.count("firing") == 0
 
@@ -251,7 +255,7 @@ async def test_schedules_that_may_not_fire_hold_up_no_others(stores: Stores) -> 
     quiet = [replace(DAILY, schedule_id=f"q{number}") for number in range(60)]
     later = replace(DAILY.timing, next_local=AT_NINE.next_local + timedelta(minutes=1))
     await save(stores, *quiet, replace(DAILY, timing=later), limits=limits)
-    found = await stores.schedules.due(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
+    found = await stores.schedules.due_schedules(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
     assert [one.schedule.schedule_id for one in found] == ["daily"]
     assert 0 < len(await due_at(stores, START + timedelta(hours=1))) < 61
 
@@ -285,7 +289,7 @@ async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stor
     await save(stores, DAILY, second, third)
 
     async def listed(selection: Selection, **page: Any) -> list[str]:
-        return [one.schedule_id for one in await stores.schedules.listed(selection, **page)]
+        return [one.schedule_id for one in await stores.schedules.list_schedules(selection, **page)]
 
     here = Selection.of_channel(CHANNEL)
     assert await listed(here) == ["daily", "second"]
@@ -345,18 +349,18 @@ async def test_forgotten_people_and_conversations_take_their_schedules_along(sto
     kept = replace(in_thread, schedule_id="kept", thread_id=None)
     await save(stores, DAILY, in_thread, kept)
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-    assert {one.schedule_id for one in await stores.schedules.listed(Selection.of_channel(CHANNEL))} == {
+    assert {one.schedule_id for one in await stores.schedules.list_schedules(Selection.of_channel(CHANNEL))} == {
         "thread",
         "kept",
     }
-    await stores.conversations.forget(thread.thread_id, by=BOB)
-    assert {one.schedule_id for one in await stores.schedules.listed(Selection.of_channel(CHANNEL))} == {"kept"}
+    await stores.conversations.delete_thread(thread.thread_id, by=BOB)
+    assert {one.schedule_id for one in await stores.schedules.list_schedules(Selection.of_channel(CHANNEL))} == {"kept"}
 
 
 async def test_a_conversation_that_is_deleted_for_its_age_leaves_its_schedule(stores: Stores) -> None:
     thread = await stores.conversations.create(ADDRESS)
     await save(stores, replace(DAILY, thread_id=thread.thread_id))
-    await stores.conversations.forget(thread.thread_id)
+    await stores.conversations.delete_thread(thread.thread_id)
     assert await stores.schedules.find("daily") == DAILY
     assert await stores.installations.has_threads_in("slack", "T1", "C1")  # an organisation's token still reaches it
 
@@ -407,7 +411,7 @@ async def test_an_event_begins_nothing_for_a_trigger_that_is_not_armed_any_more(
     await save(stores, HOOK)
     match change:
         case "paused":
-            await stores.schedules.pause("incidents", by=BOB)
+            await stores.schedules.pause_schedule("incidents", by=BOB)
         case "deleted":
             await stores.schedules.delete("incidents", by=BOB)
         case _:
@@ -423,16 +427,16 @@ async def test_what_belongs_together_goes_to_one_thread(stores: Stores) -> None:
     assert isinstance(early, Firing)
     assert await stores.schedules.in_group(first) == first
     assert await stores.schedules.in_group(early) is None, "the thread is not open yet"
-    await stores.schedules.announce(first, "100.5")
+    await stores.schedules.record_announcement(first, "100.5")
     placed = await stores.schedules.in_group(early)
     assert placed == replace(early, thread_key="100.5")
-    await stores.schedules.announce(placed, "100.6")
+    await stores.schedules.record_announcement(placed, "100.6")
     later, other = await call(stores, replace(CALL, key="k3")), await call(stores, replace(CALL, key="k4", group="b"))
     assert isinstance(later, Firing)
     assert isinstance(other, Firing)
     assert await stores.schedules.in_group(later) == replace(later, thread_key="100.5")
     assert await stores.schedules.in_group(other) == other
-    await stores.schedules.announce(later, "100.7")  # it opened another thread, because that one was gone
+    await stores.schedules.record_announcement(later, "100.7")  # it opened another thread, because that one was gone
     last = await call(stores, replace(CALL, key="k5"))
     assert isinstance(last, Firing)
     assert await stores.schedules.in_group(last) == replace(last, thread_key="100.7")

@@ -19,7 +19,7 @@ def at(seconds: float) -> datetime:
 
 async def stop(stores: Stores, seconds: float) -> None:
     wish = replace(message("stop", key=f"stop {seconds}", kind="answer"), message_ref="")
-    await stores.inbox.accept(replace(wish, sent_at=at(seconds)), deciding(StopRun(until=at(seconds))))
+    await stores.inbox.accept_action(replace(wish, sent_at=at(seconds)), deciding(StopRun(until=at(seconds))))
 
 
 async def unread(stores: Stores, thread_id: str) -> list[str]:
@@ -44,9 +44,9 @@ async def test_a_deleted_request_is_kept_nowhere_and_takes_no_later_one_along(st
     said = await stores.say("the password is x", key="m1", sent_at=at(0))
     await stores.say("my own request", key="m2", sent_at=at(10))
     gone = replace(message("", key="gone", kind="delete"), message_ref="m1", sent_at=at(5))
-    await stores.inbox.accept(gone, deciding(StopRun(until=at(5))))
+    await stores.inbox.accept_action(gone, deciding(StopRun(until=at(5))))
     thread_id = said.thread_id or ""
-    assert await stores.conversations.history(thread_id) == ()
+    assert await stores.conversations.all_messages(thread_id) == ()
     assert await unread(stores, thread_id) == ["my own request"]
     runs = await stores.conversations.runs(thread_id)
     assert [one.status for one in runs] == ["stopped", "queued"]
@@ -63,12 +63,12 @@ async def test_a_stop_of_unknown_time_covers_what_has_come_so_far(stores: Stores
 async def test_a_message_after_a_stop_counts_although_one_before_it_was_deleted(stores: Stores) -> None:
     said = await stores.say("a", key="m1", sent_at=at(0))
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
-    (first,) = await stores.journal.inputs(lease)
+    (first,) = await stores.journal.read_inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(first.input_id,)))
     await stores.say("b", key="m2", sent_at=at(1))
     await stop(stores, 2)
     gone = message("", key="gone", kind="delete")
-    await stores.inbox.accept(replace(gone, message_ref="m2", sent_at=at(3)), deciding(Accept()))
+    await stores.inbox.accept_action(replace(gone, message_ref="m2", sent_at=at(3)), deciding(Accept()))
     await stores.say("c", key="m3", sent_at=at(4))
     assert require(await stores.conversations.run(lease.run_id)).stopped_until == at(2)
     await stores.finish(lease, STOPPED, takes=False)
@@ -92,6 +92,6 @@ async def test_a_message_shows_the_end_of_its_newest_run(stores: Stores) -> None
     await stores.say("b", key="m2")
     lease = require(await stores.claims.claim(said.run_id or "", "w1"))
     await stores.finish(lease, replace(COMPLETED, status="failed", finish_reason=None))
-    again = await stores.stops.retry(lease.run_id, "click", continues=False) or ""
+    again = await stores.stops.retry_run(lease.run_id, "click", continues=False) or ""
     assert await stores.conversations.refs_to_mark(lease.run_id) == ("m2",)
     assert await stores.conversations.refs_to_mark(again) == ("m1",)

@@ -45,7 +45,7 @@ async def test_a_forgotten_thread_ends_its_claims(stores: Stores) -> None:
     other = replace(CLAIM, link_key="k2")
     await stores.takeover_claims.claim(mine)
     await stores.takeover_claims.claim(other)
-    await stores.conversations.forget(thread.thread_id)
+    await stores.conversations.delete_thread(thread.thread_id)
     assert await stores.takeover_claims.find("k1") == replace(mine, is_ended=True)
     assert await stores.takeover_claims.find("k2") == other
 
@@ -55,7 +55,7 @@ async def test_a_restarted_process_finds_every_active_claim(stores: Stores) -> N
         await stores.takeover_claims.claim(replace(CLAIM, link_key=key))
     await stores.takeover_claims.end("k2")
     restarted = stores_over(stores.database).takeover_claims
-    assert {claim.link_key for claim in await restarted.active()} == {"k1", "k3"}
+    assert {claim.link_key for claim in await restarted.active_claims()} == {"k1", "k3"}
 
 
 async def test_the_last_use_only_moves_forward(stores: Stores) -> None:
@@ -71,5 +71,5 @@ async def test_claims_of_links_that_expired_a_day_ago_are_deleted(stores: Stores
     long_expired = datetime.now(UTC) - timedelta(days=1, minutes=1)
     await stores.takeover_claims.claim(replace(CLAIM, expires_at=just_expired))
     await stores.takeover_claims.claim(replace(CLAIM, link_key="k2", expires_at=long_expired))
-    assert [claim.link_key for claim in await stores.takeover_claims.active()] == ["k1"]
+    assert [claim.link_key for claim in await stores.takeover_claims.active_claims()] == ["k1"]
     assert await stores.takeover_claims.find("k2") is None

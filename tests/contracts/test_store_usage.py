@@ -87,7 +87,7 @@ async def test_changed_limits_hold_for_their_workspace_until_the_default_is_rest
 
     await change("run", None, at=ADDRESS, by=ALICE)
     assert await changed() == {"person": NO_LIMIT}
-    newest = (await stores.audit.newest(limit=4))[::-1]
+    newest = (await stores.audit.newest_entries(limit=4))[::-1]
     assert [(one.action, one.actor.name, one.subject) for one in newest] == [
         ("budget_changed", "alice", "run: 5.00 US dollars"),
         ("budget_changed", "bob", "run: 7 tokens"),
@@ -115,7 +115,7 @@ async def test_nothing_spent_is_nothing(stores: Stores) -> None:
 async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
     forgotten = await _started(stores)
     await _spend(stores, forgotten, 3)
-    await stores.conversations.forget(forgotten.thread_id)
+    await stores.conversations.delete_thread(forgotten.thread_id)
     lease = await _started(stores)
 
     spent = await _spending(stores, lease)
@@ -134,7 +134,7 @@ async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores
     elsewhere = await stores.ledger.spending_by(ALICE, other, since=LONG_AGO)
     assert (elsewhere.person.cost_usd, elsewhere.workspace.cost_usd) == (8, 8)
     used = Usage(input_tokens=1, cost_usd=1)
-    await stores.ledger.book([("e", used)], thread_id=None, at=ADDRESS, by=ALICE)
+    await stores.ledger.book_usage([("e", used)], thread_id=None, at=ADDRESS, by=ALICE)
     again = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     assert (again.person.cost_usd, again.workspace.cost_usd) == (1, 8)
 
@@ -153,7 +153,7 @@ async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(st
 async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(stores: Stores) -> None:
     lease = await _started(stores)
     used = Usage(input_tokens=100, cost_usd=0.5, estimated_usd=0.5)
-    book = stores.ledger.book
+    book = stores.ledger.book_usage
     await book([("e", used), ("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
     await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
 
@@ -166,9 +166,9 @@ async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(sto
 
 async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well(stores: Stores) -> None:
     lease = await _started(stores)
-    await stores.conversations.forget(lease.thread_id)
+    await stores.conversations.delete_thread(lease.thread_id)
     used = Usage(input_tokens=100, cost_usd=0.5)
-    await stores.ledger.book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
+    await stores.ledger.book_usage([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
 
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     assert (spent.person.cost_usd, spent.workspace.cost_usd) == (0.5, 0.5)
@@ -177,7 +177,7 @@ async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well
 async def test_an_app_has_a_budget_of_its_own(stores: Stores) -> None:
     app = replace(ALICE, person_id=f"{APP_PREFIX}A1")
     used = Usage(input_tokens=100, cost_usd=0.5)
-    await stores.ledger.book([("e", used)], thread_id=None, at=ADDRESS, by=app)
+    await stores.ledger.book_usage([("e", used)], thread_id=None, at=ADDRESS, by=app)
     spent = await stores.ledger.spending_by(app, ADDRESS, since=LONG_AGO)
     assert (spent.app.cost_usd, spent.person, spent.workspace.cost_usd) == (0.5, Spent(), 0.5)
     assert (await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)).app == Spent()
@@ -239,7 +239,7 @@ async def test_a_reservation_is_of_its_workspace_channel_and_person(stores: Stor
 async def test_a_turn_begins_with_what_was_said_spent_and_reserved(stores: Stores) -> None:
     lease = await _started(stores)
     other = await _started(stores, address=replace(ADDRESS, thread_key="200.1"))
-    said = await stores.journal.inputs(lease)
+    said = await stores.journal.read_inputs(lease)
     usage = Usage(input_tokens=10, output_tokens=2, cost_usd=1)
     entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=usage),))
     call = PlannedCall(MOST, Budget(person=Limit(tokens=100_000)), LONG_AGO)

@@ -480,7 +480,7 @@ class _History:
     async def _pick(self) -> Schedule | None:
         place = self._tools(PEOPLE[0]).address
         here = Selection(platform=place.platform, workspace_id=place.workspace_id)
-        found = await self._stores.schedules.listed(here)
+        found = await self._stores.schedules.list_schedules(here)
         return self._random.choice(found) if found else None
 
     async def _edit(self) -> str:
@@ -514,7 +514,7 @@ class _History:
         ending = self._random.choice((COMPLETED, COMPLETED, FAILED, FAILED, asking("Which one?")))
         while True:
             try:
-                inputs = await self._stores.journal.inputs(lease)
+                inputs = await self._stores.journal.read_inputs(lease)
                 entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in inputs))
                 if await self._stores.journal.finish(lease, entry, ending) is not None:
                     self.note(f"run {lease.run_id[-4:]} ends: {ending.finish_reason}")
@@ -786,7 +786,7 @@ def _no_compare_and_set() -> Injection:
         schedule_store.insert_or_skip(connection, schedule_store.firings, [row])
         return firing
 
-    return SqlSchedules, "begin", begin
+    return SqlSchedules, "begin_firing", begin
 
 
 _COUNT = [0]

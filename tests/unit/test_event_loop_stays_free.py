@@ -136,7 +136,7 @@ async def deliver_an_answer() -> None:
 
     poster: Any = SimpleNamespace(
         surface=SimpleNamespace(answer_limit=1_800),
-        newest=lambda one: SimpleNamespace(state="pending" if one is answer else "delivered"),
+        current_state=lambda one: SimpleNamespace(state="pending" if one is answer else "delivered"),
         plan_one=planned,
         send_file=sent,
     )

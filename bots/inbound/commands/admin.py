@@ -63,7 +63,7 @@ def is_answer_public(called: CommandCalled) -> bool:
 async def answer_pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `pair`."""
     address = called.address
-    person = await deps.pairings.pair(
+    person = await deps.pairings.pair_person(
         hash_code(called.argument), workspace_id=pairing_workspace(address), at=address, by=called.person
     )
     if person is None:
@@ -74,7 +74,7 @@ async def answer_pair(called: CommandCalled, deps: AdminDeps) -> Outcome:
 async def answer_unpair(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `unpair`."""
     address = called.address
-    person = await deps.pairings.unpair(
+    person = await deps.pairings.unpair_person(
         called.argument.strip("@`"), workspace_id=pairing_workspace(address), at=address, by=called.person
     )
     if person is None:
@@ -95,7 +95,7 @@ async def answer_who(called: CommandCalled, deps: AdminDeps) -> Outcome:
     lines = [f"- {title}: {', '.join(ids)}" for title, ids in lists.items() if ids]
     lines.append(f"- Guests: {'yes' if policy.guests else 'no'}")
     lines.append(f"- Members of other workspaces: {'yes' if policy.strangers else 'no'}")
-    paired = await deps.pairings.paired(address.platform, pairing_workspace(address))
+    paired = await deps.pairings.paired_people(address.platform, pairing_workspace(address))
     names = [_format_person(person) for person in paired[:PEOPLE_SHOWN_MAX]]
     if len(paired) > len(names):
         names.append(f"and {len(paired) - len(names)} more")
@@ -112,7 +112,9 @@ async def answer_audit(called: CommandCalled, deps: AdminDeps) -> Outcome:
     """Answers `audit` with the newest entries of this workspace."""
     count = min(int(called.argument or ENTRIES_SHOWN), ENTRIES_SHOWN_MAX)
     address = called.address
-    found = await deps.log.newest(limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id)
+    found = await deps.log.newest_entries(
+        limit=max(1, count), platform=address.platform, workspace_id=address.workspace_id
+    )
     lines = [f"- {_format_entry(entry, shown_name)}" for entry in found]
     if len(lines) == ENTRIES_SHOWN_MAX:
         lines.append(f"These are the newest {ENTRIES_SHOWN_MAX}; `threadhand audit` shows all of them to the operator.")

@@ -104,7 +104,7 @@ async def answer_follow(called: CommandCalled, deps: CommandDeps) -> Outcome:
     is_whole_channel = "channel" in words or not address.thread_key
     if is_whole_channel and not deps.admin.policy.is_admin(address.workspace_id, called.person.person_id, called.actor):
         return Outcome(notice=ADMINS_ONLY)
-    await deps.follow_modes.set(address, mode, is_whole_channel=is_whole_channel)
+    await deps.follow_modes.set_mode(address, mode, is_whole_channel=is_whole_channel)
     where = "the threads of this channel that I am called into" if is_whole_channel else "this thread"
     return Outcome(notice=FOLLOWED[mode].format(where), is_private=False)
 

@@ -98,12 +98,12 @@ async def answer_forget(called: CommandCalled, deps: ErasureDeps, policy: Access
     if not is_admin and not await _may_forget(called, thread_ids, deps):
         return Outcome(notice=NOT_YOURS)
     if not is_confirmed:
-        messages = sum([len(await deps.conversations.history(one)) for one in thread_ids])
+        messages = sum([len(await deps.conversations.all_messages(one)) for one in thread_ids])
         scopes = [Scope(kind="thread", owner_id=one) for one in thread_ids]
         documents = len(await deps.knowledge_base.store.entries(scopes))
         armed = [
             one
-            for one in await deps.schedules.listed(Selection.of_channel(called.address))
+            for one in await deps.schedules.list_schedules(Selection.of_channel(called.address))
             if one.thread_id in thread_ids
         ]
         listed = (
@@ -163,7 +163,7 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
         await asyncio.sleep(CLOSE_POLL_SECONDS)
     if deps.sandboxes is not None:
         await deps.sandboxes.destroy(thread_id)
-    await deps.conversations.forget(thread_id, by=by)
+    await deps.conversations.delete_thread(thread_id, by=by)
     if run is not None:
         await deps.signals.send(run.run_id)
     if deps.sandboxes is not None:
@@ -184,7 +184,7 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
             "from": str(message.metadata.get("author") or ""),
             "text": full_message_text(message),
         }
-        for message in await deps.conversations.history(thread_id)
+        for message in await deps.conversations.all_messages(thread_id)
         if message.is_dialogue
     ]
     entries += [
@@ -194,7 +194,7 @@ async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: E
             "from": schedule.owner.name,
             "text": f"{schedule.task} ({schedule.headline})",
         }
-        for schedule in await deps.schedules.listed(Selection.of_channel(called.address))
+        for schedule in await deps.schedules.list_schedules(Selection.of_channel(called.address))
         if schedule.thread_id == thread_id
     ]
     content = json.dumps(entries, ensure_ascii=False, indent=1).encode()

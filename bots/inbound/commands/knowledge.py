@@ -96,4 +96,4 @@ async def add_knowledge(
     finally:
         if used:  # the user pays for embeddings even if the file is not added
             thread_id = scope.owner_id if scope.kind == "thread" else None
-            await deps.ledger.book(used, thread_id=thread_id, at=at, by=by)
+            await deps.ledger.book_usage(used, thread_id=thread_id, at=at, by=by)

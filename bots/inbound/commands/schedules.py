@@ -44,7 +44,7 @@ async def list_visible(called: CommandCalled, deps: ScheduleDeps) -> Sequence[Sc
     """Returns the schedules of the channel; in a direct message, all that are the person's own."""
     place = called.address
     theirs = Selection.of_person(called.person.person_id, place)
-    return await deps.store.listed(theirs if place.is_direct else Selection.of_channel(place))
+    return await deps.store.list_schedules(theirs if place.is_direct else Selection.of_channel(place))
 
 
 def _shown(words: str) -> str:

@@ -23,7 +23,7 @@ async def answer_why(called: CommandCalled, snapshot: ThreadSnapshot, deps: Comm
     run = snapshot.active_run or snapshot.last_run
     if run is None:
         return Outcome(notice=NO_RUN)
-    messages = await deps.conversations.history(run.thread_id)
+    messages = await deps.conversations.all_messages(run.thread_id)
     read = join_sources(sources_of_message(message) for message in messages if message.run_id == run.run_id).outside
     before = join_sources(sources_of_message(message) for message in messages if message.run_id != run.run_id).outside
     now = datetime.now(UTC)

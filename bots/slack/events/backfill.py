@@ -184,7 +184,7 @@ class Backfill:
         for gap in gaps[CHANNELS_MAX:]:
             summary.skip(f"more than {CHANNELS_MAX}", gap.channel_id)
             await self._cursors.close_gap(gap.scope)
-        joined = await self._inbox.joined(PLATFORM, team_id, limit=THREADS_MAX)
+        joined = await self._inbox.joined_threads(PLATFORM, team_id, limit=THREADS_MAX)
         history = ChannelHistory.for_client(workspace.client)
         replay = MessageReplay(workspace.client.identity, workspace.event_handler, self._cursors, joined)
         newest = max(gap.cursor for gap in gaps)

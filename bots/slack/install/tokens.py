@@ -130,7 +130,7 @@ class TokenStore:
         if token.expires_at is not None and token.expires_at < time.time() + REFRESH_SECONDS_BEFORE:
             token = await self._refresh(found, token)
         elif newer is not None:
-            await self.installations.reseal(found, newer)
+            await self.installations.replace_sealed_token(found, newer)
         return WorkspaceToken(
             token=token.access_token,
             identity=Identity(
@@ -158,7 +158,7 @@ class TokenStore:
             return await self._find_newer(found, old)
         if not new.access_token:
             return old
-        if await self.installations.reseal(found, self.token_cipher.seal(owner_id, new)):
+        if await self.installations.replace_sealed_token(found, self.token_cipher.seal(owner_id, new)):
             return new
         return await self._find_newer(found, new)
 

@@ -65,7 +65,7 @@ class TakeoverSessions:
 
     async def start(self) -> None:
         """Resumes monitoring of take-overs that were active when the program last ended."""
-        for claim in await self._deps.takeover_claims.active():
+        for claim in await self._deps.takeover_claims.active_claims():
             self.session_of(claim)
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ class SqlAuditLog(Store):
         insert_entry(connection, entry)
 
     @reads
-    def newest(
+    def newest_entries(
         self, connection: Connection, *, limit: int, platform: str | None = None, workspace_id: str | None = None
     ) -> tuple[AuditEntry, ...]:
         statement = select(audit_entries).order_by(audit_entries.c.entry_id.desc()).limit(limit)
@@ -47,7 +47,7 @@ class SqlAuditLog(Store):
         )
 
     @writes(Failpoint("storage.sweep_audit"))
-    def sweep(self, connection: Connection, *, older_than_days: float) -> int:
+    def delete_old_entries(self, connection: Connection, *, older_than_days: float) -> int:
         """Deletes a batch of the entries that are that old. Returns how many were deleted, 0 if none are left.
 
         Entry ids sort by creation time, so the oldest are found without an index on the time. Skips rows that another

@@ -99,7 +99,7 @@ _SENT = CompiledStatement(
 
 
 def recent_messages(connection: Connection, thread_id: str) -> tuple[Message, ...]:
-    """See `core.stores.Conversations.recent`. Messages that a summary replaces are not read."""
+    """See `core.stores.Conversations.recent_messages`. Messages that a summary replaces are not read."""
     newest = {str(kind): int(last) for kind, last in _NEWEST.fetch_tuples(connection, {"thread": thread_id})}
     after = _last_summarized_sequence(connection, thread_id, newest["summary"]) if "summary" in newest else 0
     sent = _SENT.fetch_rows(connection, {"thread": thread_id, "after": after})
@@ -399,10 +399,10 @@ class SqlConversations(Store):
         await self.note_earlier_authors(found.thread.thread_id, {**known, person.person_id: person.name})
 
     @writes(_FORGET)
-    def forget(self, connection: Connection, thread_id: str, *, by: Person | None = None) -> None:
+    def delete_thread(self, connection: Connection, thread_id: str, *, by: Person | None = None) -> None:
         thread = lock_thread(connection, thread_id)
         if thread is not None:
-            if by is not None:  # an old conversation goes without its schedules
+            if by is not None:  # retention deletes an old conversation, but not its schedules
                 connection.execute(delete(schedules).where(schedules.c.thread_id == thread_id))
             erase_thread(connection, thread_id)
             record_in_thread(connection, "conversation_forgotten", thread, by)
@@ -434,7 +434,7 @@ class SqlConversations(Store):
                 return replace(counts, messages=max(counts.messages, changed))
 
     @writes(_RENEW)
-    def inactive(self, connection: Connection, before: datetime, *, limit: int) -> tuple[str, ...]:
+    def inactive_thread_ids(self, connection: Connection, before: datetime, *, limit: int) -> tuple[str, ...]:
         return unbind_inactive(connection, before, limit)
 
     async def messages(
@@ -448,7 +448,7 @@ class SqlConversations(Store):
         )
         return await read_all(self.database, statement, message_from_row)
 
-    async def history(self, thread_id: str) -> tuple[Message, ...]:
+    async def all_messages(self, thread_id: str) -> tuple[Message, ...]:
         statement = (
             select(messages)
             .where(messages.c.thread_id == thread_id, messages.c.is_llm_message)
@@ -457,7 +457,7 @@ class SqlConversations(Store):
         return await read_all(self.database, statement, message_from_row)
 
     @reads
-    def recent(self, connection: Connection, thread_id: str) -> tuple[Message, ...]:
+    def recent_messages(self, connection: Connection, thread_id: str) -> tuple[Message, ...]:
         return recent_messages(connection, thread_id)
 
     @reads

@@ -159,9 +159,9 @@ class SqlDeliveries(Store):
     def claim(
         self, connection: Connection, run_id: str, worker_id: str, *, platforms: Container[str] | None = None
     ) -> DeliveryLease | None:
-        """A worker may claim a run again, for instance after an error, which invalidates its older lease.
+        """A worker can claim the same run again, after an error for instance. Doing so invalidates its previous lease.
 
-        Locks before it reads, because a statement that waits for a lock reads other tables as of before the wait."""
+        Locks before reading: a statement that waits for a lock sees other tables as they were before the wait."""
         _HELD.fetch_tuples(connection, {"of_run": run_id})
         row = _CLAIMED.fetch_first(connection, {"of_run": run_id})
         record_heartbeat(connection, worker_id)
@@ -178,7 +178,7 @@ class SqlDeliveries(Store):
         has_earlier = bool(_EARLIER.fetch_tuples(connection, {"of_run": run_id}))
         return DeliveryLease(run=run, address=address, worker_id=worker_id, fence=fence, has_earlier=has_earlier)
 
-    async def plan(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
+    async def plan_deliveries(self, rendering: DeliveryLease, drafts: Sequence[DeliveryDraft]) -> tuple[Delivery, ...]:
         """Without drafts, reads the deliveries planned so far without a lock."""
         if not drafts:
             with _PLAN:
@@ -212,7 +212,7 @@ class SqlDeliveries(Store):
             raise _lost(rendering)
 
     @writes(Failpoint("storage.reopen_rendering"))
-    def reopen(self, connection: Connection, run_id: str) -> bool:
+    def reopen_delivery(self, connection: Connection, run_id: str) -> bool:
         """Opens the rendering again. Locks its row first, as all transactions do. Another refusal will be told anew."""
         this = {"of_run": run_id}
         _HELD.fetch_tuples(connection, this)

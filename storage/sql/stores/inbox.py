@@ -253,7 +253,7 @@ class SqlInbox(Store):
     """`core.stores.Inbox`."""
 
     @writes(Failpoint("storage.accept"))
-    def accept(self, connection: Connection, action: StoredAction, decide: Decide) -> Receipt:
+    def accept_action(self, connection: Connection, action: StoredAction, decide: Decide) -> Receipt:
         thread = lock_thread_at(connection, action.address)
         message = None if thread else action.message_ref or None
         if (duplicate := _duplicate(connection, action.dedupe_key, message)) is not None:
@@ -295,7 +295,7 @@ class SqlInbox(Store):
         return bool(await self.database.read_statement(_CLAIMED, {"key": dedupe_key}))
 
     @writes(Failpoint("storage.sweep_keys"))
-    def sweep(self, connection: Connection, *, older_than_days: float) -> int:
+    def delete_old_keys(self, connection: Connection, *, older_than_days: float) -> int:
         """Deletes a batch of the keys that were claimed that long ago, and the versions of messages that can no longer
         come. Returns how many keys were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
@@ -323,7 +323,7 @@ class SqlInbox(Store):
         return {row.scope: row.cursor for row in connection.execute(of_platform)}
 
     @reads
-    def joined(
+    def joined_threads(
         self, connection: Connection, platform: str, workspace_id: str, *, limit: int
     ) -> tuple[JoinedThread, ...]:
         newest = (

@@ -59,7 +59,7 @@ class SqlKnowledge(Store):
         return tuple(sorted(map(_entry_of, rows), key=lambda entry: entry.entry_id, reverse=True))
 
     @reads
-    def head(self, connection: Connection, entry_id: str) -> str:
+    def read_beginning(self, connection: Connection, entry_id: str) -> str:
         statement = select(knowledge_entries.c.head).where(knowledge_entries.c.entry_id == entry_id)
         return connection.execute(statement).scalar_one_or_none() or ""
 

@@ -248,7 +248,7 @@ class SqlStopRequests(Store):
         return True
 
     @writes(Failpoint("storage.retry"))
-    def retry(
+    def retry_run(
         self,
         connection: Connection,
         run_id: str,

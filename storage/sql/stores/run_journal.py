@@ -103,7 +103,7 @@ class _Held(NamedTuple):
 class SqlRunJournal(Store):
     """`core.stores.RunJournal`."""
 
-    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
+    async def read_inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         is_new = entry != NOTHING_NEW
 
         def work(connection: Connection) -> tuple[ThreadInput, ...]:
@@ -155,15 +155,15 @@ class SqlRunJournal(Store):
         return end_run(connection, lease, ending)
 
     @writes(Failpoint("storage.suspend"))
-    def suspend(self, connection: Connection, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+    def suspend_run(self, connection: Connection, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
         _add(connection, lease, entry, _hold(connection, lease))
         suspend_run(connection, lease, approval)
 
     @reads
-    def approval(self, connection: Connection, run_id: str) -> Ask | None:
+    def find_approval(self, connection: Connection, run_id: str) -> Ask | None:
         return newest_approval(connection, run_id)
 
-    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+    async def tool_call_records(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         statement = select(tool_calls).where(tool_calls.c.run_id == run_id).order_by(tool_calls.c.position)
         return await read_all(self.database, statement, tool_call_from_row)
 

@@ -371,7 +371,7 @@ class SqlAsks(Store):
     """`core.stores.Asks`."""
 
     @reads
-    def ask(self, connection: Connection, ask_id: str) -> Ask | None:
+    def find_ask(self, connection: Connection, ask_id: str) -> Ask | None:
         return _read_ask(connection, pending_asks.c.ask_id == ask_id)
 
     @reads

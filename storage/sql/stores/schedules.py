@@ -103,7 +103,7 @@ class SqlSchedules(Store):
         return schedule is not None
 
     @writes(_SAVE)
-    def pause(self, connection: Connection, schedule_id: str, *, problem: str = "", by: Person) -> bool:
+    def pause_schedule(self, connection: Connection, schedule_id: str, *, problem: str = "", by: Person) -> bool:
         is_armed = and_(schedules.c.schedule_id == schedule_id, schedules.c.state.not_in(("paused", "proposed")))
         paused = update(schedules).where(is_armed).values(state="paused", problem=problem).returning(*schedules.c)
         row = connection.execute(paused).mappings().first()
@@ -117,7 +117,7 @@ class SqlSchedules(Store):
         return _find(connection, schedule_id)
 
     @reads
-    def listed(
+    def list_schedules(
         self, connection: Connection, selection: Selection, *, after: Position | None = None, limit: int | None = None
     ) -> tuple[Schedule, ...]:
         position = schedules.c.due_at, schedules.c.schedule_id
@@ -135,7 +135,7 @@ class SqlSchedules(Store):
         return now if any(at is not None and at <= now for at in (row["due_at"], row["claimed_until"])) else None
 
     @reads
-    def due(
+    def due_schedules(
         self, connection: Connection, now: datetime, may_fire: Callable[[Schedule], bool]
     ) -> tuple[DueSchedule, ...]:
         has_pending = exists().where(firings.c.schedule_id == schedules.c.schedule_id, _THIS_PENDING)
@@ -148,11 +148,11 @@ class SqlSchedules(Store):
         return tuple(_with_runs(connection, one) for one in islice(filter(may_fire, found), DUE_AT_ONCE_MAX))
 
     @writes(_BEGIN)
-    def begin(
+    def begin_firing(
         self, connection: Connection, due: DueSchedule, plan: FiringPlan, *, due_at: datetime, claimed_until: datetime
     ) -> Firing | None:
         schedule = due.schedule
-        if plan.expires_question:  # the thread is locked first, as by those who forget it
+        if plan.expires_question:  # locks the thread before the schedule, as deletion does
             _expire_question(connection, due.runs[0])
         # the local time as it was stored: its instant changes with the time zone's rules
         next_local = timing_to_row(schedule.timing)["next_local"]
@@ -267,7 +267,7 @@ class SqlSchedules(Store):
         return firing if connection.execute(earlier).first() is None else None
 
     @writes(_CLOSE)
-    def announce(self, connection: Connection, firing: Firing, message_ref: str) -> bool:
+    def record_announcement(self, connection: Connection, firing: Firing, message_ref: str) -> bool:
         announced = (
             update(firings)
             .where(firings.c.firing_id == firing.firing_id)

@@ -41,7 +41,7 @@ class SqlTakeoverClaims(Store):
         )
 
     @writes(_UPDATE)
-    def active(self, connection: Connection) -> tuple[TakeoverClaim, ...]:
+    def active_claims(self, connection: Connection) -> tuple[TakeoverClaim, ...]:
         """Also deletes the claims that expired long ago."""
         before = datetime.now(UTC) - RETENTION
         connection.execute(delete(takeover_claims).where(takeover_claims.c.expires_at < before))

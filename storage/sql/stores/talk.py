@@ -198,7 +198,7 @@ class SqlFollowModes(Store):
     """`core.stores.FollowModes`."""
 
     @writes(Failpoint("storage.set_follow_mode"))
-    def set(self, connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
+    def set_mode(self, connection: Connection, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
         set_follow_mode(connection, address, mode, is_whole_channel=is_whole_channel)
 
     @reads
@@ -222,7 +222,7 @@ class SqlFeedback(Store):
         insert_or_replace(connection, feedback_rows, values)
 
     @reads
-    def newest(self, connection: Connection, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
+    def newest_feedback(self, connection: Connection, *, limit: int, only_bad: bool = False) -> tuple[Feedback, ...]:
         statement = select(feedback_rows).order_by(feedback_rows.c.given_at.desc()).limit(limit)
         if only_bad:
             statement = statement.where(feedback_rows.c.is_good.is_(False))

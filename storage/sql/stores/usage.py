@@ -131,7 +131,7 @@ class SqlLedger(Store):
         return replace(_spending_from(sums, place), changed_limits=_changed_limits(connection, place))
 
     @writes(Failpoint("storage.book_usage"))
-    def book(
+    def book_usage(
         self,
         connection: Connection,
         used: Sequence[tuple[str, Usage]],

@@ -35,7 +35,7 @@ class SqlInstallations(Store):
         record_act(connection, "workspace_joined", _place(installation.platform, installation.workspace_id), by)
 
     @writes(Failpoint("storage.reseal_token"))
-    def reseal(self, connection: Connection, old: Installation, sealed_token: str) -> bool:
+    def replace_sealed_token(self, connection: Connection, old: Installation, sealed_token: str) -> bool:
         this = update(workspaces).where(_is(old.platform, old.workspace_id), workspaces.c.token == old.sealed_token)
         return connection.execute(this.values(token=sealed_token)).rowcount == 1
 
@@ -81,7 +81,7 @@ class SqlInstallations(Store):
         return any(connection.execute(one.limit(1)).first() for one in (bound, armed, anything))
 
     @writes(Failpoint("storage.leave_workspace"))
-    def leave(self, connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:
+    def leave_workspace(self, connection: Connection, platform: str, workspace_id: str) -> tuple[str, ...]:
         """Records a departure once: a workspace without a row has left already."""
         is_member = and_(
             workspaces.c.platform == platform,
@@ -130,7 +130,7 @@ class SqlPairings(Store):
         return connection.execute(theirs).first() is not None
 
     @writes(Failpoint("storage.ask_pairing"))
-    def ask(self, connection: Connection, request: PairingRequest, *, open_max: int) -> bool:
+    def request_code(self, connection: Connection, request: PairingRequest, *, open_max: int) -> bool:
         here = _in_workspace(request.platform, request.workspace_id)
         lock_name(connection, f"pairing {request.platform} {request.workspace_id}")
         is_waiting = and_(here, pairings.c.paired_at.is_(None))
@@ -152,7 +152,7 @@ class SqlPairings(Store):
         return True
 
     @writes(Failpoint("storage.pair"))
-    def pair(
+    def pair_person(
         self, connection: Connection, code_hash: str, *, workspace_id: str, at: Address, by: Person
     ) -> Person | None:
         now = datetime.now(UTC)
@@ -172,7 +172,9 @@ class SqlPairings(Store):
         return person
 
     @writes(Failpoint("storage.unpair"))
-    def unpair(self, connection: Connection, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+    def unpair_person(
+        self, connection: Connection, name: str, *, workspace_id: str, at: Address, by: Person
+    ) -> Person | None:
         paired = _is_paired(at.platform, workspace_id)
         rows = connection.execute(select(pairings).where(paired).with_for_update()).mappings().all()
         found = [row for row in rows if row["person_id"] == name]
@@ -185,7 +187,7 @@ class SqlPairings(Store):
         return person
 
     @reads
-    def paired(self, connection: Connection, platform: str, workspace_id: str) -> tuple[Person, ...]:
+    def paired_people(self, connection: Connection, platform: str, workspace_id: str) -> tuple[Person, ...]:
         statement = select(pairings).where(_is_paired(platform, workspace_id))
         ordered = statement.order_by(pairings.c.person_name, pairings.c.person_id)
         return tuple(map(_person_of, connection.execute(ordered).mappings()))

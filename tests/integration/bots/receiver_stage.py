@@ -131,7 +131,7 @@ async def stage(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         feedback=SqlFeedback(world.database),
         commands=command_deps(world, sandboxes, woken.append),
         wake_delivery=woken.append,
-        reopen_delivery=SqlDeliveries(world.database).reopen,
+        reopen_delivery=SqlDeliveries(world.database).reopen_delivery,
     )
     yield ReceiverStage(receiver, world, woken)
     await sandboxes.close()

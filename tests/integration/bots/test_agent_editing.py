@@ -228,7 +228,7 @@ async def test_versions_are_listed_compared_and_rolled_back(office: ReceiverStag
     assert (await agents(office))["coding"] == first
     assert "no such version" in (await say(office, "rollback coding 9")).notice
     assert "There is no agent nobody." in (await say(office, "versions nobody")).notice
-    entries = await office.receiver.commands.admin.log.newest(limit=1)
+    entries = await office.receiver.commands.admin.log.newest_entries(limit=1)
     assert [(one.action, one.subject) for one in entries] == [("agent_changed", "coding version 1")]
     assert "as its file says again" in (await say(office, "reset coding")).notice
     assert "already" in (await say(office, "reset coding")).notice

@@ -301,7 +301,7 @@ async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -
         is_missed=True,
         is_addressed=True,
     )
-    receipt = await stage.world.inbox.accept(sent, partial(decide, sent, is_late=True))
+    receipt = await stage.world.inbox.accept_action(sent, partial(decide, sent, is_late=True))
     stage.delivery.wake(str(receipt.run_id))
     await stage.shown()
     (asked,) = stage.surface.posted
@@ -334,7 +334,7 @@ async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> N
         message_ref="1",
         sent_at=datetime.now(UTC),
     )
-    await world.inbox.accept(edit, lambda _: Accept())
+    await world.inbox.accept_action(edit, lambda _: Accept())
     stage.delivery.wake(run_id)
     await until(says_so)
     answer.set()

@@ -137,8 +137,8 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     async def forget(thread_id: str) -> None:
         await forget_thread(thread_id, stage.receiver.commands.erasure)
 
-    assert await conversations.inactive(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
-    assert await conversations.inactive(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
+    assert await conversations.inactive_thread_ids(datetime.now(UTC) - timedelta(days=1), limit=9) == ()
+    assert await conversations.inactive_thread_ids(datetime.now(UTC) + timedelta(days=1), limit=9) == (old,)
     past = datetime.now(UTC) - timedelta(days=31)
     aged = update(threads).values(last_activity_at=past)
     await stage.world.database.write(TEST, lambda c: c.execute(aged).close())
@@ -150,9 +150,9 @@ async def test_old_conversations_are_deleted_and_others_stay(stage: ReceiverStag
     assert await conversations.snapshot(mcp.thread_id) is not None
     # which its own host deletes, if it comes back
     month_ago = datetime.now(UTC) - timedelta(days=29)
-    assert mcp.thread_id not in await conversations.inactive(month_ago, limit=9)
+    assert mcp.thread_id not in await conversations.inactive_thread_ids(month_ago, limit=9)
     today = datetime.now(UTC)
-    assert mcp.thread_id in await conversations.inactive(today, limit=9)
+    assert mcp.thread_id in await conversations.inactive_thread_ids(today, limit=9)
 
 
 class ManyOld:
@@ -162,7 +162,7 @@ class ManyOld:
         self.broken = broken
         self.left = [*broken, "good"]
 
-    async def inactive(self, before: datetime, *, limit: int) -> tuple[str, ...]:
+    async def inactive_thread_ids(self, before: datetime, *, limit: int) -> tuple[str, ...]:
         return tuple(self.left[:limit])
 
     async def forget(self, thread_id: str) -> None:

@@ -91,7 +91,7 @@ async def planned(world: World, address: Address) -> tuple[SqlDeliveries, object
     deliveries = SqlDeliveries(world.database)
     rendering = await deliveries.claim(run_id, "worker-1")
     assert rendering is not None
-    (delivery,) = await deliveries.plan(rendering, [DeliveryDraft(slot="answer", body={})])
+    (delivery,) = await deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="answer", body={})])
 
     async def lose_run() -> None:
         await world.deps.stores.claims.remove_worker("worker-1")

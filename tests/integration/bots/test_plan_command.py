@@ -35,7 +35,7 @@ async def word(world: World, argument: str = "", signals: MemoryStopSignals | No
         feedback=SqlFeedback(world.database),
         commands=command_deps(world),
         wake_delivery=lambda _run_id: None,
-        reopen_delivery=SqlDeliveries(world.database).reopen,
+        reopen_delivery=SqlDeliveries(world.database).reopen_delivery,
     )
     called = CommandCalled(
         address=world.address,

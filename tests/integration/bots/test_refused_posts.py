@@ -40,14 +40,14 @@ async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(s
     assert stage.surface.reactions[-1][1] == "failed"
 
     stage.surface.closed.clear()
-    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
     stage.delivery.wake(run_id)
     await stage.shown()
     (answer,) = [one.newest for one in stage.of(AnswerPart)]
     assert isinstance(answer, AnswerPart)
     assert answer.markdown == "The answer."
     assert stage.surface.reactions[-1][1] == "done"
-    assert not await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert not await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
     assert len(told(stage.surface)) == 1
 
 
@@ -123,7 +123,7 @@ async def test_what_is_refused_after_the_first_message_is_kept_and_told(stage: S
 
     stage.surface.closed.clear()
     stage.surface.on_post = lambda: None
-    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
     stage.delivery.wake(run_id)
     await stage.shown()
     assert len(stage.of(AnswerPart)) == (2 if missing == "part" else 1)
@@ -137,9 +137,9 @@ async def test_a_retry_that_is_refused_again_is_told_again(stage: Stage) -> None
     stage.world.model.turns = [text("The answer.")]
     run_id = await stage.run()
     assert len(told(stage.surface)) == 1
-    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
     stage.delivery.wake(run_id)
     await stage.shown()
     first, again = told(stage.surface)
     assert again.view.message == first.view.message
-    assert await SqlDeliveries(stage.world.database).reopen(run_id)
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)

@@ -40,18 +40,18 @@ async def waiting_for_a_person(folder: Path, asks: Open) -> str:
     database = await open_database(f"sqlite:///{folder}/threadhand.db")
     try:
         said = message("log in for me")
-        receipt = await SqlInbox(database).accept(said, partial(decide, said))
+        receipt = await SqlInbox(database).accept_action(said, partial(decide, said))
         lease = await SqlRunClaims(database).claim(receipt.run_id or "", "w1")
         assert lease is not None
         ends_at = time.time() + 600
         link = sign_takeover_link(SECRET.encode(), "http://here", lease.thread_id, expires_at=ends_at)
         journal = SqlRunJournal(database)
-        entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in await journal.inputs(lease)))
+        entry = JournalEntry(taken_input_ids=tuple(one.input_id for one in await journal.read_inputs(lease)))
         if asks == "approval":
             call = CallToApprove(
                 index=0, tool="execute_command", headline="Run a command", arguments={"command": f"curl {link}"}
             )
-            await journal.suspend(lease, entry, Approval(turn_id="1", calls=(call,)))
+            await journal.suspend_run(lease, entry, Approval(turn_id="1", calls=(call,)))
         else:
             text = f"Help me.\n\n[Open]({link})" if asks == "takeover" else "In which town?"
             reply = Reply(kind=asks, text=text)

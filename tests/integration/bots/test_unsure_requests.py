@@ -30,7 +30,7 @@ async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:
         is_addressed=True,
     )
     decision = Accept(is_steering=True, attention=attention)
-    return await stage.world.inbox.accept(message, lambda _: decision)
+    return await stage.world.inbox.accept_action(message, lambda _: decision)
 
 
 @pytest.mark.parametrize("is_silent", [True, False])

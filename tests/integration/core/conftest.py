@@ -161,7 +161,7 @@ class World:
             files=files,
         )
         named = replace(message, agent_id=agent_id)  # whichever agents there are
-        receipt = await self.inbox.accept(named, lambda seen: decide_message(message, seen))
+        receipt = await self.inbox.accept_action(named, lambda seen: decide_message(message, seen))
         assert receipt.run_id is not None
         return receipt.run_id
 

@@ -82,7 +82,7 @@ async def play(world: World, suite: str, task: str, attack: str | None = None, *
     while (await world.read_run(run_id)).status == "waiting":
         questions += 1
         assert questions <= ASKED_FOREVER, "it asks for ever"
-        records = await world.deps.stores.journal.calls(run_id)
+        records = await world.deps.stores.journal.tool_call_records(run_id)
         asked = {(one.name, str(one.arguments)) for one in records if one.state == "awaiting"}
         is_several = len(asked) > 1
         yes, no = (APPROVE_ALL, DENY_ALL) if is_several else (APPROVE_ONCE, DENY)

@@ -122,7 +122,7 @@ async def two_waiting(world: World) -> str:
 
 
 async def asked(world: World, run_id: str) -> Ask:
-    return require(await world.deps.stores.journal.approval(run_id))
+    return require(await world.deps.stores.journal.find_approval(run_id))
 
 
 async def test_one_answer_can_count_for_all_calls_of_a_turn(world: World) -> None:
@@ -162,7 +162,7 @@ async def test_always_for_the_first_call_answers_the_same_call_after_it(world: W
 
 async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: World) -> None:
     run_id = await suspended(world)
-    (record,) = await world.deps.stores.journal.calls(run_id)
+    (record,) = await world.deps.stores.journal.tool_call_records(run_id)
     changed = update(tool_calls).where(tool_calls.c.run_id == run_id)
     await world.database.write(Failpoint("test"), lambda c: c.execute(changed.values(arguments={"text": "rm -rf /"})))
     assert record.arguments == {"text": "a"}
@@ -186,7 +186,7 @@ async def test_a_call_too_long_to_check_is_not_asked_about(world: World) -> None
     run_id = await world.run("go")
     (result,) = await results(world, run_id)
     assert result["error"] == TOO_LONG
-    assert await world.deps.stores.journal.approval(run_id) is None
+    assert await world.deps.stores.journal.find_approval(run_id) is None
 
 
 async def test_everything_is_told_where_no_files_are_shown(world: World) -> None:

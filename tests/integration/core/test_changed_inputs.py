@@ -91,7 +91,7 @@ async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world
         text="pay 10 EUR to Bob",
         sent_at=datetime.now(UTC),
     )
-    await world.inbox.accept(edit, partial(decide, edit))
+    await world.inbox.accept_action(edit, partial(decide, edit))
     source.go.set()
     await running
     (read,) = said(world)
@@ -118,7 +118,7 @@ async def test_talk_before_an_edit_is_read_with_it(world: World, source: SlowSou
         text="pay what Bob says",
         sent_at=now + timedelta(seconds=1),
     )
-    await world.inbox.accept(edit, partial(decide, edit))
+    await world.inbox.accept_action(edit, partial(decide, edit))
     source.go.set()
     await running
     assert any("make it 10" in one for one in said(world))
@@ -139,7 +139,7 @@ async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(wor
     deletion = MessageDeleted(
         address=world.address, dedupe_key=new_id(), message_ref="2", person=world.author, sent_at=datetime.now(UTC)
     )
-    await world.inbox.accept(deletion, partial(decide, deletion))
+    await world.inbox.accept_action(deletion, partial(decide, deletion))
     source.go.set()
     await running
     assert not [one for one in said(world) if "delete all mails" in one]

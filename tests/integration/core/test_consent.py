@@ -101,7 +101,7 @@ READING = calls(("read", json.dumps({"url": PAGE})))
 
 
 async def question(world: World, run_id: str) -> str:
-    return require(await world.deps.stores.journal.approval(run_id)).text
+    return require(await world.deps.stores.journal.find_approval(run_id)).text
 
 
 async def errors(world: World, run_id: str) -> Sequence[str]:
@@ -115,7 +115,7 @@ async def test_a_page_cannot_send_what_nobody_asked_for(world: World) -> None:
     world.model.turns = [READING, calls(*sending(EVIL)), text("I did not send it.")]
     run_id = await world.run(f"Read {PAGE} and tell me what it says.")
     assert sent == []
-    asked = require(await world.deps.stores.journal.approval(run_id))
+    asked = require(await world.deps.stores.journal.find_approval(run_id))
     assert "the page `example.com/howto`, read just now" in asked.text
     assert "Nobody in this thread named `files.evil.example`." in asked.text
     assert asked.options == (APPROVE_ONCE, DENY)

@@ -127,8 +127,8 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     assert again[1] == last[1]
     assert len(again) == len(last) + 2
     thread_id = stored[0].thread_id
-    recent = await world.deps.stores.conversations.recent(thread_id)
-    assert len(recent) < len(await world.deps.stores.conversations.history(thread_id))
+    recent = await world.deps.stores.conversations.recent_messages(thread_id)
+    assert len(recent) < len(await world.deps.stores.conversations.all_messages(thread_id))
 
 
 async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:

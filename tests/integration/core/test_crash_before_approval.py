@@ -28,7 +28,7 @@ class Dying(SqlRunJournal):
 
     is_stored = False
 
-    async def suspend(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
+    async def suspend_run(self, lease: Lease, entry: JournalEntry, approval: Approval) -> None:
         if self.is_stored:
             await self.write(lease, entry)
         raise asyncio.CancelledError
@@ -47,7 +47,7 @@ async def killed_before_asking(world: World, journal: Dying) -> str:
 
 
 async def question(world: World, run_id: str) -> Ask | None:
-    return await world.deps.stores.journal.approval(run_id)
+    return await world.deps.stores.journal.find_approval(run_id)
 
 
 async def results(world: World, run_id: str) -> list[str]:
@@ -67,7 +67,7 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     journal.is_stored = is_stored
     run_id = await killed_before_asking(world, journal)
     assert await question(world, run_id) is None
-    is_known = bool(await world.deps.stores.journal.calls(run_id))
+    is_known = bool(await world.deps.stores.journal.tool_call_records(run_id))
     assert is_known or not is_stored
     world.model.turns = [text("done")] if is_known else [first, text("done")]
     await execute(run_id, world.deps)
@@ -114,7 +114,7 @@ async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(
     assert isinstance((await world.events(run_id))[-1], RunFailed)
     assert world.bench.said == []
     assert require(await question(world, run_id)).state == "expired"
-    again = require(await world.stops.retry(run_id, "retry-1", continues=False))
+    again = require(await world.stops.retry_run(run_id, "retry-1", continues=False))
     await execute(again, world.deps)
     assert "no one has approved" in str(world.model.requests[-1].messages)
     assert world.bench.said == []

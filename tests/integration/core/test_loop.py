@@ -250,13 +250,13 @@ async def test_a_call_is_recorded_before_it_runs(world: World) -> None:
     world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
     run_id, running = await world.begin("go")
     await world.bench.until_started("x")
-    recorded = await world.deps.stores.journal.calls(run_id)
+    recorded = await world.deps.stores.journal.tool_call_records(run_id)
     assert [(one.name, one.state) for one in recorded] == [("wait", "started")]
     started = [e for e in await world.events(run_id) if isinstance(e, ToolStarted)]
     assert [one.title for one in started] == ["wait x"]
     world.bench.gate("x").set()
     await running
-    assert [one.state for one in await world.deps.stores.journal.calls(run_id)] == ["finished"]
+    assert [one.state for one in await world.deps.stores.journal.tool_call_records(run_id)] == ["finished"]
 
 
 async def test_usage_is_added_up(world: World) -> None:

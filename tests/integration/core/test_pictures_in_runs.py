@@ -48,7 +48,7 @@ def studio(world: World) -> World:
 
 
 async def drawn(world: World, run_id: str) -> str:
-    (record,) = [one for one in await world.deps.stores.journal.calls(run_id) if one.name == DRAW[0]]
+    (record,) = [one for one in await world.deps.stores.journal.tool_call_records(run_id) if one.name == DRAW[0]]
     assert record.result is not None
     output = require_type(record.result["output"], dict)
     return str(output["file_path"])
@@ -120,7 +120,7 @@ async def test_each_drawing_of_one_answer_is_checked_against_the_budget(studio: 
     studio.with_deps(budget=Budget(run=Limit(usd=0.1)))
     studio.model.turns = [calls(DRAW, DRAW, DRAW, DRAW, DRAW), text("Here they are.")]
     run_id = await studio.run("draw five fields")
-    records = await studio.deps.stores.journal.calls(run_id)
+    records = await studio.deps.stores.journal.tool_call_records(run_id)
     made = [one.result is not None and one.result["success"] for one in records]
     assert made == [True, True, True, False, False]
     usage = await studio.deps.stores.conversations.usage(run_id=run_id)

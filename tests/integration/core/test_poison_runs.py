@@ -30,7 +30,7 @@ DEADLY = "x"
 class Fatal(SqlRunJournal):
     """A journal that kills whoever asks for the calls of a run."""
 
-    async def calls(self, run_id: str) -> tuple[ToolCallRecord, ...]:
+    async def tool_call_records(self, run_id: str) -> tuple[ToolCallRecord, ...]:
         raise asyncio.CancelledError
 
 
@@ -104,7 +104,7 @@ async def test_the_next_run_of_the_thread_finds_every_call_answered(world: World
     await execute(run_id, world.deps)
     told = [one for one in await world.events(run_id) if isinstance(one, ToolFinished)]
     assert len(told) == WORKER_DEATHS_MAX + 1, "no call is shown as one that goes on"
-    again = await world.stops.retry(run_id, "click", continues=False)
+    again = await world.stops.retry_run(run_id, "click", continues=False)
     world.model.turns = [text("done")]
     await execute(again or "", world.deps)
     assert (await world.read_run(again or "")).status == "completed"

@@ -82,7 +82,7 @@ async def _store(stores: Stores, lease: Lease, *events: RunEvent) -> None:
 
 async def _end(stores: Stores, lease: Lease, n: int) -> RunEvent:
     last = _last(lease, n)
-    taken = tuple(one.input_id for one in await stores.journal.inputs(lease))
+    taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     entry = JournalEntry(events=(last,), taken_input_ids=taken)
     assert await stores.journal.finish(lease, entry, COMPLETED)
     return last
@@ -161,7 +161,7 @@ async def test_a_run_whose_request_was_deleted_ends_for_its_readers(stores: Stor
     receipt = await stores.say("oops", key="m1")
     reader = Reader(stores, bus, receipt.run_id or "", None)
     deletion = replace(message("", key="d1", kind="delete"), message_ref="m1")
-    await stores.inbox.accept(deletion, accept)
+    await stores.inbox.accept_action(deletion, accept)
 
     assert await reader.ended() == ["0-1"]
 

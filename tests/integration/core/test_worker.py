@@ -60,9 +60,9 @@ class BrokenJournal(SqlRunJournal):
         self._break()
         return await super().begin_turn(lease, entry, call)
 
-    async def inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
+    async def read_inputs(self, lease: Lease, entry: JournalEntry = NOTHING_NEW) -> tuple[ThreadInput, ...]:
         self._break()
-        return await super().inputs(lease, entry)
+        return await super().read_inputs(lease, entry)
 
     def _break(self) -> None:
         if self.errors:

@@ -65,7 +65,7 @@ async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(postgres
     async with opened(postgresql_url) as database:
         stores = stores_over(database)
         thread = await stores.conversations.create(ADDRESS)
-        forget = partial(stores.conversations.forget, thread.thread_id)
+        forget = partial(stores.conversations.delete_thread, thread.thread_id)
         async with played_at("INSERT INTO knowledge_entry", database, forget):
             with suppress(ToolError):
                 place = Scope("thread", thread.thread_id)

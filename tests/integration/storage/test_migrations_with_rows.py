@@ -145,7 +145,7 @@ async def test_the_program_works_with_what_an_earlier_version_left(new_url: str,
         waits = (await SqlBacklogs(database).backlog()).oldest_queued_seconds
         made_at = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
         assert waits == pytest.approx((datetime.now(UTC) - made_at).total_seconds(), abs=300)
-        await conversations.forget(thread_id)
+        await conversations.delete_thread(thread_id)
         left = await database.read(rows)
         assert [row["thread_id"] for row in left["thread"]] == ["thread thread_id b ünï ☃"]
         assert len(left["message"]) == 1

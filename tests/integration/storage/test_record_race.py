@@ -29,7 +29,7 @@ async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, DeliveryLe
         lease = await stores.started()
         rendering = await stores.deliveries.claim(lease.run_id, "w1")
         assert rendering is not None
-        planned = await stores.deliveries.plan(rendering, [DeliveryDraft(slot="status", body={})])
+        planned = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="status", body={})])
         attempting = replace(planned[0], state="attempting")
         await stores.deliveries.record(rendering, attempting)
         yield database, stores, rendering, replace(attempting, state="delivered", message_ref="p1")
@@ -60,7 +60,7 @@ async def test_what_was_outdated_while_it_was_recorded_becomes_stale(postgresql_
     outdated = "UPDATE delivery SET is_outdated = true WHERE run_id = :run"
     async with posting(postgresql_url) as (database, stores, rendering, delivery):
         await recorded_while(outdated, database, stores, rendering, delivery)
-        (found,) = await stores.deliveries.plan(rendering, [])
+        (found,) = await stores.deliveries.plan_deliveries(rendering, [])
         assert (found.state, found.message_ref) == ("stale", "p1")
 
 
@@ -70,7 +70,7 @@ async def test_whoever_lost_the_run_while_recording_records_nothing(postgresql_u
         with pytest.raises(LeaseLost):
             await recorded_while(taken, database, stores, rendering, delivery)
         with pytest.raises(LeaseLost):
-            await stores.deliveries.plan(rendering, [])
+            await stores.deliveries.plan_deliveries(rendering, [])
         now = replace(rendering, fence=rendering.fence + 1, worker_id="w2")
-        (found,) = await stores.deliveries.plan(now, [])
+        (found,) = await stores.deliveries.plan_deliveries(now, [])
         assert (found.state, found.message_ref) == ("attempting", None)

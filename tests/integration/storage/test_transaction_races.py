@@ -33,14 +33,14 @@ async def waiting(stores: Stores, address: Address) -> Lease:
     receipt = await stores.say("deploy", address=address)
     lease = await stores.claims.claim(receipt.run_id or "", "w1")
     assert lease is not None
-    await stores.journal.suspend(lease, JournalEntry(), APPROVAL)
+    await stores.journal.suspend_run(lease, JournalEntry(), APPROVAL)
     return lease
 
 
 async def test_an_approval_that_is_forgotten_holds_up_no_other_that_is_old(stores: Stores) -> None:
     first = await waiting(stores, ADDRESS)
     second = await waiting(stores, replace(ADDRESS, thread_key="2"))
-    forget = partial(stores.conversations.forget, first.thread_id)
+    forget = partial(stores.conversations.delete_thread, first.thread_id)
     found = "SELECT pending_ask.*created_at <"
     async with played_at(found, stores.database, forget, is_after=True):
         expired = await stores.asks.expire_approvals(older_than_hours=0)
@@ -89,19 +89,19 @@ async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(stor
 
 
 async def test_who_is_paired_with_a_code_that_is_just_over_stays_so(stores: Stores) -> None:
-    assert await stores.pairings.ask(REQUEST, open_max=3)
+    assert await stores.pairings.request_code(REQUEST, open_max=3)
     over = REQUEST.expires_at
     later = replace(REQUEST, code_hash="h2", asked_at=over, expires_at=over + timedelta(hours=1))
     paired = partial(pair, stores)
     async with played_at("DELETE FROM pairing", stores.database, paired) as pairing:
-        assert not await stores.pairings.ask(later, open_max=3)
+        assert not await stores.pairings.request_code(later, open_max=3)
 
     assert pairing[0].result() == BOB
     assert await stores.pairings.is_paired("slack", "T1", BOB.person_id)
 
 
 async def test_who_asks_twice_at_once_has_one_code(stores: Stores) -> None:
-    ask = partial(stores.pairings.ask, open_max=3)
+    ask = partial(stores.pairings.request_code, open_max=3)
     other = partial(ask, replace(REQUEST, code_hash="h2"))
     async with played_at("INSERT INTO pairing", stores.database, other) as asking:
         assert await ask(REQUEST)
@@ -112,7 +112,7 @@ async def test_who_asks_twice_at_once_has_one_code(stores: Stores) -> None:
 
 async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(stores: Stores) -> None:
     other = replace(REQUEST, person=ALICE, code_hash="other")
-    ask = partial(stores.pairings.ask, open_max=1)
+    ask = partial(stores.pairings.request_code, open_max=1)
     async with played_at("INSERT INTO pairing", stores.database, partial(ask, other)) as asking:
         assert await ask(REQUEST)
 
@@ -164,7 +164,7 @@ async def test_a_limit_that_is_dropped_while_it_changes_is_dropped(stores: Store
 
 async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores: Stores) -> None:
     lease = await stores.started()
-    forget = partial(stores.conversations.forget, lease.thread_id)
+    forget = partial(stores.conversations.delete_thread, lease.thread_id)
     async with played_at("INSERT INTO feedback", stores.database, forget):
         await stores.feedback.record(
             Feedback(run_id=lease.run_id, thread_id=lease.thread_id, person=ALICE, is_good=True, given_at=NOON)
@@ -176,7 +176,7 @@ async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores:
 async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores) -> None:
     lease, _ = await stores.asked()
     later = datetime.now(UTC) + timedelta(hours=1)
-    find = partial(stores.conversations.inactive, later, limit=9)
+    find = partial(stores.conversations.inactive_thread_ids, later, limit=9)
     async with played_at("UPDATE pending_ask", stores.database, find) as finding:
         receipt = await stores.say("a")
 
@@ -187,7 +187,7 @@ async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores)
 
 async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stores: Stores) -> None:
     lease = await stores.started("secret")
-    (one,) = await stores.journal.inputs(lease)
+    (one,) = await stores.journal.read_inputs(lease)
     said = Message(
         type="user",
         content={"role": "user", "content": "secret"},
@@ -202,5 +202,5 @@ async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stor
         counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
 
     assert counts.messages == 1
-    (kept,) = await stores.conversations.history(lease.thread_id)
+    (kept,) = await stores.conversations.all_messages(lease.thread_id)
     assert "secret" not in str(kept.content)

@@ -33,7 +33,7 @@ class LiveWork:
         await stores.journal.write(self.running, JournalEntry(messages=(told(self.running, "half of the work"),)))
         await self._said("running", "one more thing")
         self.waiting = await self._started("waiting")
-        await stores.journal.suspend(self.waiting, JournalEntry(), Approval(turn_id="turn", calls=(DEPLOY,)))
+        await stores.journal.suspend_run(self.waiting, JournalEntry(), Approval(turn_id="turn", calls=(DEPLOY,)))
         self.asking = await self._started("asking")
         await stores.finish(self.asking, asking("Which one?"))
         self.undelivered = await self._started("undelivered")
@@ -49,7 +49,7 @@ class LiveWork:
         assert claimable == {self.queued, self.running.run_id}
         for run_id, inputs in ((self.queued, ["hello"]), (self.running.run_id, ["hello", "one more thing"])):
             lease = require(await stores.claims.claim(run_id, "w2"))
-            assert [one.text for one in await stores.journal.inputs(lease)] == inputs
+            assert [one.text for one in await stores.journal.read_inputs(lease)] == inputs
             messages = await stores.conversations.messages(lease.thread_id)
             assert len(messages) == (run_id == self.running.run_id)
             assert await stores.finish(lease)
@@ -58,7 +58,7 @@ class LiveWork:
         open_runs = await stores.deliveries.open_runs(for_worker="w2")
         assert {self.undelivered.run_id, self.asking.run_id} <= set(open_runs)
         rendering = require(await stores.deliveries.claim(self.undelivered.run_id, "w2"))
-        (answer,) = await stores.deliveries.plan(rendering, [])
+        (answer,) = await stores.deliveries.plan_deliveries(rendering, [])
         assert (answer.state, answer.body["text"]) == ("pending", "The answer.")
         asked = require(await stores.asks.ask_of_run(self.waiting.run_id))
         assert (asked.kind, asked.state) == ("approval", "open")

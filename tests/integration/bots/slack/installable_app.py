@@ -119,13 +119,13 @@ async def opened(
     async def receive(inbound: UserAction) -> Outcome:
         """What is said is stored, as the program does."""
         if isinstance(inbound, IncomingMessage):
-            await stores.inbox.accept(inbound, accept)
+            await stores.inbox.accept_action(inbound, accept)
         return await receiver.receive(inbound)
 
     left: list[tuple[str, str]] = []
 
     async def leave(platform: str, workspace_id: str) -> None:
-        await stores.installations.leave(platform, workspace_id)
+        await stores.installations.leave_workspace(platform, workspace_id)
         left.append((platform, workspace_id))
 
     app = SlackApp(

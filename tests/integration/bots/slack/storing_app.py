@@ -46,7 +46,7 @@ class StoringReceiver:
         assert not isinstance(inbound, CommandCalled | RunButtonPressed)
         decision = self.decision
         rule = (lambda _: decision) if decision else partial(decide, inbound)
-        receipt = await self.inbox.accept(inbound, rule)
+        receipt = await self.inbox.accept_action(inbound, rule)
         if receipt.is_duplicate or isinstance(receipt.decision, Ignore):
             self.ignored = inbound.dedupe_key
             return Outcome(run_id=receipt.run_id, is_ignored=True)

@@ -173,14 +173,14 @@ async def test_a_removal_waits_for_the_database(installable: InstallableApp, mon
     outbox = installable.slack.oauth.outbox
     outbox.settings = replace(outbox.settings, retry_seconds=())  # Slack delivers nothing again
     await installable.install(FIRST)
-    leave, failures = SqlInstallations.leave, ["a", "b", "c"]
+    leave, failures = SqlInstallations.leave_workspace, ["a", "b", "c"]
 
     async def unavailable(store: SqlInstallations, platform: str, workspace_id: str) -> tuple[str, ...]:
         if failures:
             raise StorageUnavailable(failures.pop())
         return await leave(store, platform, workspace_id)
 
-    monkeypatch.setattr(SqlInstallations, "leave", unavailable)
+    monkeypatch.setattr(SqlInstallations, "leave_workspace", unavailable)
     installable.slack.oauth.uninstall(FIRST)
     await until(lambda: installable.left)
 

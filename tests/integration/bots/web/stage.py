@@ -142,7 +142,7 @@ class Stage:
     async def end(self, lease: Lease, event: AgentEvent, *, keep: bool = True) -> None:
         """Ends the run; `keep=False` loses the terminal event."""
         journal = SqlRunJournal(self.database)
-        inputs = tuple(each.input_id for each in await journal.inputs(lease))
+        inputs = tuple(each.input_id for each in await journal.read_inputs(lease))
         placed = self.event(lease, event)
         entry = JournalEntry(taken_input_ids=inputs, events=(placed,) if keep else ())
         ending = RunResult(status="completed", finish_reason="stop")
@@ -169,7 +169,7 @@ async def staged(folder: Path, **changes: Any) -> AsyncGenerator[Stage, None]:
 
     async def receive(inbound: UserAction) -> Outcome:
         received.append(inbound)
-        receipt = await SqlInbox(database).accept(inbound, partial(decide, inbound))
+        receipt = await SqlInbox(database).accept_action(inbound, partial(decide, inbound))
         is_ignored = isinstance(receipt.decision, Ignore)
         return Outcome(run_id=receipt.run_id, is_ignored=is_ignored)
 

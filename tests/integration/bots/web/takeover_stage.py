@@ -85,7 +85,7 @@ async def waiting(
             status="completed", finish_reason="agent_terminated", reply=Reply(kind="takeover", text=text)
         )
         journal = SqlRunJournal(stage.database)
-        inputs = tuple(one.input_id for one in await journal.inputs(lease))
+        inputs = tuple(one.input_id for one in await journal.read_inputs(lease))
         assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
         yield Scene(stage, thread_id, link, sandbox)
 

@@ -76,7 +76,7 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
     back = await stage.json("POST", f"{path}/rollback", json={"number": 1})
     assert back["number"] == 1
     assert require(await definition(stage, "weekly-report"))["prompt"] == "Go."
-    subjects = [one.subject for one in await deps_of(stage).audit.newest(limit=3)]
+    subjects = [one.subject for one in await deps_of(stage).audit.newest_entries(limit=3)]
     assert subjects == [f"weekly-report version {number}" for number in (1, 2, 1)]
     assert (await stage.http.delete(path)).status == 204
     assert await definition(stage, "weekly-report") is None

@@ -271,7 +271,7 @@ async def test_a_name_that_is_not_ours_leads_nowhere(exposed: Exposed) -> None:
 
 async def test_a_name_ends_with_its_thread(exposed: Exposed) -> None:
     assert (await exposed.told("GET", "/"))["path"] == "/"
-    await SqlConversations(exposed.stage.database).forget(exposed.thread_id)
+    await SqlConversations(exposed.stage.database).delete_thread(exposed.thread_id)
     async with exposed.ask("GET", "/") as response:
         assert response.status == 404
         assert "X-Inside" not in response.headers

@@ -71,7 +71,7 @@ async def test_a_paused_hook_and_one_that_is_called_too_often_say_so(stage: Stag
         for number in range(EVENTS_PER_HOUR_MAX):
             assert await status(http, path, json.dumps({"title": number}).encode()) == 202
         assert await status(http, path, b'{"title": "one more"}') == 429
-        assert await runner(stage).schedules.pause("incidents", by=ALICE)
+        assert await runner(stage).schedules.pause_schedule("incidents", by=ALICE)
         assert await status(http, path, b'{"title": "another"}') == 409
 
 

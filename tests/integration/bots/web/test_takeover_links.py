@@ -61,7 +61,7 @@ async def opened(stage: Stage, *, seconds: float = 600) -> TakeoverVisitor:
     reply = Reply(kind="takeover", text=f"Help me.\n\n[Open]({link})")
     ended = RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
     journal = SqlRunJournal(stage.database)
-    inputs = tuple(one.input_id for one in await journal.inputs(lease))
+    inputs = tuple(one.input_id for one in await journal.read_inputs(lease))
     assert await journal.finish(lease, JournalEntry(taken_input_ids=inputs), build_run_result(ended))
     stage.received.clear()
     return TakeoverVisitor(stage, thread_id, link.removeprefix(origin), {"Origin": origin})
@@ -182,18 +182,18 @@ async def test_forged_and_expired_links_show_a_page_that_says_so(visitor: Takeov
 
 
 async def test_a_deleted_conversation_gets_no_new_sandbox(visitor: TakeoverVisitor) -> None:
-    await visitor.stage.ports.conversations.forget(visitor.thread_id)
+    await visitor.stage.ports.conversations.delete_thread(visitor.thread_id)
     async with visitor.stage.http.get(visitor.path) as answer:
         assert answer.status == 410
         assert "was deleted" in await answer.text()
     assert (await visitor.start()).status == 410
-    assert await visitor.stage.ports.takeover_claims.active() == ()
+    assert await visitor.stage.ports.takeover_claims.active_claims() == ()
     assert visitor.stage.sandboxes.opened == []
 
 
 async def test_a_page_that_is_open_when_its_conversation_is_deleted_gets_no_sandbox(visitor: TakeoverVisitor) -> None:
     await visitor.start()
-    await visitor.stage.ports.conversations.forget(visitor.thread_id)
+    await visitor.stage.ports.conversations.delete_thread(visitor.thread_id)
     path = f"{visitor.path}/socket"
     async with visitor.stage.http.get(path, headers=visitor.own) as answer:
         assert answer.status == 410

@@ -92,7 +92,7 @@ async def test_the_same_key_gets_the_same_answer_after_its_time(stage: Stage) ->
     first = await stage.json("POST", path, json={"text": "x"}, headers=headers, status=202)
     lease = await stage.claimed(first["agent_run_id"])
     await stage.end(lease, RunFinished(status="completed", finish_reason="stop"))
-    assert await SqlInbox(stage.database).sweep(older_than_days=-1) == 1
+    assert await SqlInbox(stage.database).delete_old_keys(older_than_days=-1) == 1
     again = await stage.json("POST", path, json={"text": "x"}, headers=headers, status=202)
     assert again == first
 

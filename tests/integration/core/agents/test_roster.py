@@ -114,7 +114,7 @@ async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_tha
     failing = await world.say("hello", agent_id="beta")
     world.model.turns.append([ModelRejected("No.")])
     await execute(failing, world.deps)
-    again = require(await world.stops.retry(failing, "retry-1", continues=False))
+    again = require(await world.stops.retry_run(failing, "retry-1", continues=False))
     world.model.turns.append(text("ok"))
     await execute(again, world.deps)
     assert "I am beta." in str(world.model.requests[-1].messages[0]["content"])

@@ -67,7 +67,7 @@ async def test_the_next_run_begins_the_step_again_as_its_first_try(flow_world: W
     run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
     await execute(run_id, flow_world.deps)
     flow_world.model.turns = [text("one"), text("two"), text("all")]
-    again = await flow_world.stops.retry(run_id, "click", continues=False)
+    again = await flow_world.stops.retry_run(run_id, "click", continues=False)
     assert again is not None
     await execute(again, flow_world.deps)
     assert "[→] [research] One" in asked(flow_world, -3)

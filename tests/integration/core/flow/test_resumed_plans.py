@@ -106,7 +106,7 @@ async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: 
     world.model.turns = [planned("A", "B"), calls(("echo", '{"text": "1"}')), calls(("echo", '{"text": "2"}'))]
     first = await world.run("go")
     assert (await world.read_end(first)).can_continue
-    run_id = require(await world.stops.retry(first, "key", continues=True))
+    run_id = require(await world.stops.retry_run(first, "key", continues=True))
     world.model.turns = [text("a"), text("b"), text("ab")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "ab"
@@ -135,7 +135,7 @@ async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(flow_wo
     world.model.turns = [[ModelRejected("No such model.")]]
     first = await world.run("go")
     assert isinstance((await world.events(first))[-1], RunFailed)
-    run_id = require(await world.stops.retry(first, "key", continues=False))
+    run_id = require(await world.stops.retry_run(first, "key", continues=False))
     world.model.turns = [planned("A"), text("a"), text("did a")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "did a"
@@ -145,7 +145,7 @@ async def test_a_failed_last_answer_is_made_again_and_no_step_is(flow_world: Wor
     world = flow_world
     world.model.turns = [planned("A"), text("a"), [ModelRejected("No such model.")]]
     first = await world.run("go")
-    run_id = require(await world.stops.retry(first, "key", continues=False))
+    run_id = require(await world.stops.retry_run(first, "key", continues=False))
     world.model.turns = [text("did a")]
     await execute(run_id, world.deps)
     assert await said(world, run_id) == "did a"

@@ -31,7 +31,7 @@ class Chat:
         self.events.append("uploads")
         return "8.0"
 
-    async def plan(self, _rendering: object, _drafts: object) -> tuple[()]:
+    async def plan_deliveries(self, _rendering: object, _drafts: object) -> tuple[()]:
         return ()
 
     async def record(self, _rendering: object, record: Delivery, *, was: DeliveryState | None) -> None:

@@ -119,7 +119,7 @@ class Known:
     async def is_paired(self, *_person: str) -> bool:
         return self.is_paired_here
 
-    async def ask(self, _request: object, *, open_max: int) -> bool:
+    async def request_code(self, _request: object, *, open_max: int) -> bool:
         return self.may_ask
 
 

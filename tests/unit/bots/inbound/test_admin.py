@@ -38,16 +38,16 @@ class Stores:
     people: tuple[Person, ...] = ()
     entries: tuple[AuditEntry, ...] = ()
 
-    async def pair(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+    async def pair_person(self, code_hash: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         return self.codes.get((code_hash, workspace_id))
 
-    async def unpair(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
+    async def unpair_person(self, name: str, *, workspace_id: str, at: Address, by: Person) -> Person | None:
         return next((person for person in self.people if name in (person.name, person.person_id)), None)
 
-    async def paired(self, _platform: str, _workspace_id: str) -> tuple[Person, ...]:
+    async def paired_people(self, _platform: str, _workspace_id: str) -> tuple[Person, ...]:
         return self.people
 
-    async def newest(self, *, limit: int, platform: str, workspace_id: str) -> tuple[AuditEntry, ...]:
+    async def newest_entries(self, *, limit: int, platform: str, workspace_id: str) -> tuple[AuditEntry, ...]:
         assert (platform, workspace_id) in (("slack", "T1"), ("discord", "T1"))
         return (self.entries * ENTRIES_SHOWN_MAX)[:limit]
 

@@ -33,10 +33,10 @@ class Deps:
     async def agents(self) -> dict[str, Any]:
         return {"research": None}
 
-    async def choose(self, address: Address, name: str, *, by: Person, begins_with: str) -> None:
+    async def choose_agent(self, address: Address, name: str, *, by: Person, begins_with: str) -> None:
         self.chosen.append((address, name, begins_with))
 
-    async def set(self, address: Address, mode: str, *, is_whole_channel: bool) -> None:
+    async def set_mode(self, address: Address, mode: str, *, is_whole_channel: bool) -> None:
         self.chosen.append((mode, "channel" if is_whole_channel else "thread"))
 
 

@@ -34,7 +34,7 @@ def greetings(tools: set[str], *, has_sandbox: bool) -> Greetings:
     commands = SimpleNamespace(
         roster=SimpleNamespace(agents=agents, agent_in=lambda _channel_id: "threadhand"),
         conversations=SimpleNamespace(runs_of_person=nothing),
-        schedules=SimpleNamespace(store=SimpleNamespace(listed=nothing)),
+        schedules=SimpleNamespace(store=SimpleNamespace(list_schedules=nothing)),
         sandboxes=object() if has_sandbox else None,
         budget=SimpleNamespace(ledger=SimpleNamespace(spending_by=unspent), budget=NO_BUDGET),
     )

@@ -34,7 +34,7 @@ async def test_only_vectors_cost_anything(has_semantics: bool, is_spent: bool, s
     async def spending_by(*_arguments: object, **_named: object) -> Spending:
         return spent
 
-    async def book(_used: object, *, thread_id: str | None, at: Address, by: Person) -> None:
+    async def book_usage(_used: object, *, thread_id: str | None, at: Address, by: Person) -> None:
         assert (at, by) == (HERE, ALICE)
         books.append(thread_id)
 
@@ -52,7 +52,7 @@ async def test_only_vectors_cost_anything(has_semantics: bool, is_spent: bool, s
             semantics=object() if has_semantics else None,
             reporting_usage_to=lambda report: knowledge_base(report).__enter__(),
         ),
-        ledger=SimpleNamespace(spending_by=spending_by, book=book),
+        ledger=SimpleNamespace(spending_by=spending_by, book_usage=book_usage),
         budget=Budget(person=Limit(tokens=50)),
         sources={"slack": SimpleNamespace(open=lambda _file, bytes_max: bytes_max)},
         file_bytes_max=1000,

@@ -58,12 +58,12 @@ class Ports:
             policy=self.policy,
             commands=commands,
             wake_delivery=lambda run_id: self.events.append(f"shows {run_id}"),
-            reopen_delivery=self.reopen,
+            reopen_delivery=self.reopen_delivery,
             pairings=SimpleNamespace(is_paired=self.is_paired),
             feedback=cast(Any, None),
         )
 
-    async def accept(self, _action: object, _rule: object) -> Receipt:
+    async def accept_action(self, _action: object, _rule: object) -> Receipt:
         return Receipt(decision=self.decision, thread_id="t", **{"run_id": "r", "is_new_run": True, **self.newest})
 
     async def claim(self, key: str, **_others: object) -> bool:
@@ -90,11 +90,13 @@ class Ports:
         self.events += [f"stops {run_id}"] if self.is_stoppable else []
         return self.is_stoppable
 
-    async def retry(self, run_id: str, _key: str, *, continues: bool, by: Person, at: datetime | None) -> str | None:
+    async def retry_run(
+        self, run_id: str, _key: str, *, continues: bool, by: Person, at: datetime | None
+    ) -> str | None:
         self.events.append(f"{'continues' if continues else 'retries'} {run_id}")
         return self.retried
 
-    async def reopen(self, run_id: str) -> bool:
+    async def reopen_delivery(self, run_id: str) -> bool:
         self.events += [f"reopens {run_id}"] if self.has_refused else []
         return self.has_refused
 

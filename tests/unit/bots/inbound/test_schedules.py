@@ -69,13 +69,13 @@ class Ports:
     async def time_of_work(self) -> datetime:
         return NOW
 
-    async def due(self, _now: datetime, _may_fire: object) -> tuple[()]:
+    async def due_schedules(self, _now: datetime, _may_fire: object) -> tuple[()]:
         return ()
 
     async def take_pending(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
         return (self.firing,)
 
-    async def announce(self, _firing: Firing, _message_ref: str) -> bool:
+    async def record_announcement(self, _firing: Firing, _message_ref: str) -> bool:
         return self.is_there
 
     async def post(self, _firing: Firing, _text: str, **_more: object) -> str:
@@ -87,7 +87,7 @@ class Ports:
     async def close(self, firing_id: str, state: str, *, run_id: str | None) -> None:
         self.events.append(f"{state} {run_id}")
 
-    async def pause(self, _schedule_id: str, *, problem: str, by: Person) -> None:
+    async def pause_schedule(self, _schedule_id: str, *, problem: str, by: Person) -> None:
         self.events.append(f"pauses: {problem}")
 
     async def begin_event(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:

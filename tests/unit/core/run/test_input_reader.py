@@ -29,7 +29,7 @@ def reader(*, is_draining: bool) -> InputReader:
     )
     lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=1)
     thread: Any = SimpleNamespace(address=SimpleNamespace(platform="api"), earlier_authors=None)
-    recorder: Any = SimpleNamespace(inputs=nothing, begin_turn=no_turn)
+    recorder: Any = SimpleNamespace(read_inputs=nothing, begin_turn=no_turn)
     return InputReader(lease, thread, deps, recorder, SimpleNamespace())
 
 
