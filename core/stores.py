@@ -298,8 +298,8 @@ class JournalEntry:
     last.
 
     `started` calls are inserted and `finished` calls are updated. `taken_input_ids` name the inputs that the messages
-    contain, and `heard_refs` the messages of people to each other. `agent` is set when the run begins to work as that
-    agent version. `deliveries` are those of a reply that the run leaves while it goes on.
+    contain, and `heard_refs` the messages that people wrote to each other. `agent` is set when the run begins to work
+    as that agent version. `deliveries` are those of a reply that the run leaves while it goes on.
     """
 
     messages: tuple[Message, ...] = ()
@@ -422,8 +422,8 @@ class RunJournal(Protocol):
 
 class StopRequests(Protocol):
     async def request_stop(self, run_id: str, *, by: Person | None = None, at: datetime | None = None) -> bool:
-        """Marks an active run to be stopped, with what was sent until `at`, or so far. Returns False if the run has
-        ended."""
+        """Marks an active run to be stopped, together with the messages sent until `at`, or until now. Returns False if
+        the run has ended."""
         ...
 
     async def retry_run(

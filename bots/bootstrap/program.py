@@ -262,7 +262,7 @@ async def run_program(
     async with AsyncExitStack() as stack:
         parts, observability = await _open_parts(settings, queue, stack)
         stores, sandboxes, worker_id = parts.stores, parts.sandboxes, new_worker_id()
-        # without a shared server no other process can leave work behind
+        # without a shared server, no other process can leave work behind, so sweeps may be rare
         quiet_sweep_seconds = 0.0 if settings.redis_url else QUIET_SWEEP_SECONDS
         secret = load_link_secret(settings.data_dir, settings.link_secret.get_secret_value())
         links = SignedLinks(secret, reachable_public_url(settings), settings.expose_domain)

@@ -131,7 +131,8 @@ class AnswerStream:
         sent, appended_at = 0, time.monotonic()
         while not self.has_ended:
             text, pause_seconds = self._text[sent : poster.surface.answer_limit], APPEND_SECONDS
-            text = text[: max(text.rfind(" "), text.rfind("\n")) + 1]  # half a mention is not recognised
+            # never ends inside a mention, which would not be recognised
+            text = text[: max(text.rfind(" "), text.rfind("\n")) + 1]
             if text or time.monotonic() - appended_at > KEEP_ALIVE_SECONDS:
                 try:
                     await poster.append_to_stream(stream, streams, text)

@@ -330,7 +330,8 @@ def _decide_request(message: IncomingMessage, snapshot: ThreadSnapshot, follow_m
 
 
 def decide_edit(edit: MessageEdited, snapshot: ThreadSnapshot | None) -> Decision:
-    """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored. One into "stop" stops."""
+    """Returns how to handle an edit. Edits are passed to an active run and otherwise ignored. An edit to "stop" stops
+    the run."""
     if snapshot is None or snapshot.active_run is None:
         return Ignore(reason="nothing under way to amend")
     if read_word(edit.text) != "stop":

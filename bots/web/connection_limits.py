@@ -62,7 +62,7 @@ class ConnectionLimits:
 
 
 def limits_of_this_process() -> ConnectionLimits:
-    """Returns limits that leave half of the process's file descriptors to everything else."""
+    """Returns limits under which connections use at most half of the process's file descriptors."""
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = CONNECTIONS_MAX if descriptors < 0 else min(CONNECTIONS_MAX, descriptors // 2)
     return ConnectionLimits(connections_max=most)

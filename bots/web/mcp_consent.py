@@ -157,13 +157,13 @@ class McpConsents:
             consent.task.cancel()
 
     async def _show(self, request: web.Request) -> web.Response:
-        """Shows a button, because chat platforms open links, too."""
+        """Shows a button and does not redirect, because chat platforms open links as well."""
         name = self._find(request).config.name
         sentence = f"You will be asked to agree that the bot uses {name} with your account there."
         return text_page(f"Connect {name}", sentence, CLOSE, button="Continue")
 
     async def _begin(self, request: web.Request) -> web.StreamResponse:
-        """Binds the consent to this browser, and sends it to the authorization server."""
+        """Binds the consent to this browser, and redirects the browser to the authorization server."""
         try:
             consent = self._find(request)
         except ApiError as error:

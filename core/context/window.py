@@ -183,7 +183,7 @@ class ContextWindow:
         older = dict.fromkeys(picture_name(picture) for at, picture in self._pictures if at < oldest)
         gone = ", ".join([name for name in older if name not in shown][-PICTURES_MAX:])
         state = {**state, "pictures": PICTURES_GONE.format(names=gone) if gone else ""}
-        # a summary may replace what was told, so it is made first
+        # a summary may replace an earlier program message, so it is made before the next one
         await self._contents(self._tail_tokens() + sum(map(count_text, (*state.values(), *notes))))
         if message := program_message(state, notes, self._messages, run_id=self._run_id):
             self._emit(MessageAdded(message=message))
@@ -340,7 +340,8 @@ class ContextWindow:
         return True
 
     def _leave_out(self, place: int, room: int) -> None:
-        """Replaces that many messages with a note, if neither truncation nor a summary was enough. Stores nothing."""
+        """Replaces the given number of messages with a note. Used if truncation and a summary were not enough. Stores
+        nothing."""
         older = self._messages[:place]
         note = omission_note(older, run_id=self._run_id, room=room, todo=self._todo_after(older))
         self._replace(note, self._messages[place:])

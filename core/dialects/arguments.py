@@ -361,7 +361,7 @@ def _options(schema: JsonValue, root: JsonObject) -> list[JsonObject]:
 
 
 def find_reference(reference: str, root: JsonObject) -> JsonValue:
-    """Returns the schema that a reference points to, or True, which accepts anything, if there is none."""
+    """Returns the schema that a reference points to. Returns True, a schema that accepts anything, if there is none."""
     place: JsonValue = root if reference in ("#", "#/") or reference.startswith("#/") else True
     for step in filter(None, reference.removeprefix("#").split("/")):
         if not isinstance(place, dict):

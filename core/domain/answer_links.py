@@ -282,7 +282,7 @@ def _is_plain(text: str, rule: LinkRule) -> bool:
 
 
 def _judge_tokens(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yields the words, and what may be a link, with whether it may be one."""
+    """Yields each word or possible link, with whether it may be shown as a link."""
     for token in _TOKEN.finditer(text):
         target, words = _target_of(token), token["label"] or token["words"] or ""
         if token["run"] is not None:
@@ -372,7 +372,7 @@ def _hidden_form(token: re.Match[str], text: str, rule: LinkRule) -> str:
 
 
 def _as_plain_words(line: str, rule: LinkRule) -> Iterator[str]:
-    """Yields the words of a line without any style, and those that might become a link as code."""
+    """Yields the words of a line without styles. A word that might become a link is yielded as code."""
     for word in line.split():
         yield escape_markdown(word.replace("`", "'")) if rule.allows_run(word) else inline_code(word)
 

@@ -319,8 +319,8 @@ class Overhear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Decision to stop the thread's active run, with what was sent until then, or so far (None). The message itself is
-    not stored as input."""
+    """Decision to stop the thread's active run, together with the messages sent until that time, or until now (None).
+    The message itself is not stored as input."""
 
     until: datetime | None = None
 

@@ -128,7 +128,7 @@ class _Patience:
 
     @property
     def waited_seconds(self) -> float:
-        """The time since the start, without the time in which answers streamed."""
+        """The seconds since the start, except those in which an answer streamed."""
         return self._loop.time() - self._start - self._streamed_seconds
 
     @property

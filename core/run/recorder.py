@@ -229,7 +229,7 @@ class RunRecorder:
         try:
             await self._flush(self._write)
         except LeaseLost as error:
-            log.info("run %s goes on elsewhere: %s", self._lease.run_id, error)  # the next write raises it again
+            log.info("run %s goes on elsewhere: %s", self._lease.run_id, error)  # the next write raises the error again
         except StorageUnavailable as error:
             # stored or not: to write it again could repeat it, so the next write of the run hands the run back
             log.warning("the log of run %s was not stored: %s", self._lease.run_id, error)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 READ_BYTES_A_TURN = 256 * 1024
 FAST_BYTES = 4 * 1024 * 1024  # printed at full speed; endless output is then slowed down
 SLOW_BYTES_PER_SECOND = 24 * 1024 * 1024
-CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # this output is discarded
-DRAINED_PIECES = 16  # read at once when a command ends
+CAPPED_BYTES_PER_SECOND = 2 * 1024 * 1024  # of output beyond the file limit, which is discarded
+DRAINED_PIECES = 16  # how many pieces are read at once when a command ends
 LATE_SECONDS = 0.1  # for the output of what a command has left running, such as `tee` in a process substitution
 STATE_BYTES_MAX = 1024 * 1024
 NOT_SAVED = b"\n[the folder and variables of the session are those from before this command]\n"

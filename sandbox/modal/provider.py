@@ -273,7 +273,8 @@ class ModalSandboxProvider:
         return newest
 
     async def _image_of(self, thread_id: str, record: SandboxRecord | None) -> modal.Image | None:
-        """Returns the thread's saved image, or the base image if there is none. None: the record is outdated."""
+        """Returns the thread's saved image, or the base image if there is none. Returns None if the record is
+        outdated."""
         if record is None or record.snapshot_ref is None:
             return await self._account.image()
         saved = await self._snapshots.find_saved_image(record.snapshot_ref)

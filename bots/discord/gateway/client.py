@@ -85,7 +85,7 @@ class GatewayClient(discord.AutoShardedClient):
         self.event_handler = EventHandler(
             self, receive, self.rest, self.thread_opener, self.channel_cursors, self.kept_events
         )
-        # discord.py calls the attributes that have the names of events
+        # discord.py finds handlers by the names of events
         self.on_message = self.event_handler.on_message
         self.on_raw_message_edit = self.event_handler.on_edit
         self.on_raw_message_delete = self.event_handler.on_delete

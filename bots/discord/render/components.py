@@ -159,7 +159,7 @@ def _question(ask: Ask, commands: Mapping[str, str]) -> JsonObject:
         children.append(action_row(*buttons))
     elif options:
         is_short = all(utf16_length(option) <= SELECT_OPTION_MAX for option in options)
-        if not is_short and len(options) <= SELECT_OPTIONS_MAX:  # a menu would truncate them, so list them above it
+        if not is_short and len(options) <= SELECT_OPTIONS_MAX:  # a menu truncates its options, so list them above it
             share = min(OPTION_TEXT_MAX, OPTIONS_TEXT_MAX // len(options) - 8)
             children += [
                 text_display(f"**{number}.** {neutralize_mentions(truncate(option, share))}")

@@ -35,8 +35,8 @@ PUBLISH = Failpoint("slack.publish_home")
 
 @dataclass(slots=True)
 class Greeter:
-    """Greets in one workspace. `find_access` returns the action with what Slack says about its person, and whether the
-    person has access."""
+    """Greets in one workspace. `find_access` returns the action, completed with the person's details from Slack, and
+    whether the person has access."""
 
     client: SlackClient
     greetings: Greetings

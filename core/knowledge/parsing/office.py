@@ -1,4 +1,5 @@
-"""What Word, PowerPoint and Excel files have in common: a package of related parts, and text with marks in them."""
+"""What Word, PowerPoint and Excel files have in common: a package of related parts (XML files), and text with marks,
+such as bold, in the parts."""
 
 import io
 import posixpath

@@ -156,7 +156,7 @@ async def spool_to_file(
 ) -> AsyncGenerator[SpooledFile, None]:
     """Context manager: yields the bytes as an unnamed temporary file. Raises DocumentError if they are too many.
 
-    Of a CSV or TSV file that is too large, keeps the first bytes, which `parse_document` can read."""
+    A CSV or TSV file that is too large is truncated instead, because `parse_document` can read its beginning."""
     digest, size = hashlib.sha256(), 0
     is_cut_at_limit = name.lower().endswith((".csv", ".tsv"))
     with tempfile.TemporaryFile() as file:

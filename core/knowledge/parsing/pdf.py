@@ -161,7 +161,7 @@ def _words_under(annotation: DocumentAnnotation, page: ParsedPage) -> str:
 
 
 def _draw_page(content: bytes, number: int, dpi: float) -> bytes:
-    """Returns a page as PNG, or nothing if the page is blank or cannot be drawn."""
+    """Returns a page as PNG, or empty bytes if the page is blank or cannot be drawn."""
     try:
         drawn = _build_parser(extract_screenshots=True, target_pages=str(number), dpi=dpi).parse(content).screenshots
     except ParseError:

@@ -221,7 +221,7 @@ def is_change_explained(path: str, changed_at: datetime, history: Sequence[Messa
     """Returns whether the stored calls of a thread explain the newest change of a file: a call that read or wrote the
     file ended after the change, or the change fell in the turn of a command.
 
-    Neither explains what people upload, or change between runs."""
+    Uploads, and changes that people make between runs, are not explained by stored calls."""
     turn_began_at = last_at = datetime.max.replace(tzinfo=UTC)
     for message in history:
         if message.type == "assistant":

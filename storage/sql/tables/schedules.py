@@ -24,7 +24,7 @@ SQLModel.model_config["defer_build"] = True  # rows are never validated
 
 class ScheduleRow(SQLModel, table=True, defer_build=True):
     """`next_local` is the local time, in ISO 8601, that is due at `due_at`, with a `*` if it is the second time that
-    the clocks show it. That of a trigger, which is never due, is empty."""
+    the clocks show it. It is empty for a trigger, which is never due."""
 
     __tablename__ = "schedule"
     __table_args__ = (
