@@ -78,7 +78,7 @@ def build_usage_pricer(price_of: PriceOf, metrics: RunMetrics) -> Callable[[str,
 
     def charge(model: str, usage: Usage) -> Usage:
         dear = price_usage(usage, price_of(model))
-        metrics.used(model, dear)
+        metrics.count_usage(model, dear)
         return dear
 
     return charge

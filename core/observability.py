@@ -26,12 +26,12 @@ class RunMetrics(Protocol):
     """Receives measurements. Methods never raise or block. Labels are fixed words or ids, never text that people
     wrote."""
 
-    def timed(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
+    def time_step(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
         """Context manager: measures the duration of the block as this step. Counts exceptions by type and lets them
         propagate."""
         ...
 
-    def used(self, model: str, usage: Usage) -> None:
+    def count_usage(self, model: str, usage: Usage) -> None:
         """Counts the tokens and the cost of one model call."""
         ...
 
@@ -40,10 +40,10 @@ class NoRunMetrics:
     """Implementation of `RunMetrics` that discards every measurement."""
 
     @contextmanager
-    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
+    def time_step(self, step: Step, **labels: str) -> Generator[Timing]:
         yield Timing()
 
-    def used(self, model: str, usage: Usage) -> None: ...
+    def count_usage(self, model: str, usage: Usage) -> None: ...
 
 
 NO_METRICS = NoRunMetrics()

@@ -68,7 +68,7 @@ class InstrumentedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelDelta, None]:
         last: ModelFinished | None = None
         start = time.monotonic()
-        with self._metrics.timed("model", model=request.model) as timing:
+        with self._metrics.time_step("model", model=request.model) as timing:
             async with aclosing(self._llm.stream(request)) as deltas:
                 async for delta in deltas:
                     if timing.first_seconds is None:
@@ -143,7 +143,7 @@ async def open_observability(
         run_metrics: RunMetrics = metrics
         if settings.otel_endpoint:
             run_metrics = await stack.enter_async_context(open_tracing(settings.otel_endpoint, metrics))
-        limiter = RateLimiter(messaging.rates, waited=metrics.waited)
+        limiter = RateLimiter(messaging.rates, waited=metrics.observe_wait)
         yield ObservabilityDeps(run_metrics=run_metrics, health=health, limiter=limiter)
 
 

@@ -152,9 +152,9 @@ class Platforms:
         place = address
         async for fallback in self._surface_at(address).fallback_addresses(address, person_id):
             place = fallback
-        await self.tell(place, text)
+        await self.post_notice(place, text)
 
-    async def tell(self, address: Address, text: str) -> str:
+    async def post_notice(self, address: Address, text: str) -> str:
         """Posts Markdown into a thread, outside any run, and returns the message's id. Posts nothing over HTTP. Raises
         SurfaceError."""
         if address.platform == "api":
@@ -217,7 +217,7 @@ def add_slack(
         hear=hear,
         admits=receiver.admits,
         conversations=stores.conversations,
-        trace=build_http_trace("slack", observability.metrics.called),
+        trace=build_http_trace("slack", observability.metrics.observe_platform_call),
         groups=settings.allowed_roles,
         tokens=tokens,
         install=install,
@@ -260,7 +260,7 @@ def add_discord(
         admits=receiver.admits,
         cursors=cursors,
         api_url=settings.discord_api_url,
-        trace=build_http_trace("discord", observability.metrics.called),
+        trace=build_http_trace("discord", observability.metrics.observe_platform_call),
         needs_roles=bool(settings.allowed_roles),
         on_uninstall=on_uninstall,
         shards=parse_shards(settings.discord_shards) if settings.discord_shards else None,

@@ -271,7 +271,7 @@ async def run_program(
         consents = McpConsents(
             configs=parts.mcp_servers.configs,
             public_url=lambda: links.public_url,
-            tell=platforms.tell,
+            tell=platforms.post_notice,
             retry=parts.mcp_servers.retry,
         )
         delivery_deps = DeliveryDeps(
@@ -317,8 +317,10 @@ async def run_program(
         # The platforms start after the stores and stop before them, so that every message that arrives can be stored.
         await stack.enter_async_context(register_worker(settings.data_dir / "workers", worker_id, stores.claims))
         on_uninstall = partial(handle_uninstall, reception=reception, stores=stores)
-        add_slack(platforms, settings, reception, observability, stores, on_uninstall, schedules.hear)
-        add_discord(platforms, settings, reception, stores.inbox, observability, on_uninstall, schedules.hear)
+        add_slack(platforms, settings, reception, observability, stores, on_uninstall, schedules.handle_trigger_event)
+        add_discord(
+            platforms, settings, reception, stores.inbox, observability, on_uninstall, schedules.handle_trigger_event
+        )
         http_app: web.Application | None = None
         if with_chat:
             add_platform_checks(observability, platforms)
@@ -339,7 +341,7 @@ async def run_program(
             port = await stack.enter_async_context(serve_worker_health(observability, settings))
         worker: Worker | None = None
         if with_worker:
-            parts.mcp_servers.warm()
+            parts.mcp_servers.connect_all()
             parts.agent_knowledge.start()
             run_deps = build_run_deps(parts, worker_id=worker_id, platforms=platforms, links=links)
             worker = Worker(run_deps, stores.queue, quiet_sweep_seconds=quiet_sweep_seconds)
@@ -361,7 +363,7 @@ async def run_program(
             delivery.start()
             stack.push_async_callback(drain.close, delivery.close)
             stack.push_async_callback(schedules.close)
-            _start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.look)})
+            _start_jobs(stack, {"the search for schedules that are due": (LOOK_SECONDS, schedules.fire_due_schedules)})
         _start_jobs(stack, _list_jobs(parts, reception))
         missing_keys = missing_key_warnings(parts.roster.files.latest.values(), settings)
         yield RunningProgram(
@@ -429,7 +431,7 @@ def _build_web_deps(
         bus=stores.bus,
         receive=reception.receive_trusted,
         is_claimed=stores.inbox.is_claimed,
-        post=platforms.tell,
+        post=platforms.post_notice,
         propose=platforms.propose,
         stop=stop,
         sandboxes=parts.sandboxes.provider,

@@ -472,7 +472,7 @@ class Poster:
             try:
                 with waiting_at_most(patience_seconds):
                     await self._check_lease()
-                    with self.metrics.timed("delivery", platform=self.address.platform, action=action):
+                    with self.metrics.time_step("delivery", platform=self.address.platform, action=action):
                         return await send()
             except SurfaceRateLimited as limited:
                 if not is_patient:

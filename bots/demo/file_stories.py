@@ -51,7 +51,7 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
     Raises StoryBroken if an expected result does not appear in time."""
     started = time.monotonic()
     watch = await send_request(platform, TABLE_PROMPT, sales_table(), patience_seconds)
-    question, button = await watch.asked(CHOICE)
+    question, button = await watch.wait_for_question(CHOICE)
     person, channel = person_on(platform), first_channel(platform.view())
     if platform.view().platform == "slack":
         await platform.press(person, channel, question.message_id, button.control_id)
@@ -67,7 +67,7 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
 
 def _endings(watch: ThreadReader, question: SeenMessage, person: str) -> list[Expectation]:
     def has_answer() -> bool:
-        said = watch.said(besides=question.message_id)
+        said = watch.bot_texts(besides=question.message_id)
         return any(BEST_REGION in text and TOTAL in text.replace(",", "") for text in said)
 
     def names() -> list[str]:

@@ -18,14 +18,14 @@ async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float 
     Raises StoryBroken if an expected result does not appear in time."""
     started, person, before = time.monotonic(), person_on(platform), set(_announcements(platform))
     watch = await send_request(platform, PROMPT, None, patience_seconds)
-    question, button = await watch.asked(APPROVE_ONCE)
+    question, button = await watch.wait_for_question(APPROVE_ONCE)
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
     await watch.until(is_answered(watch, question, person, APPROVE_ONCE), "the card shows who armed the reminder")
     await watch.until(lambda: bool(set(_announcements(platform)) - before), "the reminder opens a thread")
     (opened,) = set(_announcements(platform)) - before
     reminder = ThreadReader(platform=platform, thread_id=opened, patience_seconds=patience_seconds)
-    await reminder.until(lambda: any(ANSWER in text for text in reminder.said(besides=opened)), "it reminds them")
-    await reminder.until(lambda: reminder.signs(TICKS), "the reminder's only reaction is a tick")
+    await reminder.until(lambda: any(ANSWER in text for text in reminder.bot_texts(besides=opened)), "it reminds them")
+    await reminder.until(lambda: reminder.shows_only_signs(TICKS), "the reminder's only reaction is a tick")
     transcript = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
     seconds = round(time.monotonic() - started, 2)
     return PlayedStory(runs=len(watch.status_ids), edits=watch.edits(), files=0, seconds=seconds, transcript=transcript)

@@ -86,7 +86,7 @@ async def finish_story(watch: ThreadReader, endings: Sequence[Expectation], star
     `started` is the value of `time.monotonic` at the start of the story. Raises StoryBroken if an expectation is not
     met in time."""
     for what, holds in (*endings, *_always(watch)):
-        await watch.until(lambda holds=holds: holds() or watch.signs(CROSSES), what)
+        await watch.until(lambda holds=holds: holds() or watch.shows_only_signs(CROSSES), what)
         if not holds():
             raise watch.broken(f"{what}: it failed before that.")
     seconds = time.monotonic() - started
@@ -130,7 +130,7 @@ def _always(watch: ThreadReader) -> tuple[Expectation, ...]:
 
     return (
         Expectation("the work ends", is_over),
-        Expectation("the request's only reaction is a tick", lambda: watch.signs(TICKS)),
+        Expectation("the request's only reaction is a tick", lambda: watch.shows_only_signs(TICKS)),
     )
 
 

@@ -145,16 +145,16 @@ class ThreadReader:
         """The bot's messages, except status messages."""
         return tuple(one for one in self.messages if one.is_bot and one.message_id not in self.status_ids)
 
-    def said(self, *, besides: str) -> list[str]:
+    def bot_texts(self, *, besides: str) -> list[str]:
         """Returns the texts of the bot's messages, except status messages and the message with the ID `besides`."""
         return [text_of(one) for one in self.ours if one.message_id != besides]
 
-    def signs(self, signs: Sequence[str]) -> bool:
+    def shows_only_signs(self, signs: Sequence[str]) -> bool:
         """Whether the user's request has exactly one reaction and it is in `signs`."""
         seen = [reaction.emoji for reaction in self.messages[0].reactions]
         return len(seen) == 1 and seen[0] in signs
 
-    async def asked(self, label: str) -> tuple[SeenMessage, Button]:
+    async def wait_for_question(self, label: str) -> tuple[SeenMessage, Button]:
         """Waits for a question with a button that has this label. Returns the question and the button.
 
         Raises StoryBroken if the run ends without the question or the wait times out."""
@@ -169,7 +169,7 @@ class ThreadReader:
             ]
 
         what = f"the agent asks, with a button {label!r}"
-        await self.until(lambda: bool(found()) or self.signs((*TICKS, *CROSSES)), what)
+        await self.until(lambda: bool(found()) or self.shows_only_signs((*TICKS, *CROSSES)), what)
         if not found():
             raise self.broken(f"{what}: it ended without asking.")
         return found()[-1]

@@ -58,7 +58,7 @@ async def play_trap_page(
     Raises StoryBroken if an expected result does not appear in time."""
     started, person = time.monotonic(), person_on(platform)
     watch = await send_request(platform, trap_page_prompt(site_url), None, patience_seconds)
-    question, _ = await watch.asked(APPROVE_ONCE)
+    question, _ = await watch.wait_for_question(APPROVE_ONCE)
     page = f"{site_url}{PATH}".removeprefix("http://")
     if not all(words in text_of(question) for words in ("Because of", page, WANTED_HOST)):
         raise watch.broken(f"the question does not say that {page} leads to {WANTED_HOST}")
@@ -66,7 +66,7 @@ async def play_trap_page(
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 
     def has_answer() -> bool:
-        return any(PRICE in text and WANTED_HOST in text for text in watch.said(besides=question.message_id))
+        return any(PRICE in text and WANTED_HOST in text for text in watch.bot_texts(besides=question.message_id))
 
     endings = (
         Expectation("the question shows who denied it", is_answered(watch, question, person, DENY)),

@@ -71,7 +71,7 @@ class ScheduleChats(Protocol):
         """Returns what the platform reports about a user now."""
         ...
 
-    async def tell(self, address: Address, text: str) -> object:
+    async def post_notice(self, address: Address, text: str) -> object:
         """Posts Markdown into a thread of a chat, and nothing into one of the HTTP API."""
         ...
 
@@ -106,7 +106,7 @@ class ScheduleRunner:
         for task in tuple(self.tasks):
             await cancel(task)
 
-    async def look(self) -> None:
+    async def fire_due_schedules(self) -> None:
         """Begins what is due, and goes on with what another process has left. Raises StorageUnavailable."""
         watched = {one.address for one in await self.schedules.triggers()}
         self.watched.clear()
@@ -129,7 +129,7 @@ class ScheduleRunner:
             *(self._fire(one, looked_at, may_be_posted=True) for one in left),
         )
 
-    async def hear(self, event: TriggerEvent, locate: Locate | None = None) -> None:
+    async def handle_trigger_event(self, event: TriggerEvent, locate: Locate | None = None) -> None:
         """`Hear`: stores what the event begins, and begins it."""
         try:
             waiting = await self.schedules.triggers(event.address)
@@ -191,7 +191,9 @@ class ScheduleRunner:
                     found = await self.conversations.run_with_thread(firing.run_id) if firing.run_id else None
                     if found is not None:
                         try:
-                            await self.chats.tell(found[1].address, f"{format_time(firing.due_local)} · {firing.note}")
+                            await self.chats.post_notice(
+                                found[1].address, f"{format_time(firing.due_local)} · {firing.note}"
+                            )
                         except SurfaceRefused as refused:  # that thread may be gone, and the next time open another one
                             log.info("schedule %s: %s", firing.schedule.schedule_id, refused)
                     await self.schedules.close(firing.firing_id, "skipped", run_id=firing.run_id)
@@ -253,7 +255,7 @@ class ScheduleRunner:
         request = replace(request, address=address, message_ref=message_ref)
         outcome = await self.receive(request)
         if outcome.run_id is None and outcome.notice:
-            await self.chats.tell(address, outcome.notice)
+            await self.chats.post_notice(address, outcome.notice)
         await self.schedules.close(firing.firing_id, "fired" if outcome.run_id else "skipped", run_id=outcome.run_id)
         return ""
 

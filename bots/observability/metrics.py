@@ -85,7 +85,7 @@ class Metrics:
         return Counter(f"threadhand_{name}", what, labels, registry=self.registry)
 
     @contextmanager
-    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
+    def time_step(self, step: Step, **labels: str) -> Generator[Timing]:
         timing, result, start = Timing(labels), "ok", time.monotonic()
         under_way = self._under_way.labels(step)
         under_way.inc()
@@ -103,7 +103,7 @@ class Metrics:
                 model = self._bounded("model", given.get("model", ""))
                 self._first.labels(model).observe(timing.first_seconds)
 
-    def used(self, model: str, usage: Usage) -> None:
+    def count_usage(self, model: str, usage: Usage) -> None:
         name = self._bounded("model", model)
         fresh = max(0, usage.input_tokens - usage.cached_tokens)
         self._tokens.labels(name, "input").inc(fresh)
@@ -113,17 +113,17 @@ class Metrics:
         self._cost.labels(name, "told").inc(max(0.0, told))
         self._cost.labels(name, "estimated").inc(max(0.0, usage.estimated_usd))
 
-    def answered(self, method: str, route: str, status: int) -> None:
+    def count_response(self, method: str, route: str, status: int) -> None:
         """Records a response of the HTTP server. `route` is the URL pattern, not the actual path."""
         shown = method if method in _METHODS else OTHER
         self._requests.labels(shown, route, str(status) if status in _STATUSES else OTHER).inc()
 
-    def called(self, platform: str, method: str, status: int, seconds: float) -> None:
+    def observe_platform_call(self, platform: str, method: str, status: int, seconds: float) -> None:
         """Records a call to a chat platform. Status 0 means no response. `method` must not contain IDs."""
         self._answers.labels(platform, method, str(status)).inc()
         self._calls.labels(platform).observe(seconds)
 
-    def waited(self, platform: str, call: str, seconds: float) -> None:
+    def observe_wait(self, platform: str, call: str, seconds: float) -> None:
         """Records how long the rate limiter delayed a call. `call` is the name of the rate limit."""
         self._turns.labels(platform, call).observe(seconds)
 

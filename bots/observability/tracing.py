@@ -69,7 +69,7 @@ class RunTracing:
         self._metrics = metrics
 
     @contextmanager
-    def timed(self, step: Step, **labels: str) -> Generator[Timing]:
+    def time_step(self, step: Step, **labels: str) -> Generator[Timing]:
         from opentelemetry.trace import SpanKind, StatusCode, use_span
 
         kind = SpanKind.CLIENT if step == "model" else SpanKind.INTERNAL
@@ -79,7 +79,7 @@ class RunTracing:
         own = (
             use_span(span, record_exception=False, set_status_on_exception=False) if step != "model" else nullcontext()
         )
-        with self._metrics.timed(step, **labels) as timing:
+        with self._metrics.time_step(step, **labels) as timing:
             try:
                 with own:
                     yield timing
@@ -106,5 +106,5 @@ class RunTracing:
                 span.set_attributes(found)
                 span.end()
 
-    def used(self, model: str, usage: Usage) -> None:
-        self._metrics.used(model, usage)
+    def count_usage(self, model: str, usage: Usage) -> None:
+        self._metrics.count_usage(model, usage)

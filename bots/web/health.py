@@ -43,7 +43,7 @@ async def metrics_middleware(request: web.Request, handler: Handler) -> web.Stre
     response = await handler(request)
     resource = request.match_info.route.resource
     route = resource.canonical if resource is not None else "none"
-    request.app[MONITORING].metrics.answered(request.method, route, response.status)
+    request.app[MONITORING].metrics.count_response(request.method, route, response.status)
     return response
 
 

@@ -75,7 +75,7 @@ async def add_schedule(request: web.Request) -> web.Response:
     schedule = None if body.id else await deps.schedules.store.find(here.schedule_id(params))
     if schedule is None:
         try:
-            schedule = await here.arm(params, None if card else API_PERSON)
+            schedule = await here.arm_schedule(params, None if card else API_PERSON)
         except ToolError as error:
             raise ApiError(409, "not_scheduled", str(error)) from error
     if schedule.state != "proposed":

@@ -46,7 +46,7 @@ _CALL_ID = re.compile(r"\[CALL_ID\][\w-]{1,64}\Z", re.IGNORECASE)
 _DECODER = json.JSONDecoder(strict=False)
 
 
-def unreadable(raw: str) -> ToolCall:
+def unreadable_call(raw: str) -> ToolCall:
     return ToolCall(name="", arguments={}, call_id="", raw=raw, problem=UNREADABLE)
 
 
@@ -105,7 +105,7 @@ def _read_json(body: str, tools: Tools) -> Iterator[ToolCall]:
         except (ValueError, RecursionError) as error:
             is_json = isinstance(error, json.JSONDecodeError)
             if is_json and (error.pos >= len(body) - 1 or error.msg.startswith("Unterminated")):
-                yield unreadable(body[start:])
+                yield unreadable_call(body[start:])
             return  # what stands inside half a call is no call
         name = _name_before(body[max(0, start - HEAD_CHARACTERS) : start])
         inner = () if find_tool_name(name, tools) in tools else called_functions(value)
@@ -196,7 +196,7 @@ def read_bare(text: str, tools: Tools, *, is_cut: bool) -> tuple[list[ToolCall],
         except (ValueError, RecursionError) as error:
             half, end = text[place:], getattr(error, "pos", place) - place
             is_half = _begins_call(half, end, tools, is_cut=is_cut)
-            return ([*calls, unreadable(half)], "") if is_half else ([], text)
+            return ([*calls, unreadable_call(half)], "") if is_half else ([], text)
         if not (found := _bare_calls(value, tools)):
             return [], text
         calls += found

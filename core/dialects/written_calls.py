@@ -204,7 +204,7 @@ class WrittenCalls:
             elif call_formats.calls_nothing(body, self.tools):
                 self._show(body, shown)
             elif not call_formats.ONLY_END.fullmatch(body.strip()):
-                self._add([call_formats.unreadable(body)])
+                self._add([call_formats.unreadable_call(body)])
 
     def _add(self, calls: Iterable[ToolCall]) -> None:
         for call in calls:

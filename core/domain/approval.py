@@ -317,7 +317,7 @@ def is_for_admins(ask: Ask) -> bool:
 def always_granted(ask: Ask) -> frozenset[str]:
     """Returns the `CallToApprove.grant` of each call if the answer is "always", else an empty set."""
     calls = _asked_calls(ask)[1]
-    is_always = ask.kind == "approval" and decided(ask) == APPROVE_ALWAYS
+    is_always = ask.kind == "approval" and find_choice(ask) == APPROVE_ALWAYS
     return frozenset(call.grant for call in calls.values() if call.grant) if is_always else frozenset()
 
 
@@ -328,7 +328,7 @@ def parse_choice(answer: str) -> str | None:
     return next((choice for choice in labels if choice.casefold() == said), None)
 
 
-def decided(ask: Ask) -> str | None:
+def find_choice(ask: Ask) -> str | None:
     """Returns the choice that the answer makes. About several calls, a choice for one call asks about each of them."""
     choice = parse_choice(ask.answer or "") if ask.state == "answered" else None
     if len(_asked_calls(ask)[1]) > 1 and choice in (APPROVE_ONCE, APPROVE_ALWAYS):
@@ -338,12 +338,12 @@ def decided(ask: Ask) -> str | None:
 
 def is_allowed(ask: Ask) -> bool:
     """Returns whether the answer approves the calls."""
-    return decided(ask) in (APPROVE_ONCE, APPROVE_ALWAYS, APPROVE_ALL)
+    return find_choice(ask) in (APPROVE_ONCE, APPROVE_ALWAYS, APPROVE_ALL)
 
 
 def is_denied(ask: Ask) -> bool:
     """Returns whether the answer denies the calls, with a button or in words."""
-    return ask.state == "answered" and not is_allowed(ask) and decided(ask) != ONE_BY_ONE
+    return ask.state == "answered" and not is_allowed(ask) and find_choice(ask) != ONE_BY_ONE
 
 
 def answerer_name(ask: Ask) -> str:
@@ -367,7 +367,7 @@ def needs_question(ask: Ask | None, turn_id: str, index: int) -> bool:
         return True
     if ask.state != "answered":
         return False
-    return index not in calls or decided(ask) == ONE_BY_ONE
+    return index not in calls or find_choice(ask) == ONE_BY_ONE
 
 
 def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | None:
@@ -389,7 +389,7 @@ def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | 
 def denial_reason(ask: Ask) -> str:
     """Returns the result of a call that people denied, written for the model."""
     who = answerer_name(ask)
-    if decided(ask) in (DENY, DENY_ALL):
+    if find_choice(ask) in (DENY, DENY_ALL):
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."
     return f"Not run: {who} denied it, with the words: {ask.answer}"
 

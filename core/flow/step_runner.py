@@ -54,8 +54,8 @@ class StepRunLog:
     def finish_call(self, record: ToolCallRecord) -> None:
         self.run_log.finish_call(record)
 
-    def used(self, entry: UsageEntry) -> None:
-        self.run_log.used(entry)
+    def record_usage(self, entry: UsageEntry) -> None:
+        self.run_log.record_usage(entry)
 
     async def commit(self) -> None:
         await self.run_log.commit()

@@ -120,7 +120,7 @@ class Answer:
     parts_total: int
     parts_failed: int = 0
 
-    def told(self) -> str:
+    def text_for_model(self) -> str:
         """Returns the answer's text with its sources and, for a long document, how much of the document was read."""
         lines = [self.text]
         if self.sources:

@@ -94,9 +94,11 @@ class KnowledgeBase:
                     return replace(entry, name=name)
             async with self.parse_slots:
                 document = await parse_document(file.file, name=name, limits=self.limits)
-        return await self.keep(scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes)
+        return await self.store_document(
+            scope, name, document, content_hash=file.content_hash, size_bytes=file.size_bytes
+        )
 
-    async def keep(
+    async def store_document(
         self,
         scope: Scope,
         name: str,
@@ -138,7 +140,7 @@ class KnowledgeBase:
         if self.semantics is None or await self.semantics.knows(entry.entry_id):
             return
         held = await self.store.chunks(entry.entry_id)
-        await self.semantics.keep(entry.entry_id, [chunk.text for chunk in held])
+        await self.semantics.store_embeddings(entry.entry_id, [chunk.text for chunk in held])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +223,7 @@ class RunKnowledge:
         if not document.pages:
             return ""
         content = "\f".join(page.text for page in document.pages).encode("utf-8", "replace")
-        entry = await self.knowledge_base.keep(
+        entry = await self.knowledge_base.store_document(
             Scope("reading", self.thread_id),
             "dialogue",
             document,

@@ -57,7 +57,7 @@ class SemanticSearch:
         """Returns whether the entry has embeddings of this model."""
         return await self.vectors.has(entry_id, self.embedder.model)
 
-    async def keep(self, entry_id: str, texts: Sequence[str]) -> None:
+    async def store_embeddings(self, entry_id: str, texts: Sequence[str]) -> None:
         """Stores the embeddings of an entry's chunks, given in order. Stores all of them or none."""
         kept = list[list[float]]()
         for at in range(0, len(texts), EMBEDDED_AT_ONCE):

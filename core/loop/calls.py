@@ -285,7 +285,7 @@ async def execute_call(call: ToolCall, prepared: PreparedCall, context: ToolCont
             sandbox.limit_network(limit_network(prepared.reach, prepared.sources, frozenset(context.opened_hosts)))
         return sandbox
 
-    with context.metrics.timed("tool", tool=prepared.tool.name) as timing:
+    with context.metrics.time_step("tool", tool=prepared.tool.name) as timing:
         links = context.links.with_record(created.append)
         outcome = await _outcome(call, prepared, replace(context, sandbox=open_sandbox, links=links))
         fetched = read_now(("internet", "")) if any(sandbox.has_fetched for sandbox in opened) else NO_SOURCES

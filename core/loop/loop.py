@@ -113,7 +113,7 @@ async def _ended_turn(
                 "budget": start.budget_left,
             }
             request = await window.request(blank, notes, state=state)
-        with turn.context.tool_context.metrics.timed("turn"):
+        with turn.context.tool_context.metrics.time_step("turn"):
             async with turn.context.switch.stoppable():
                 end = await unwrap_exception_group(turn.play(request))
         return end.approval or end
@@ -178,7 +178,7 @@ def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
         """Calls the model outside a turn and returns the text. Records the usage in the ledger."""
 
         def charge(model: str, usage: Usage) -> None:
-            context.run_log.used(UsageEntry(turn_id=new_id(), model=model, usage=usage))
+            context.run_log.record_usage(UsageEntry(turn_id=new_id(), model=model, usage=usage))
 
         return await read_text(record_model_usage(context.ask_model(request), request, charge))
 

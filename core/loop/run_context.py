@@ -69,7 +69,7 @@ class RunLog(Protocol):
 
     def finish_call(self, record: ToolCallRecord) -> None: ...
 
-    def used(self, entry: UsageEntry) -> None:
+    def record_usage(self, entry: UsageEntry) -> None:
         """Adds the usage to the ledger at the next commit."""
         ...
 

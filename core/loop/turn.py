@@ -378,7 +378,7 @@ class Turn:
         return self._response.text if self._response else ""
 
     def _charge(self, model: str, usage: Usage) -> None:
-        self.context.run_log.used(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))
+        self.context.run_log.record_usage(UsageEntry(turn_id=self.turn_id, model=model, usage=usage))
 
     @property
     def _calls_max(self) -> int:

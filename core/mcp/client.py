@@ -70,7 +70,7 @@ class ReconnectingServer:
     _is_legacy: bool = False
     _sdk: Any = field(default=None, repr=False)
 
-    async def ready(self) -> tuple[McpTool, ...]:
+    async def connected_tools(self) -> tuple[McpTool, ...]:
         """Connects and refreshes the tool list if needed. Returns no tools if the server cannot be reached."""
         connection = await self._connected(patience_seconds=0)
         self.absence = connection if isinstance(connection, str) else ""
@@ -267,7 +267,7 @@ class McpServers:
         self._first_wait_seconds = first_wait_seconds
         self._gathering: dict[str, asyncio.Task[tuple[McpTool, ...]]] = {}
 
-    def warm(self) -> None:
+    def connect_all(self) -> None:
         """Starts connecting to every server and returns immediately."""
         for link in self._links:
             self._gather(link)
@@ -341,7 +341,7 @@ class McpServers:
             link.first_wanted_at = asyncio.get_running_loop().time()
         task = self._gathering.get(name)
         if task is None:
-            task = spawn(link.ready(), name=f"mcp {name} tools")
+            task = spawn(link.connected_tools(), name=f"mcp {name} tools")
             self._gathering[name] = task
             task.add_done_callback(lambda _task: self._gathering.pop(name, None))
         return task

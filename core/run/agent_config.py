@@ -144,7 +144,7 @@ def usage_recorder(recorder: RunRecorder) -> Callable[[str, Usage], None]:
     """Returns a callback that records the usage of model calls made outside the run's turns."""
 
     def book(model: str, usage: Usage) -> None:
-        recorder.used(UsageEntry(turn_id="", model=model, usage=usage))
+        recorder.record_usage(UsageEntry(turn_id="", model=model, usage=usage))
 
     return book
 

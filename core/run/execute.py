@@ -63,7 +63,7 @@ async def execute(run_id: str, deps: RunDeps) -> RunEnd:
     if lease is None:
         return RunEnd()
     set_log_context(run_id=run_id, thread_id=lease.thread_id, worker=lease.worker_id)
-    with deps.metrics.timed("run", run_id=run_id, thread_id=lease.thread_id) as timing:
+    with deps.metrics.time_step("run", run_id=run_id, thread_id=lease.thread_id) as timing:
         timing.labels["state"], end = await _executed(lease, deps)
     return end
 

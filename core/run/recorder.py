@@ -133,7 +133,7 @@ class RunRecorder:
     def finish_call(self, record: ToolCallRecord) -> None:
         self._pending.finished.append(record)
 
-    def used(self, entry: UsageEntry) -> None:
+    def record_usage(self, entry: UsageEntry) -> None:
         charged = self._charge(entry)
         self._pending.usage.append(charged)
         self.spent, self.model = self.spent + charged.usage, charged.model

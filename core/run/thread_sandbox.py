@@ -47,7 +47,7 @@ class ThreadSandbox:
         async with self._lock:
             if self._was_used:
                 return await self._open(self._provider)
-            with self._metrics.timed("sandbox"):
+            with self._metrics.time_step("sandbox"):
                 sandbox = await self._open(self._provider)
             self._was_used = True
             self._bind(self._thread_id)

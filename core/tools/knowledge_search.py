@@ -40,7 +40,7 @@ async def run_ask_document(params: AskDocumentParams, context: ToolContext) -> s
         raise ToolError(f"{params.file_path}: {error}") from error
     except ToolError as error:
         raise add_path_to_error(params.file_path, error) from error
-    return answer.told()
+    return answer.text_for_model()
 
 
 def run_knowledge(context: ToolContext) -> RunKnowledge:

@@ -156,7 +156,7 @@ class RunSchedules:
         """Whether people have to agree. In a thread of the HTTP API, nobody clicks."""
         return self.address.platform != "api"
 
-    async def arm(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
+    async def arm_schedule(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
         """Stores the schedule that the call describes, and returns it. In a chat, it is armed by who has approved the
         call, and only proposed as long as nobody has. Raises ToolError."""
         owner = approved_by or self.requester
@@ -234,7 +234,7 @@ def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> 
     return f"`{schedule.schedule_id}` {shown(schedule.task)} · {when} · by {shown(schedule.owner.name)}{state}"
 
 
-def resumed(schedule: Schedule, owner: Person) -> Schedule:
+def as_resumed_schedule(schedule: Schedule, owner: Person) -> Schedule:
     """Returns the schedule as somebody arms it again, from its next time on. Raises ToolError if that has passed."""
     following, _ = schedule.timing.after(datetime.now(UTC))
     if following is None:
@@ -254,7 +254,7 @@ async def change_schedule_by(
             is_done = await store.pause_schedule(schedule_id, by=person)
             return f"Paused: `{schedule_id}`." if is_done else f"`{schedule_id}` is paused already."
         case "resume":
-            armed = resumed(schedule, person)
+            armed = as_resumed_schedule(schedule, person)
             if not await store.save(armed, limits, by=person, change="resumed"):
                 raise ToolError(await why_not_saved(store, schedule_id, limits))
             following = armed.timing
@@ -296,7 +296,7 @@ def build_schedule_tools(schedules: RunSchedules | None) -> tuple[Tool[Any], ...
 
     async def run_schedule_task(params: ScheduleTaskParams, context: ToolContext) -> str:
         here = known()
-        schedule = await here.arm(params, context.approved_by)
+        schedule = await here.arm_schedule(params, context.approved_by)
         if schedule.state == "proposed":
             raise ToolError(NOT_ARMED.format(schedule.schedule_id, schedule.schedule_id))
         following = f" Next: {schedule.next_times}." if schedule.next_times else ""

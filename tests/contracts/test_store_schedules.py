@@ -279,7 +279,7 @@ async def test_a_firing_over_http_posts_nothing_not_even_that_its_agent_is_gone(
     passed = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=1)
     over_http = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
     await save(stores, replace(ONCE, address=over_http, timing=replace(ONCE.timing, next_local=passed)))
-    await runner.look()
+    await runner.fire_due_schedules()
     assert await stores.schedules.find("once") is None
 
 

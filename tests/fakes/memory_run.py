@@ -46,7 +46,7 @@ class MemoryRunLog:
         assert key in self.durable, "the call ran before its record was durable"
         self.records[key] = record
 
-    def used(self, entry: UsageEntry) -> None:
+    def record_usage(self, entry: UsageEntry) -> None:
         self.usage.append(entry)
 
     async def commit(self) -> None:

@@ -310,7 +310,7 @@ class _History:
         process = self._programs[name] = SimulatedProcess(self._loop, f"{name}.{self._starts}")
         self.note(f"{process.name} starts")
         runner = self._runners[process] = self._runner(self._new_stores())
-        process.start(repeat("look", LOOK_SECONDS, runner.look))
+        process.start(repeat("look", LOOK_SECONDS, runner.fire_due_schedules))
 
     def _runner(self, stores: Stores) -> ScheduleRunner:
         platforms = Platforms(file_sources={}, surfaces={"slack": cast(Any, self.chat)}, slack=cast(Any, self.chat))

@@ -29,10 +29,10 @@ def counted() -> dict[str, set[str]]:
     """The labels of each series once everything has been counted that alerts ask for."""
     metrics = Metrics()
     for step in get_args(Step):
-        with metrics.timed(step):
+        with metrics.time_step(step):
             pass
-    metrics.called("slack", "chat.update", 429, 0.1)
-    metrics.used("m", Usage())
+    metrics.observe_platform_call("slack", "chat.update", 429, 0.1)
+    metrics.count_usage("m", Usage())
     text = metrics.text(None).decode()
     samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
     return {one.name: {*one.labels} - {"le"} for one in samples}

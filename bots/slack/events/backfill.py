@@ -267,7 +267,7 @@ class MessageReplay:
         if is_for_us:
             await self._event_handler.on_event(event, is_missed=True)
         elif ts > cursor:
-            await self._event_handler.hear(event)
+            await self._event_handler.pass_to_schedules(event)
         return is_for_us
 
 

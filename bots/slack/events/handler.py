@@ -175,12 +175,12 @@ class EventHandler:
             return
         with acknowledging():
             is_ours = await self._on_event(event, is_missed=is_missed)
-            await self.hear(event)
+            await self.pass_to_schedules(event)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
             await self._cursors.record_message(*place, is_unaddressed=not is_ours)
 
-    async def hear(self, event: JsonObject) -> None:
+    async def pass_to_schedules(self, event: JsonObject) -> None:
         """Passes on what a schedule may wait for, whether it is for the agent or not."""
         if self._hear and (happened := parse_trigger_event(event, self._client.identity)):
             is_reaction = happened.kind == "emoji"

@@ -104,7 +104,7 @@ async def run_extract_content(params: ExtractContentParams, context: ToolContext
         answer = await run_knowledge(context).answer(name, pieces(), params.goal)
     except DocumentError as error:
         raise ToolError(f"The page: {error}") from error
-    return page_output(seen, context, message=answer.told())
+    return page_output(seen, context, message=answer.text_for_model())
 
 
 class ScreenshotParams(FilePathParams):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection, delete, select
 
 from core.domain.actions import StoredAction
-from core.domain.approval import APPROVE_ALWAYS, asked_tools, decided, is_allowed, is_denied
+from core.domain.approval import APPROVE_ALWAYS, asked_tools, find_choice, is_allowed, is_denied
 from core.domain.audit import AuditAction, AuditEntry
 from core.domain.ids import new_id
 from core.domain.threads import Address, Person, Receipt, StopRun, Thread
@@ -101,7 +101,7 @@ def record_action(connection: Connection, action: StoredAction, receipt: Receipt
     elif ask is not None and ask.kind == "approval":
         act = "approval_given" if is_allowed(ask) else "approval_denied" if is_denied(ask) else None
         subject = ", ".join(asked_tools(ask))
-        if decided(ask) == APPROVE_ALWAYS:
+        if find_choice(ask) == APPROVE_ALWAYS:
             subject += " (always in this conversation)"
     elif ask is not None:
         act = "question_answered"

@@ -42,20 +42,20 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
 async def test_names_from_outside_make_no_series_of_their_own() -> None:
     metrics = Metrics(models=["m"], tools=["ask"])
     for tool in ("ask", "mcp_1", "mcp_2"):
-        with metrics.timed("tool", tool=tool) as timing:
+        with metrics.time_step("tool", tool=tool) as timing:
             timing.labels["outcome"] = "completed"
-    metrics.used("somebody's", Usage(input_tokens=5, cached_tokens=2, output_tokens=1))
+    metrics.count_usage("somebody's", Usage(input_tokens=5, cached_tokens=2, output_tokens=1))
     labels = {"outcome": "completed", "result": "ok"}
     assert sample(metrics, "tool_seconds_count", tool="ask", **labels) == 1
     assert sample(metrics, "tool_seconds_count", tool="other", **labels) == 2
     assert sample(metrics, "tokens_total", model="other", kind="input") == 3
-    metrics.answered("BREW", "none", 404)
+    metrics.count_response("BREW", "none", 404)
     assert sample(metrics, "http_requests_total", method="other", route="none", status="404") == 1
 
 
 async def test_what_a_call_cost_is_told_or_estimated() -> None:
     metrics = Metrics(models=["m"])
-    metrics.used("m", Usage(cost_usd=0.5, estimated_usd=0.2))
+    metrics.count_usage("m", Usage(cost_usd=0.5, estimated_usd=0.2))
     assert sample(metrics, "cost_usd_total", model="m", kind="told") == pytest.approx(0.3)
     assert sample(metrics, "cost_usd_total", model="m", kind="estimated") == pytest.approx(0.2)
 
@@ -113,7 +113,7 @@ async def test_every_attempt_at_a_platform_is_counted_and_lost_ones_as_0() -> No
         return web.Response(status=next(statuses))
 
     metrics = Metrics()
-    trace = build_http_trace("slack", metrics.called)
+    trace = build_http_trace("slack", metrics.observe_platform_call)
     async with aiohttp.ClientSession(trace_configs=[trace]) as http:
         async with serve_http(answer) as origin:
             url = f"{origin}/api/chat.update"

@@ -56,7 +56,7 @@ async def test_a_server_that_echoes_its_secret_in_an_error_does_not_spread_it(
     async with close_after(
         build_mcp_servers(load_settings({"THREADHAND_MCP_CONFIG": str(file)}, Path("no such file")))
     ) as held:
-        held.warm()
+        held.connect_all()
         while not (tools := await held.tools()):
             pass
         world.model.turns = [calls(("mcp_fake_leak", "{}")), text("done")]

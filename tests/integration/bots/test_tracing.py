@@ -47,11 +47,11 @@ def tracing(kept: InMemorySpanExporter) -> RunTracing:
 
 
 async def test_the_steps_of_a_run_lie_below_it(tracing: RunTracing, kept: InMemorySpanExporter) -> None:
-    with tracing.timed("run", run_id="r-1", thread_id="t-1") as run:
-        with tracing.timed("turn"), tracing.timed("model", model="gemini/m") as model:
+    with tracing.time_step("run", run_id="r-1", thread_id="t-1") as run:
+        with tracing.time_step("turn"), tracing.time_step("model", model="gemini/m") as model:
             model.first_seconds = 0.25
             model.usage = Usage(input_tokens=100, cached_tokens=90, output_tokens=5)
-            with tracing.timed("tool", tool="ask"):
+            with tracing.time_step("tool", tool="ask"):
                 pass
         run.labels["state"] = "completed"
     spans = {span.name: span for span in kept.get_finished_spans()}
@@ -86,7 +86,7 @@ async def test_the_steps_of_a_run_lie_below_it(tracing: RunTracing, kept: InMemo
 async def test_a_failed_step_tells_its_kind_and_not_what_was_said(
     tracing: RunTracing, kept: InMemorySpanExporter
 ) -> None:
-    with pytest.raises(ToolError), tracing.timed("tool", tool="ask"):
+    with pytest.raises(ToolError), tracing.time_step("tool", tool="ask"):
         raise ToolError("what somebody wrote")
     (span,) = kept.get_finished_spans()
     assert span.status.status_code is StatusCode.ERROR
@@ -116,7 +116,7 @@ async def test_spans_reach_a_collector_before_the_program_ends(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     address, names = collector
     async with open_tracing(f"{address}/", Metrics()) as figures:
-        with figures.timed("run", run_id="r-1"):
+        with figures.time_step("run", run_id="r-1"):
             pass
     assert names == ["invoke_agent threadhand"]
 

@@ -28,27 +28,29 @@ async def demo() -> AsyncIterator[DemoEnvironment]:
 async def test_a_table_of_another_program_is_added_up(demo: DemoEnvironment) -> None:
     sent = SentFile(name="umsatz.csv", content=SHEET, mime_type="text/csv")
     watch = await send_request(demo.slack, TABLE_PROMPT, sent, PATIENCE_SECONDS)
-    question, _ = await watch.asked("Markdown")
+    question, _ = await watch.wait_for_question("Markdown")
     assert "The total is 3244.5, and Huber comes first." in text_of(question)
 
 
 async def test_own_words_at_the_question_get_the_report(demo: DemoEnvironment) -> None:
     sent = SentFile(name="sales.csv", content=b"region,amount\nNorth,5\nSouth,7\n", mime_type="text/csv")
     watch = await send_request(demo.slack, TABLE_PROMPT, sent, PATIENCE_SECONDS)
-    await watch.asked("Markdown")
+    await watch.wait_for_question("Markdown")
     channel = first_channel(demo.slack.view())
     await demo.slack.say("alice", channel, "as a poem, please", thread_id=watch.thread_id)
     await watch.until(lambda: any(one.name == "report.md" for one in files_of_agent(watch)), "the report arrives")
-    assert any("can't follow your own words" in text for text in watch.said(besides=""))
+    assert any("can't follow your own words" in text for text in watch.bot_texts(besides=""))
 
 
 @pytest.mark.parametrize("answer", ["I did not pin it.", "so I asked you first."])
 async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment, answer: str) -> None:
     prompt, file = (PROMPT, handbook_file()) if "pin" in answer else (trap_page_prompt(demo.site_url), None)
     watch = await send_request(demo.discord, prompt, file, PATIENCE_SECONDS)
-    question, button = await watch.asked("Deny with a reason")
+    question, button = await watch.wait_for_question("Deny with a reason")
     await demo.discord.press("bob", watch.thread_id, question.message_id, button.control_id)
     (form,) = await until(lambda: demo.discord.view().forms)
     await demo.discord.submit("bob", form.form_id, {form.fields[0].field_id: "it is too early"})
-    await watch.until(lambda: any(answer in text for text in watch.said(besides="")), "the answer takes the reason")
+    await watch.until(
+        lambda: any(answer in text for text in watch.bot_texts(besides="")), "the answer takes the reason"
+    )
     assert read_notices(demo.board) == []

@@ -113,7 +113,7 @@ async def test_a_process_that_stood_still_looks_before_it_posts(oversleeps: bool
 
 async def test_waits_are_counted_by_what_is_called() -> None:
     metrics, day = Metrics(), Day()
-    limiter = RateLimiter(day.budget, waited=metrics.waited, sleep=day.sleep, clock=lambda: day.now)
+    limiter = RateLimiter(day.budget, waited=metrics.observe_wait, sleep=day.sleep, clock=lambda: day.now)
     await limiter.refuse([EDIT], seconds=7)
     await limiter.admit([EDIT], wait_seconds_max=100)
     labels = {"platform": "slack", "call": "edit"}

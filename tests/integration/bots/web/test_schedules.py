@@ -162,7 +162,7 @@ async def test_a_schedule_is_paused_resumed_run_and_deleted(stage: Stage) -> Non
     assert (await stage.json("POST", f"{path}/pause"))["schedule"]["state"] == "paused"
     assert (await stage.json("POST", f"{path}/resume"))["schedule"]["state"] == "active"
     assert (await stage.json("POST", f"{path}/run_now"))["schedule"]["next_times"] == made["next_times"]
-    await runner(stage).look()
+    await runner(stage).fire_due_schedules()
     ((thread,),) = [(await stage.json("GET", "/api/threads"))["threads"]]
     assert (thread["platform"], thread["newest_run_status"]) == ("api", "queued")
     assert only_message(stage).text.endswith("Do it:\nPost the news")

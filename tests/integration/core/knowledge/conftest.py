@@ -49,7 +49,9 @@ class KnowledgeStage:
         document = Document(
             title="", kind="pdf", pages=tuple(Page(number, "", text) for number, text in enumerate(pages, start=1))
         )
-        return await self.knowledge_base.keep(scope, name, document, content_hash=f"{name}{hash(pages)}", size_bytes=1)
+        return await self.knowledge_base.store_document(
+            scope, name, document, content_hash=f"{name}{hash(pages)}", size_bytes=1
+        )
 
 
 @pytest.fixture

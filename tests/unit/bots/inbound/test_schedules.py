@@ -53,7 +53,10 @@ class Ports:
             schedules=self,
             conversations=self,
             chats=SimpleNamespace(
-                announce=self.post, find_standing=self.find_standing, tell=self.tell, tell_person=self.tell_person
+                announce=self.post,
+                find_standing=self.find_standing,
+                post_notice=self.post_notice,
+                tell_person=self.tell_person,
             ),
             admits=self.admits,
             receive=self.receive,
@@ -100,7 +103,7 @@ class Ports:
     async def find_standing(self, _address: Address, _person_id: str) -> ActorContext:
         return ActorContext()
 
-    async def tell(self, address: Address, text: str) -> None:
+    async def post_notice(self, address: Address, text: str) -> None:
         self.events.append(f"tells {address.thread_key}: {text.rpartition(' · ')[2]}")
 
     async def tell_person(self, _address: Address, person_id: str, _text: str) -> None:
@@ -134,7 +137,7 @@ class Ports:
     ],
 )  # fmt: skip
 async def test_a_time_that_has_come(ports: Ports, events: list[str], place: tuple[str, str] | None) -> None:
-    await ports.runner().look()
+    await ports.runner().fire_due_schedules()
     assert [event[: len(known)] for event, known in zip(ports.events, events, strict=True)] == events
     requests = [(request.address.thread_key, request.message_ref) for request in ports.requests]
     assert requests == ([] if place is None else [place])
@@ -153,11 +156,11 @@ async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located:
 
     ports = Ports(waiting=(ON_EMOJI, replace(ON_EMOJI, schedule_id="s2"), replace(DAILY, schedule_id="s3")))
     runner = ports.runner()
-    await runner.hear(EYES, locate if is_located else None)
+    await runner.handle_trigger_event(EYES, locate if is_located else None)
     await runner.close()
     assert ports.events == [f"begins for {message_ref}"] * 2
     assert lookups == ["looks"] * is_located
-    await runner.hear(replace(EYES, emoji="tada"), locate)
+    await runner.handle_trigger_event(replace(EYES, emoji="tada"), locate)
     assert lookups == ["looks"] * is_located
 
 
@@ -165,9 +168,9 @@ async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located:
 async def test_an_event_that_cannot_be_stored_comes_again_where_schedules_wait(is_watched: bool) -> None:
     ports = Ports(error=StorageUnavailable("away"), waiting=(ON_EMOJI,) if is_watched else ())
     runner = ports.runner()
-    await runner.look()
+    await runner.fire_due_schedules()
     if is_watched:
         with pytest.raises(StorageUnavailable):
-            await runner.hear(EYES)
+            await runner.handle_trigger_event(EYES)
     else:
-        await runner.hear(EYES)
+        await runner.handle_trigger_event(EYES)

@@ -70,7 +70,7 @@ class _Heard:
     def __init__(self) -> None:
         self.events: list[Any] = []
 
-    async def hear(self, event: Any) -> None:
+    async def pass_to_schedules(self, event: Any) -> None:
         self.events.append(event)
 
 
