@@ -1,4 +1,5 @@
-"""Packs the program inside as a zip archive, with the command that stores and starts it in a remote sandbox."""
+"""Packs the program that runs inside sandboxes as a zip archive, and builds the command that stores and starts it
+there."""
 
 import hashlib
 import io

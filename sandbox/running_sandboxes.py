@@ -113,8 +113,9 @@ class RunningSandboxes:
     async def open(self, thread_id: str, *, fence: int) -> SandboxClient:
         """Returns the thread's running sandbox, or starts one.
 
-        A run (with a fence above 0) holds the sandbox until `release`. If as many run as may run, the one that was not
-        used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if all are held."""
+        A run (with a fence above 0) holds the sandbox until `end_hold`. If the limit of running sandboxes is reached,
+        the one that was not used for the longest time is stopped. Raises SandboxUnavailable, and SandboxesBusy if runs
+        hold all of them."""
         check_thread_id(thread_id)
         async with self._lock(thread_id):
             machine = await self._find_running(thread_id, fence)

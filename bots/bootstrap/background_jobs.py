@@ -34,7 +34,7 @@ async def repeat(name: str, seconds: float, job: Callable[[], Awaitable[object]]
             await job()
         except StorageUnavailable as error:
             log.warning("%s failed: %s", name, error)
-        except Exception:  # a job that ends is never begun again
+        except Exception:  # an error must not end the loop: nothing restarts it
             log.exception("%s failed", name)
         await asyncio.sleep(seconds)
 

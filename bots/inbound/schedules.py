@@ -237,7 +237,7 @@ class ScheduleRunner:
         if schedule.address.platform != "api" and not await self.admits(request):
             return NO_ACCESS
         ref = firing.message_ref
-        while firing.group_key and not ref:  # until `_fire` gives up
+        while firing.group_key and not ref:  # `_fire` ends this wait by its time limit
             if (placed := await self.schedules.in_group(firing)) is not None:
                 firing = placed
                 break

@@ -139,7 +139,7 @@ class McpConsents:
                 result = f"`{name}` is connected and offers {len(seen.tools)} tools. The next request can use them."
         except TimeoutError:
             result = f"`{name}` is not connected: the link has expired. `mcp connect {name}` makes a new one."
-        except Exception:  # the person must learn of it, whatever it is
+        except Exception:  # the person must learn of every failure
             log.exception("the consent for the MCP server %s broke", name)
             result = f"`{name}` is not connected: something broke on my side."
         consent.result = result

@@ -136,8 +136,8 @@ class TodoTracker:
     ) -> None:
         """Emits the checklist if the call changed todo.md.
 
-        Commands, which may fail after a change, are followed by a look only if they name the file or the run has
-        used it. Errors are only logged, because the checklist is only for display."""
+        A command may change the file and then fail, so the file is read after every command that names it, and after
+        all commands once the run has used it. Errors are only logged, because the checklist is only for display."""
         is_write = writes_todo(call.name, call.arguments)
         is_near = self._text is not None or TODO_KEY in str(call.arguments).lower()
         if not is_write and not (call.name in _MAY_WRITE and is_near):

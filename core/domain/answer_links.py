@@ -396,7 +396,7 @@ def _without_inline_code(content: str) -> str:
 
 
 def _split_lines(markdown: str) -> list[str]:
-    """Returns the lines by which the parser counts."""
+    """Returns the lines as the Markdown parser counts them."""
     return markdown.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 

@@ -259,7 +259,7 @@ class ClientRelay:
 
     async def _take(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == protocol.HELLO:
-            # the newest run first ends what older runs still execute
+            # the newest run first ends the commands that older runs still execute
             self._fence = max(self._fence, _fence_of(payload))
             if self._fence and self._is_newest(self._fence):
                 await self._connection.call("fence", fence=self._fence)

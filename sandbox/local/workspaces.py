@@ -91,7 +91,8 @@ class Workspace:
 
 
 class Workspaces:
-    """Folders `<folder>/<thread_id>/workspace`. `drops_user`: each gets a uid of its own (needs root)."""
+    """The workspaces, each in `<folder>/<thread_id>/workspace`. With `drops_user`, each gets its own uid, which
+    requires root."""
 
     def __init__(self, folder: Path, *, drops_user: bool) -> None:
         self._folder = folder

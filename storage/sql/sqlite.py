@@ -90,7 +90,7 @@ class SqliteDatabase:
         if self._is_closed:
             raise StorageUnavailable("the database is closed")
         done = Future[ResultT]()
-        done.set_running_or_notify_cancel()  # from now on, cancelling the caller does not cancel it
+        done.set_running_or_notify_cancel()  # so cancelling the caller cannot cancel the transaction
         threads.executor.submit(_run, work, done)
         try:
             return await asyncio.wrap_future(done)

@@ -84,7 +84,7 @@ async def answer_use(called: CommandCalled, deps: CommandDeps) -> Outcome:
         return Outcome(notice="\n".join([*lines, _HOW]))
     if name not in agents:
         return Outcome(notice=unknown_agent_message(name, agents))
-    is_outside = not address.thread_key  # as `/threadhand` in Slack
+    is_outside = not address.thread_key  # Slack's `/threadhand` is used outside threads
     if address.platform == "discord" and snapshot is None:
         is_outside = address.thread_key != "dm"
     if is_outside:

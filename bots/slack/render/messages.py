@@ -261,7 +261,8 @@ def _notification(markdown: str) -> str:
 def _prose_and_table(markdown: str) -> list[JsonObject]:
     """Returns the blocks of an answer, with its table as one that people can sort.
 
-    Of several tables all stay Markdown, because Slack does not say how many data tables a message may have."""
+    If there are several tables, all stay Markdown, because Slack does not document how many data tables a message may
+    have."""
     parts = list(scan_blocks(markdown.replace("\r\n", "\n")))
     tables = [at for at, part in enumerate(parts) if part.kind == "table"]
     table = data_table_block(parts[tables[0]].lines) if len(tables) == 1 else None

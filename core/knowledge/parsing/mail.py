@@ -47,7 +47,7 @@ def read_mail(content: bytes, limits: ParseLimits) -> Document:
 
 
 def _parts(message: MIMEPart, limits: ParseLimits) -> Iterator[MIMEPart]:
-    """Yields the texts and attachments of an e-mail, and only one of the texts that say the same."""
+    """Yields the texts and attachments of an e-mail. Of alternative versions of a text, yields only one."""
     if not message.is_multipart() or message.get_content_maintype() == "message":
         yield message
         return

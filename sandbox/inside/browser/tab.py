@@ -108,7 +108,7 @@ class Tab:
         self.file_chooser = file_chooser
 
     def _on_request(self, request: Request) -> None:
-        # a bound, as a page may open requests endlessly
+        # bounded, because a page may open requests endlessly
         if request.is_navigation_request() and _is_main(request):
             self._navigations.add(request)
         elif request.resource_type in AWAITED and len(self._fetches) < 200:

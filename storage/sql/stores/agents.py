@@ -121,8 +121,8 @@ def _known(connection: Connection, definition: AgentDefinition) -> AgentVersion 
 
 
 def _recorded(connection: Connection, definition: AgentDefinition) -> AgentVersion:
-    """Numbers are unique, so if two processes record at the same time, one is skipped and looks again. The number is
-    read first: a version recorded after that is either found or conflicts."""
+    """Version numbers are unique, so if two processes record at the same time, one insert is skipped and that process
+    looks again. The number is read first: a version recorded after that is either found or conflicts."""
     newest = select(func.coalesce(func.max(agent_versions.c.number), 0)).where(
         agent_versions.c.agent_id == definition.agent_id
     )

@@ -296,8 +296,8 @@ class SqlInbox(Store):
 
     @writes(Failpoint("storage.sweep_keys"))
     def delete_old_keys(self, connection: Connection, *, older_than_days: float) -> int:
-        """Deletes a batch of the keys that were claimed that long ago, and the versions of messages that can no longer
-        come. Returns how many keys were deleted, 0 if none are left."""
+        """Deletes a batch of the keys that are older than that, and stored versions of messages that can no longer
+        arrive. Returns how many keys were deleted, 0 if none are left."""
         before = datetime.now(UTC) - timedelta(days=older_than_days)
         sweep_versions(connection)
         # except keys that another process is deleting

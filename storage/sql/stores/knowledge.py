@@ -126,8 +126,8 @@ def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
 
 
 def _lock(connection: Connection, *which: ColumnElement[bool]) -> None:
-    """Makes the others that finish or rename one of these entries wait in PostgreSQL, or each could miss what the other
-    one adds, or delete it."""
+    """Makes other transactions that finish or rename one of these entries wait in PostgreSQL. Otherwise each could
+    miss, or delete, the entry that the other one adds."""
     table = knowledge_entries.c
     entries = select(table.entry_id).where(*which).order_by(table.entry_id)
     connection.execute(entries.with_for_update()).close()

@@ -144,7 +144,8 @@ def amend_heard(connection: Connection, thread_id: str, action: StoredAction) ->
 
 
 def keep_version(connection: Connection, thread_id: str | None, change: MessageEdited | MessageDeleted) -> bool:
-    """Keeps what an edit or a deletion has made of its message. Returns False if a later change of it is known.
+    """Stores the new version of a message that was edited or deleted. Returns False if a later change of the message is
+    known.
 
     The message may still come: its look-ups take longer, another process receives it, or the platform sends it again.
     In a place where the agent has no thread, the text of an edit that does not address the agent is not kept."""
@@ -175,7 +176,7 @@ def read_newer_version(connection: Connection, message: IncomingMessage) -> Mess
 
 
 def sweep_versions(connection: Connection) -> None:
-    """Deletes the versions of messages that can no longer come."""
+    """Deletes stored versions of messages that can no longer arrive."""
     before = datetime.now(UTC) - VERSION_AGE_MAX
     connection.execute(delete(message_versions).where(message_versions.c.sent_at < before))
 

@@ -19,7 +19,7 @@ from storage.sql.columns import (
 )
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
-SQLModel.model_config["defer_build"] = True  # rows are never validated
+SQLModel.model_config["defer_build"] = True  # rows are never validated, so pydantic's validators need not be built
 
 
 class ScheduleRow(SQLModel, table=True, defer_build=True):

@@ -24,7 +24,7 @@ from storage.sql.columns import (
 )
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
-SQLModel.model_config["defer_build"] = True  # rows are never validated
+SQLModel.model_config["defer_build"] = True  # rows are never validated, so pydantic's validators need not be built
 _ADDRESS = ("platform", "workspace_id", "channel_id", "thread_key")
 
 

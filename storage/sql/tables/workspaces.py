@@ -24,7 +24,7 @@ from storage.sql.columns import (
 from storage.sql.full_text import FullTextTerms
 
 SQLModel.metadata.naming_convention = CONSTRAINT_NAMES
-SQLModel.model_config["defer_build"] = True  # rows are never validated
+SQLModel.model_config["defer_build"] = True  # rows are never validated, so pydantic's validators need not be built
 
 
 class WorkspaceRow(SQLModel, table=True, defer_build=True):
