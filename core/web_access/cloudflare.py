@@ -94,10 +94,12 @@ class CloudflarePages:
         uploaded = await self._upload(f"{projects}/{project}", files)
         manifest = json.dumps({one.path: one.key for one in files})
         form = {"manifest": manifest, "branch": BRANCH, **rules}
-        path = f"{projects}/{project}/deployments"
-        answer = await request_json(self.api, Request(method="POST", path=path, form=form, is_repeatable=False))
-        version_url = parse_answer(answer, _Answer[_Deployed], self.api).result.url
+        version_url = await self._publish(f"{projects}/{project}/deployments", form)
         return Deployment(url=f"https://{host}", version_url=version_url, uploaded=uploaded)
+
+    async def _publish(self, path: str, form: Mapping[str, str | bytes]) -> str:
+        request = Request(method="POST", path=path, form=form, is_repeatable=False)
+        return parse_answer(await request_json(self.api, request), _Answer[_Deployed], self.api).result.url
 
     async def _upload(self, project_path: str, files: Sequence[SiteFile]) -> int:
         """Uploads the files that Cloudflare does not have yet, and returns their number."""
