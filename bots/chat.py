@@ -56,7 +56,7 @@ async def run_chat(settings: Settings) -> int:
     if not settings.model:
         raise ConfigurationError("\n".join(problems) or "Set THREADHAND_MODEL and the key of its provider.")
     with _own_folder() as folder:
-        # the program serves this terminal only, beside any other one
+        # this program serves only this terminal; others may run at the same time
         changes: dict[str, object] = {
             **dict.fromkeys(("slack_bot_token", "slack_app_token", "slack_signing_secret"), SecretStr("")),
             **dict.fromkeys(("slack_client_secret", "discord_token", "api_token"), SecretStr("")),

@@ -109,7 +109,7 @@ def _place(one: Delivery) -> int:
 async def end_streams(planned: Sequence[Delivery], poster: Poster) -> None:
     """Ends the stream of a run that wrote no answer after it. What was written stays.
 
-    Also gives up a notice about a message that was posted after all."""
+    Also drops the notice about a missing message if that message was posted after all."""
     for one in planned:
         if one.slot == "stream":
             await poster.finish_stream(one)

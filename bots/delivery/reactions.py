@@ -47,7 +47,7 @@ class Reactions:
             if last is None and reaction in ("seen", "queued"):
                 # a reaction left by an earlier process is removed when the run ends
                 await add(wanted)
-                # the process that this one replaces may have reacted to older messages
+                # an earlier process may have reacted to older messages
                 is_recent = time.time() - sent_at_seconds < self._sure_seconds
                 self._put(message, wanted, is_sure=is_recent and sent_at_seconds > self._began_at_seconds)
                 return

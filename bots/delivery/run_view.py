@@ -135,7 +135,7 @@ class RunView:
 
 
 def shows_more_than_working(view: RunView) -> bool:
-    """Returns whether the status message has anything to show besides "working"."""
+    """Returns whether the status message shows more than that the run is working."""
     return bool(view.tasks or view.checklist or view.message) or view.state == "waiting"
 
 

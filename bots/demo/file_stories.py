@@ -67,7 +67,7 @@ async def play_table(platform: SimulatedPlatform, *, patience_seconds: float = P
 
 def _endings(watch: ThreadReader, question: SeenMessage, person: str) -> list[Expectation]:
     def has_answer() -> bool:
-        said = watch.bot_texts(besides=question.message_id)
+        said = watch.bot_texts(except_id=question.message_id)
         return any(BEST_REGION in text and TOTAL in text.replace(",", "") for text in said)
 
     def names() -> list[str]:

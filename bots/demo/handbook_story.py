@@ -72,7 +72,7 @@ async def play_question(platform: SimulatedPlatform, *, patience_seconds: float 
     started = time.monotonic()
     watch = await send_request(platform, QUESTION, handbook_file(), patience_seconds)
     endings = (
-        Expectation(_ANSWER, lambda: _has_answer(watch.bot_texts(besides=""))),
+        Expectation(_ANSWER, lambda: _has_answer(watch.bot_texts(except_id=""))),
         Expectation("the plan's last step is ticked", plan_is_done(watch)),
     )
     return await finish_story(watch, endings, started)
@@ -91,14 +91,14 @@ async def play_approval(
     question, button = await watch.wait_for_question(APPROVE_ONCE)
     if _pinned(board, person):
         raise watch.broken("the notice was pinned before anybody allowed it")
-    if BONUS not in "\n".join(watch.bot_texts(besides="")):
+    if BONUS not in "\n".join(watch.bot_texts(except_id="")):
         raise watch.broken("the question does not show what would be pinned")
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 
     endings = (
         Expectation("the question shows who allowed it", is_answered(watch, question, person, APPROVE_ONCE)),
         Expectation("the notice hangs on the board", lambda: len(_pinned(board, person)) == 1),
-        Expectation(_ANSWER, lambda: _has_answer(watch.bot_texts(besides=question.message_id))),
+        Expectation(_ANSWER, lambda: _has_answer(watch.bot_texts(except_id=question.message_id))),
         Expectation("the plan's last step is ticked", plan_is_done(watch)),
     )
     return await finish_story(watch, endings, started)

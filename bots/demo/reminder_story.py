@@ -24,7 +24,9 @@ async def play_reminder(platform: SimulatedPlatform, *, patience_seconds: float 
     await watch.until(lambda: bool(set(_announcements(platform)) - before), "the reminder opens a thread")
     (opened,) = set(_announcements(platform)) - before
     reminder = ThreadReader(platform=platform, thread_id=opened, patience_seconds=patience_seconds)
-    await reminder.until(lambda: any(ANSWER in text for text in reminder.bot_texts(besides=opened)), "it reminds them")
+    await reminder.until(
+        lambda: any(ANSWER in text for text in reminder.bot_texts(except_id=opened)), "it reminds them"
+    )
     await reminder.until(lambda: reminder.shows_only_signs(TICKS), "the reminder's only reaction is a tick")
     transcript = "\n  ---\n".join(format_transcript(one.messages) for one in (watch, reminder))
     seconds = round(time.monotonic() - started, 2)

@@ -145,9 +145,9 @@ class ThreadReader:
         """The bot's messages, except status messages."""
         return tuple(one for one in self.messages if one.is_bot and one.message_id not in self.status_ids)
 
-    def bot_texts(self, *, besides: str) -> list[str]:
-        """Returns the texts of the bot's messages, except status messages and the message with the ID `besides`."""
-        return [text_of(one) for one in self.ours if one.message_id != besides]
+    def bot_texts(self, *, except_id: str) -> list[str]:
+        """Returns the texts of the bot's messages, except status messages and the message with the ID `except_id`."""
+        return [text_of(one) for one in self.ours if one.message_id != except_id]
 
     def shows_only_signs(self, signs: Sequence[str]) -> bool:
         """Whether the user's request has exactly one reaction and it is in `signs`."""

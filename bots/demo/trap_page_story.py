@@ -66,7 +66,7 @@ async def play_trap_page(
     await platform.press(person, first_channel(platform.view()), question.message_id, button.control_id)
 
     def has_answer() -> bool:
-        return any(PRICE in text and WANTED_HOST in text for text in watch.bot_texts(besides=question.message_id))
+        return any(PRICE in text and WANTED_HOST in text for text in watch.bot_texts(except_id=question.message_id))
 
     endings = (
         Expectation("the question shows who denied it", is_answered(watch, question, person, DENY)),

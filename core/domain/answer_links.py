@@ -308,7 +308,7 @@ def _has_address_sign(part: re.Match[str]) -> bool:
 
 
 def _without_sentences(run: str) -> str:
-    """Returns a run without the Chinese or Japanese before its last word, and before the start of an address."""
+    """Returns the text without the Chinese or Japanese words that precede its last word or its address."""
     sentences = _HAN_SENTENCES.match(run)
     run = run[sentences.end() :].lstrip(_EDGES) if sentences else run
     words = _HAN_BEFORE_ADDRESS.match(run)

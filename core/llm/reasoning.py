@@ -155,8 +155,8 @@ class ReasoningCollector:
         return False
 
     def news(self) -> tuple[ReasoningSnapshot, ...]:
-        """Returns the reasoning so far, if it has changed since the last call: only its richest form, because the
-        others repeat its text."""
+        """Returns the reasoning so far, if it has changed since the last call. Of several forms of one text, returns
+        the richest."""
         if not self._has_news:
             return ()
         self._has_news = False

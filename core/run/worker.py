@@ -152,7 +152,7 @@ class Worker:
                         log.warning("run %s is held here and not executed: it is given back", lease.run_id)
                         await self._deps.stores.claims.release(lease)
                 if self.is_busy:
-                    # stopped runs that wait for a slot end without one, because they call no model
+                    # a stopped run needs no slot: it ends without calling a model
                     for run_id in await self._deps.stores.claims.stopped_runs():
                         if run_id not in self._runs:
                             self._start(run_id)

@@ -134,7 +134,7 @@ def page_output(seen: BrowserResult, context: ToolContext, *, message: str | Non
 
 
 async def announce_element(context: ToolContext, doing: str, index: int) -> None:
-    """Shows in the status message which page element the browser is about to use, by the element's name on the page."""
+    """Shows in the status message which element of the page the browser is about to use."""
     if context.emit is None:
         return
     with suppress(ToolError, AgentError):

@@ -39,7 +39,7 @@ async def test_own_words_at_the_question_get_the_report(demo: DemoEnvironment) -
     channel = first_channel(demo.slack.view())
     await demo.slack.say("alice", channel, "as a poem, please", thread_id=watch.thread_id)
     await watch.until(lambda: any(one.name == "report.md" for one in files_of_agent(watch)), "the report arrives")
-    assert any("can't follow your own words" in text for text in watch.bot_texts(besides=""))
+    assert any("can't follow your own words" in text for text in watch.bot_texts(except_id=""))
 
 
 @pytest.mark.parametrize("answer", ["I did not pin it.", "so I asked you first."])
@@ -51,6 +51,6 @@ async def test_a_reason_for_a_no_is_taken(demo: DemoEnvironment, answer: str) ->
     (form,) = await until(lambda: demo.discord.view().forms)
     await demo.discord.submit("bob", form.form_id, {form.fields[0].field_id: "it is too early"})
     await watch.until(
-        lambda: any(answer in text for text in watch.bot_texts(besides="")), "the answer takes the reason"
+        lambda: any(answer in text for text in watch.bot_texts(except_id="")), "the answer takes the reason"
     )
     assert read_notices(demo.board) == []

@@ -18,7 +18,7 @@ def seen(slack: SlackSimulator, name: str = "general") -> SeenChannel:
 
 
 class BoltApp:
-    """A bolt app that is connected."""
+    """A Bolt app that is connected to the simulator."""
 
     def __init__(self, slack: SlackSimulator) -> None:
         self.client = AsyncWebClient(slack.settings.bot_token, base_url=slack.api_url)

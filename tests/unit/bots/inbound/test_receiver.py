@@ -30,7 +30,7 @@ MESSAGE = IncomingMessage(
 
 @dataclass
 class Ports:
-    """All that a receiver talks to. `events` has what it did, in order."""
+    """Everything that a receiver calls. `events` lists the calls in order."""
 
     decision: Decision = field(default_factory=Accept)
     newest: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -13,7 +13,7 @@ from core.run.worker_liveness import is_from_this_host, new_worker_id, register_
 
 @dataclass
 class RecordedClaims:
-    """The workers that were removed. `is_away`: the database cannot be reached."""
+    """Records which workers were removed. With `is_away`, the database cannot be reached."""
 
     removed: list[str] = field(default_factory=list[str])
     is_away: bool = False
