@@ -55,9 +55,9 @@ Decide = Callable[[ThreadSnapshot | None], Decision]
 class InboundCursors(Protocol):
     """How far the channels of a platform have been read, for catching up after downtime."""
 
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
-        """Stores how far a channel has been read. A cursor never moves back; ids are compared by length, then as
-        text."""
+    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
+        """Stores how far each channel has been read, by scope. A cursor never moves back; ids are compared by length,
+        then as text."""
         ...
 
     async def cursors(self, platform: str) -> dict[str, str]:

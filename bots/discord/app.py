@@ -149,7 +149,6 @@ class DiscordApp:
     async def close(self) -> None:
         """Disconnects. Safe to call in any state."""
         self._is_closing = True
-        await self.client.channel_cursors.close()
         await self.client.kept_events.close()
         if self._has_logged_in:  # discord.py fails if it is closed before it is opened
             await self.client.close()
@@ -158,6 +157,7 @@ class DiscordApp:
             while (await asyncio.wait({self._connection}, timeout=CLOSE_SECONDS))[1]:
                 self._connection.cancel()
             await close_unregistered_shards(self.client)
+        await self.client.channel_cursors.close()
         await self.files.close()
 
     async def sign_in(self) -> None:

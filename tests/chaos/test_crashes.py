@@ -57,7 +57,7 @@ PASSED: dict[str, dict[str, tuple[str, ...]]] = {
         "llm.openai.request": ("", ":3"),
     },
     "report_in_discord": {
-        "storage.forward": ("record_new_channels", ":2"),
+        "storage.forward": FIRST,
         "storage.accept": FIRST,
         "storage.finish": FIRST,
         "discord.post": ("show_status", "deliver_ask"),

@@ -244,15 +244,14 @@ async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
 
 async def test_a_cursor_never_goes_back(stores: Stores) -> None:
     for cursor in ("99", "100", "98", "1000", "999"):
-        await stores.inbox.advance_cursor("discord", "C1", cursor)
-    await stores.inbox.advance_cursor("discord", "C2", "5")
-    await stores.inbox.advance_cursor("slack", "C1", "7")
+        await stores.inbox.advance_cursors("discord", {"C1": cursor, "C2": "5"})
+    await stores.inbox.advance_cursors("slack", {"C1": "7"})
 
     assert await stores.inbox.cursors("discord") == {"C1": "1000", "C2": "5"}
 
 
 async def test_cursors_forwarded_at_once_end_at_the_highest(stores: Stores) -> None:
-    await asyncio.gather(*(stores.inbox.advance_cursor("discord", "C1", str(n)) for n in (5, 300, 20, 299, 7, 100)))
+    await asyncio.gather(*(stores.inbox.advance_cursors("discord", {"C1": str(n)}) for n in (5, 300, 20, 299, 7, 100)))
 
     assert await stores.inbox.cursors("discord") == {"C1": "300"}
 

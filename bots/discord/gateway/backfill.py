@@ -50,7 +50,7 @@ async def read_gap(
         history = channel.history(limit=MESSAGES_MAX, after=start, oldest_first=True)
         async for message in history:
             await handle(message)
-            await channel_cursors.advance(channel_id, message.id)
+            channel_cursors.advance(channel_id, message.id)
             count += 1
     except (discord.NotFound, discord.Forbidden):
         log.info("discord: channel %s cannot be read; nothing to backfill", channel_id)
@@ -92,7 +92,7 @@ async def record_new_channels(guild: discord.Guild, channel_cursors: ChannelCurs
             continue
         channel_cursors.record_guild_of_channel(channel.id, guild.id)
         newest = channel.last_message_id or channel.id
-        await channel_cursors.advance(channel.id, max(channel.id, heard) if heard else newest)
+        channel_cursors.advance(channel.id, max(channel.id, heard) if heard else newest)
         if not heard:
             channel_cursors.mark_current(channel.id)
 

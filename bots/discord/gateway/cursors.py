@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
+from bots.inbound.cursor_writer import CursorWriter
 from bots.settings.discord import Shards
 from core.stores import InboundCursors
 from core.tasks import cancel, spawn
@@ -14,8 +14,6 @@ from core.tasks import cancel, spawn
 log = logging.getLogger(__name__)
 
 PLATFORM = "discord"
-UNADDRESSED_INTERVAL_SECONDS = 30.0
-"""Messages that are not for the agent advance a channel's cursor at most this often."""
 RETRY_SECONDS_MAX = 60.0
 
 ReadGap = Callable[[int, int], Awaitable[None]]
@@ -34,6 +32,7 @@ class ChannelCursors:
         self, store: InboundCursors, read_gap: ReadGap, *, retry_seconds: float = 2.0, shards: Shards | None = None
     ) -> None:
         self._store = store
+        self._writer = CursorWriter(store, PLATFORM)
         self._read_gap = read_gap
         self._shards = shards
         self._guilds: dict[int, int] = {}
@@ -41,7 +40,6 @@ class ChannelCursors:
         self._current: set[int] = set()
         self._known: dict[int, int] = {}
         self._floors: dict[int, int] = {}
-        self._moved_at: dict[int, float] = {}
         self._retries: dict[int, asyncio.Task[None]] = {}
         self._retry_seconds = retry_seconds
         self._loaded = asyncio.Lock()
@@ -64,35 +62,35 @@ class ChannelCursors:
                 self._floors.setdefault(channel_id, message_id - 1)
                 self.schedule_retry(channel_id)
                 raise
-            await self.advance(channel_id, message_id)
+            self.advance(channel_id, message_id)
 
     def lock_channel(self, channel_id: int) -> asyncio.Lock:
         """Returns a context manager: inside its block, no other task handles messages of the channel."""
         return self._locks.setdefault(channel_id, asyncio.Lock())
 
     async def record_unaddressed(self, channel_id: int, message_id: int) -> None:
-        """Advances the cursor now and then for messages that are not for the agent, so backfills stay short."""
-        now = time.monotonic()
-        if now - self._moved_at.get(channel_id, 0.0) < UNADDRESSED_INTERVAL_SECONDS:
-            return
-        self._moved_at[channel_id] = now
-        async with self.handling(channel_id, message_id):
-            pass
+        """Advances the cursor for a message that is not for the agent, so that backfills stay short. Does nothing while
+        a gap before it is tried again in the background."""
+        if channel_id not in self._retries:
+            async with self.handling(channel_id, message_id):
+                pass
 
-    async def advance(self, channel_id: int, message_id: int) -> None:
+    def advance(self, channel_id: int, message_id: int) -> None:
         """Advances a channel's cursor to the message. Does nothing if the cursor is already past it."""
         if message_id <= self._known.get(channel_id, 0):
             return
         guild_id = self._guilds.get(channel_id)
         scope = str(channel_id) if None in (self._shards, guild_id) else f"{guild_id}/{channel_id}"
-        await self._store.advance_cursor(PLATFORM, scope, str(message_id))
-        self._known[channel_id], self._moved_at[channel_id] = message_id, time.monotonic()
+        self._writer.advance(scope, str(message_id))
+        self._known[channel_id] = message_id
 
     async def record_thread(self, thread_id: int, guild_id: int | None) -> None:
-        """Gives a thread that was just opened a cursor, unless its first message has done so."""
+        """Gives a thread that was just opened a cursor, unless its first message has done so. Stores it at once,
+        because a thread without a cursor would be opened again if it is deleted."""
         self.record_guild_of_channel(thread_id, guild_id)
         async with self.lock_channel(thread_id):
-            await self.advance(thread_id, thread_id)
+            self.advance(thread_id, thread_id)
+        await self._writer.flush()
 
     async def load(self) -> dict[int, int]:
         """Returns the cursors by channel id. Reads the store once."""
@@ -140,9 +138,10 @@ class ChannelCursors:
             self._retries[channel_id] = spawn(self._retry(channel_id), name=f"discord retry {channel_id}")
 
     async def close(self) -> None:
-        """Cancels retries. The next start backfills those channels."""
+        """Stores the cursors and cancels retries. The next start backfills those channels."""
         for task in tuple(self._retries.values()):
             await cancel(task)
+        await self._writer.flush()
 
     async def _retry(self, channel_id: int) -> None:
         pause = self._retry_seconds

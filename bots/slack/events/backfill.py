@@ -133,6 +133,7 @@ class Backfill:
         """Stops the backfill. Cursors of channels that were not read stay before their gaps."""
         if self._scan is not None:
             await cancel(self._scan)
+        await self._cursors.flush()
 
     async def _run(self, earlier: asyncio.Task[None] | None) -> None:
         if earlier is not None:
@@ -147,7 +148,7 @@ class Backfill:
                 log.warning("slack: catching up waits for the database: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
         gaps = find_gaps(cursors, now=time.time())
-        await self._cursors.resume([gap.scope for found in gaps.values() for gap in found])
+        self._cursors.resume([gap.scope for found in gaps.values() for gap in found])
         slots, pause_seconds = asyncio.Semaphore(WORKSPACES_AT_ONCE), RETRY_SECONDS
         while True:
             reads = (self._backfill_workspace_safely(team, gaps[team], slots) for team in gaps)
@@ -183,7 +184,7 @@ class Backfill:
             return
         for gap in gaps[CHANNELS_MAX:]:
             summary.skip(f"more than {CHANNELS_MAX}", gap.channel_id)
-            await self._cursors.close_gap(gap.scope)
+            self._cursors.close_gap(gap.scope)
         joined = await self._inbox.joined_threads(PLATFORM, team_id, limit=THREADS_MAX)
         history = ChannelHistory.for_client(workspace.client)
         replay = MessageReplay(workspace.client.identity, workspace.event_handler, self._cursors, joined)
@@ -200,10 +201,10 @@ class Backfill:
                     summary.cut.append(gap.channel_id)
                 read_until = missed.newest
                 # a channel without new messages has missed nothing up to the newest ts of any channel
-                await self._cursors.close_gap(gap.scope, read_until or newest)
+                self._cursors.close_gap(gap.scope, read_until or newest)
             except SurfaceRefused as error:
                 summary.skip(error.code, gap.channel_id)
-                await self._cursors.close_gap(gap.scope)
+                self._cursors.close_gap(gap.scope)
             except (SurfaceError, StorageUnavailable) as error:
                 summary.fail(error, gap)
 
@@ -308,13 +309,13 @@ class UnreadChannels:
 
         async def look(team_id: str) -> None:
             since = last_listed_ts(team_id, cursors)
-            await self._inbox.advance_cursor(PLATFORM, f"{team_id}:", since or _format_ts(time.time()))
+            await self._inbox.advance_cursors(PLATFORM, {f"{team_id}:": since or _format_ts(time.time())})
             if not since:
                 return  # ignore messages from before the first start
             async with slots:
                 is_whole = await self._look(team_id, max(since, eldest), cursors, found)
             if is_whole and team_id in newest:
-                await self._inbox.advance_cursor(PLATFORM, f"{team_id}:", newest[team_id])
+                await self._inbox.advance_cursors(PLATFORM, {f"{team_id}:": newest[team_id]})
 
         await asyncio.gather(*map(look, {*newest, *self._workspaces.active_ids}))
         return {**cursors, **found}
@@ -342,7 +343,7 @@ class UnreadChannels:
                         if not left:
                             log.info(_NOT_LISTED_MESSAGE, team_id, f"more than {NEW_CHANNELS_MAX}; at the next start")
                             return False
-                        await self._inbox.advance_cursor(PLATFORM, scope, cursor)
+                        await self._inbox.advance_cursors(PLATFORM, {scope: cursor})
                         found[scope] = cursor
                         left -= 1
                 return True

@@ -174,11 +174,11 @@ class EventHandler:
                     await self._greeter.greet(event, await self._context_with({get_text(event, "user")}))
             return
         with acknowledging():
-            is_ours = await self._on_event(event, is_missed=is_missed)
+            await self._on_event(event, is_missed=is_missed)
             await self.pass_to_schedules(event)
         if self._cursors is not None and get_text(event, "type") in {"message", "app_mention"}:
             place = self._client.identity.team_id, get_text(event, "channel"), get_text(event, "ts")
-            await self._cursors.record_message(*place, is_unaddressed=not is_ours)
+            self._cursors.record_message(*place)
 
     async def pass_to_schedules(self, event: JsonObject) -> None:
         """Passes on what a schedule may wait for, whether it is for the agent or not."""
@@ -186,14 +186,13 @@ class EventHandler:
             is_reaction = happened.kind == "emoji"
             await self._hear(happened, partial(self._find_thread, happened) if is_reaction else None)
 
-    async def _on_event(self, event: JsonObject, *, is_missed: bool = False) -> bool:
-        """Handles an event. Returns whether it needed action."""
+    async def _on_event(self, event: JsonObject, *, is_missed: bool = False) -> None:
         channel, ts = get_text(event, "channel"), get_text(event, "ts")
         is_edit = bool(get_text(event, "edited", "ts"))
         if get_text(event, "type") == "app_mention" and await self._mention_dedup.wait_for(
             channel, ts, timeout_seconds=SECOND_COPY_SECONDS_MAX, is_edit=is_edit
         ):
-            return True
+            return
         async with self._order.place(event) as turn:
             inbound = await self._parse(event, turn)
             if isinstance(inbound, IncomingMessage):
@@ -213,7 +212,6 @@ class EventHandler:
                 replies = []
             for reply in replies:
                 await self._on_event(reply)
-        return not isinstance(inbound, Ignored)
 
     async def on_shortcut(self, payload: JsonObject) -> None:
         """Handles a message shortcut or a global one."""

@@ -1,6 +1,7 @@
 """The inbox: an action is claimed, decided on and stored as an input in one transaction."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -222,7 +223,6 @@ def change_unread(connection: Connection, change: Change, thread_id: str) -> tup
     return True, readers
 
 
-_FORWARD = Failpoint("storage.forward")
 SWEPT_AT_ONCE_MAX = 1000
 _ADVANCE = CompiledStatement(upsert_if_greater(inbound_cursors, ("platform", "scope"), "cursor"))
 _CLAIM_KEY = CompiledStatement(partial(insert_ignoring_conflicts, claimed_keys))
@@ -313,9 +313,11 @@ class SqlInbox(Store):
             connection.execute(delete(claimed_keys).where(claimed_keys.c.dedupe_key.in_(gone)))
         return len(gone)
 
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
-        row = {"platform": platform, "scope": scope, "cursor": cursor}
-        await self.database.write_statement(_FORWARD, _ADVANCE, row)
+    @writes(Failpoint("storage.forward"))
+    def advance_cursors(self, connection: Connection, platform: str, cursors: Mapping[str, str]) -> None:
+        # in the same order everywhere, so that two processes cannot wait for each other
+        for scope, cursor in sorted(cursors.items()):
+            _ADVANCE.execute(connection, {"platform": platform, "scope": scope, "cursor": cursor})
 
     @reads
     def cursors(self, connection: Connection, platform: str) -> dict[str, str]:

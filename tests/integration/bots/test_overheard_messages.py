@@ -1,7 +1,7 @@
 """What people said in a thread before the agent was called reaches the model, marked as overheard."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ DEFAULTS = SlackSettings()
 
 
 class NoCursors:
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
+    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
         return None
 
     async def cursors(self, platform: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A real discord.py client against the simulated Discord, with a small program behind it that remembers."""
 
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -44,8 +44,9 @@ class Program:
             await inbound.prepare()
         return outcome
 
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
-        self.cursor_of[scope] = max(self.cursor_of.get(scope, "0"), cursor, key=int)
+    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
+        for scope, cursor in cursors.items():
+            self.cursor_of[scope] = max(self.cursor_of.get(scope, "0"), cursor, key=int)
 
     async def cursors(self, platform: str) -> dict[str, str]:
         return dict(self.cursor_of)

@@ -72,7 +72,7 @@ async def test_each_process_hears_what_belongs_to_its_shards(discord, connect) -
     await until(lambda: len(first.received) == 2)
     assert (texts(first), texts(second)) == (["north", "direct"], ["south"])
     guild_id = (1 << 22) + 3002
-    assert {f"3001/{here}", f"{guild_id}/{there}", f"0/{direct}"} <= set(first.cursor_of)
+    await until(lambda: {f"3001/{here}", f"{guild_id}/{there}", f"0/{direct}"} <= set(first.cursor_of))
 
 
 async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_other(discord, connect) -> None:

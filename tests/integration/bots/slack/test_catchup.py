@@ -213,7 +213,7 @@ async def test_missing_rights_are_told_once(storing_receiver: StoringReceiver, c
     async with SlackSimulator(settings=settings) as slack:
         for channel in slack.workspace.channel_names.values():
             mark = slack.workspace.new_ts()
-            await storing_receiver.inbox.advance_cursor("slack", f"{FIRST}:{channel.channel_id}", mark)
+            await storing_receiver.inbox.advance_cursors("slack", {f"{FIRST}:{channel.channel_id}": mark})
         async with listening(slack, storing_receiver):
             await told(caplog, "not caught up")
     assert caplog.text.count("missing_scope") == 1

@@ -157,16 +157,21 @@ async def test_marks_stay_before_a_gap_until_it_is_filled(storing_receiver: Stor
     marks = ChannelCursors(storing_receiver.inbox)
     first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
     hear = partial(marks.record_message, "T1", "C1")
-    await hear(first)
+
+    async def stored() -> dict[str, str]:
+        await marks.flush()
+        return await storing_receiver.marks()
+
+    hear(first)
     marks.pause()
-    await marks.record_message("T1", "C2", first)
-    assert await storing_receiver.marks() == {"T1:C1": first}
-    await marks.resume(["T1:C1"])
-    assert (await storing_receiver.marks()).pop("T1:C2") == first
-    await hear(third)
-    assert await storing_receiver.marks() == {"T1:C1": first, "T1:C2": first}
-    await marks.close_gap("T1:C1", second)
-    assert await storing_receiver.marks() == {"T1:C1": third, "T1:C2": first}
-    await hear("not a time")
-    await marks.record_message("T1", "", third)
-    assert await storing_receiver.marks() == {"T1:C1": third, "T1:C2": first}
+    marks.record_message("T1", "C2", first)
+    assert await stored() == {"T1:C1": first}
+    marks.resume(["T1:C1"])
+    assert (await stored()).pop("T1:C2") == first
+    hear(third)
+    assert await stored() == {"T1:C1": first, "T1:C2": first}
+    marks.close_gap("T1:C1", second)
+    assert await stored() == {"T1:C1": third, "T1:C2": first}
+    hear("not a time")
+    marks.record_message("T1", "", third)
+    assert await stored() == {"T1:C1": third, "T1:C2": first}

@@ -1,6 +1,7 @@
 """The reading of channels: in order, gaps filled first, the cursor never past a gap."""
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,8 +17,8 @@ class FakeCursors:
     def __init__(self, **stored: str) -> None:
         self.stored = {key.removeprefix("c"): value for key, value in stored.items()}
 
-    async def advance_cursor(self, platform: str, scope: str, cursor: str) -> None:
-        self.stored[scope] = cursor
+    async def advance_cursors(self, platform: str, cursors: Mapping[str, str]) -> None:
+        self.stored |= cursors
 
     async def cursors(self, platform: str) -> dict[str, str]:
         return dict(self.stored)
@@ -45,10 +46,11 @@ async def test_the_first_message_after_a_new_session_waits_for_the_gap_to_be_fil
     async with channel_cursors.handling(7, 105):
         assert history.fills == [(7, 100)]
         assert cursors.stored == {"7": "100"}
-    assert cursors.stored == {"7": "105"}
     async with channel_cursors.handling(7, 106):
         pass
     assert history.fills == [(7, 100)]
+    await channel_cursors.close()
+    assert cursors.stored == {"7": "106"}
 
 
 async def test_a_channel_without_a_cursor_has_no_gap() -> None:
@@ -56,6 +58,7 @@ async def test_a_channel_without_a_cursor_has_no_gap() -> None:
     channel_cursors = ChannelCursors(cursors, history.fill)
     async with channel_cursors.handling(7, 105):
         pass
+    await channel_cursors.close()
     assert (history.fills, cursors.stored) == ([], {"7": "105"})
 
 
@@ -70,6 +73,7 @@ async def test_messages_of_one_channel_are_handled_one_after_the_other() -> None
             seen.append(f"end {message_id}")
 
     await asyncio.gather(handle(1), handle(2))
+    await channel_cursors.close()
     assert seen == ["begin 1", "end 1", "begin 2", "end 2"]
 
 
@@ -108,12 +112,17 @@ async def test_a_gap_that_cannot_be_filled_is_tried_again_and_nothing_passes_it(
     await channel_cursors.close()
 
 
-async def test_chatter_moves_the_cursor_once_in_a_while() -> None:
-    cursors = FakeCursors()
-    channel_cursors = ChannelCursors(cursors, History().fill)
+async def test_chatter_moves_the_cursor_but_not_past_a_gap() -> None:
+    history, cursors = History(), FakeCursors(c7="100", c8="100")
+    channel_cursors = ChannelCursors(cursors, history.fill)
+    channel_cursors.mark_current(7)
     await channel_cursors.record_unaddressed(7, 105)
-    await channel_cursors.record_unaddressed(7, 106)
-    assert cursors.stored == {"7": "105"}
+    history.failures = 1
+    with pytest.raises(RuntimeError, match="no history"):
+        await channel_cursors.record_unaddressed(8, 105)
+    await channel_cursors.record_unaddressed(8, 106)
+    await channel_cursors.close()
+    assert (history.fills, cursors.stored) == ([(8, 100)], {"7": "105", "8": "100"})
 
 
 def channel(channel_id: int, newest: int | None = None) -> SimpleNamespace:
@@ -126,10 +135,12 @@ async def recorded(guild: SimpleNamespace, **stored: str) -> tuple[History, dict
     channel_cursors = ChannelCursors(cursors, history.fill)
     channel_cursors.start_session()
     await record_new_channels(cast(discord.Guild, guild), channel_cursors)
+    await channel_cursors.close()
     before = dict(cursors.stored)
     for one in (*guild.text_channels, *guild.threads):
         async with channel_cursors.handling(one.id, 9_000):
             pass
+    await channel_cursors.close()
     return history, before
 
 
