@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from core.tasks import cancel
+from tests.support.narrow import require
 
 
 def _always() -> asyncio.Event:
@@ -31,8 +32,7 @@ async def port_of(path: Path, *, is_open: asyncio.Event | None = None) -> AsyncG
             target.close()
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = require(asyncio.current_task())
         connections.add(task)
         task.add_done_callback(connections.discard)
         there, back = await asyncio.open_unix_connection(path)

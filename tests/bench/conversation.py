@@ -9,6 +9,7 @@ from simulator.model.scenario import Conversation, ConversationStart, Scenario, 
 from simulator.slack.server import SlackSimulator
 from simulator.slack.web_api.dispatch import ApiCall
 from tests.bench.program import PERSON, Program, until
+from tests.support.narrow import require
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and nobody is any the wiser for it. "
 TEXT_CHARACTERS = 200
@@ -40,8 +41,7 @@ def scenario(*lengths: int, think_seconds: float = 0) -> Scenario:
 
 async def converse(running: Program, turns: int) -> Cost:
     """Plays it in a thread of its own, to the end."""
-    slack = running.slack
-    assert slack is not None
+    slack = require(running.slack)
     edits, started, before = _edits(slack), time.monotonic(), running.cpu_seconds()
     channel = next(one.channel_id for one in slack.view().channels if not one.is_direct)
     message = await slack.say(PERSON, channel, f"@{slack.view().bot_name} {_request(turns)}")
@@ -56,8 +56,7 @@ async def converse(running: Program, turns: int) -> Cost:
 
 async def converse_at_once(running: Program, turns: int, conversations: int) -> float:
     """Wall seconds for so many threads that are started together, from the first mention to the last tick."""
-    slack = running.slack
-    assert slack is not None
+    slack = require(running.slack)
     channel = next(one.channel_id for one in slack.view().channels if not one.is_direct)
     text = f"@{slack.view().bot_name} {_request(turns)}"
     started = time.monotonic()

@@ -33,6 +33,7 @@ from core.tools.tool import Requirement
 from core.web_access.services import WebServices
 from sandbox.installed import PACKAGES, PROGRAMS, describe_installed
 from tests.integration.core.context.conversations import words
+from tests.support.narrow import require
 
 SANDBOX = "Commands run in a jail of their own on a Linux machine, without rights; it can reach the internet."
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -44,8 +45,7 @@ _DIALECT = NativeDialect()
 @cache
 def _encoding() -> Any:
     """Returns cl100k_base from the copy in litellm's package, so that nothing is downloaded."""
-    found = importlib.util.find_spec("litellm")
-    assert found is not None
+    found = require(importlib.util.find_spec("litellm"))
     assert found.submodule_search_locations
     place = Path(next(iter(found.submodule_search_locations))) / "litellm_core_utils" / "tokenizers"
     os.environ["TIKTOKEN_CACHE_DIR"] = str(place)  # noqa: TID251 - tiktoken reads it only from the environment

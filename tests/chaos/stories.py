@@ -10,6 +10,7 @@ from bots.demo.thread_reader import text_of
 from simulator.slack.server import SlackSimulator
 from tests.chaos import report_story
 from tests.chaos.harness import PERSON, PlatformName, Stage
+from tests.support.narrow import require_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +117,7 @@ conversations:
 async def direct(stage: Stage) -> None:
     """Asks in a direct message, where the answer is streamed."""
     await stage.connected()
-    slack = stage.platform
-    assert isinstance(slack, SlackSimulator)
+    slack = require_type(stage.platform, SlackSimulator)
     with_bot = slack.workspace.direct_with(slack.member(PERSON).user_id, slack.workspace.bot.user_id)
     stage.thread_id = await slack.say(PERSON, with_bot.channel_id, "Write an essay")
     await stage.until(lambda: stage.runs() == ["completed"], "it answers")

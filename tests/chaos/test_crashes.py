@@ -184,7 +184,6 @@ def test_every_place_of_the_program_is_tried() -> None:
     sources = [path.read_text() for root in SOURCES for path in (REPOSITORY / root).rglob("*.py")]
     places = {name for text in sources for name in re.findall(r'\bFailpoint\("([a-z_.]+)"\)', text)}
     tried = {place for places in PASSED.values() for place in places} | {*TWICE}
-
     assert places == tried | {*NOT_PASSED}
     assert not tried & {*NOT_PASSED}
     passes = {at for places in PASSED.values() for each in places.values() for at in each}

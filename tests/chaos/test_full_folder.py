@@ -69,7 +69,6 @@ async def test_a_full_data_folder_is_told_and_passes(sandbox: str) -> None:
         heard = str([one["messages"] for one in cluster.stage.script.requests])
         assert any(text in heard for text in RESULTS)
         assert f"table.csv could not be stored: {FULL_DISK_MESSAGE}" in heard
-
         disk.clear()
         # in a jail the next run is told first that its sandbox was stopped
         same_thread = first.thread_id if sandbox == "unsafe-process" else ""

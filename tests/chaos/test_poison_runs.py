@@ -53,7 +53,6 @@ async def test_a_run_that_kills_the_program_each_time_is_told_once(platform: Pla
         assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it" in stage.program.log()
         assert stage.rows("SELECT state FROM delivery WHERE state != 'delivered'") == []
         assert stage.rows("SELECT run_id FROM lease WHERE run_id IS NOT NULL") == []
-
         stage.program.kill()
         stage.program.start()
         await stage.connected()

@@ -37,7 +37,6 @@ async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deplo
         assert await stage.program.ended(60) == -9
         assert (deployments(pages), pages.count) == (deployed, deployed)
         said = len(stage.script.requests)
-
         stage.program.start()
         await stage.until(lambda: asks(stage) == 2 and asked_in(stage) not in (None, first), "it asks anew", seconds=90)
         assert INTERRUPTED in str(stage.script.requests[said]["messages"])
@@ -45,7 +44,6 @@ async def test_nothing_is_deployed_twice_without_a_new_approval(when: str, deplo
         await stage.press(APPROVE)
         await stage.until(lambda: stage.shows("It is on the web."), "it answers", seconds=90)
         await stage.settled(1)
-
         assert deployments(pages) == deployed + 1
         assert pages.sites["tides"]["/index.html"][0] == PAGE.encode()
         assert (stage.script.problems, stage.runs(), asks(stage)) == ([], ["completed"], 2)

@@ -37,7 +37,6 @@ async def test_a_subscriber_gets_what_is_published_in_order(bus: EventBus) -> No
         await bus.publish(events[5:])
         async with asyncio.timeout(30):
             got = [await anext(live) for _ in events]
-
     assert got == events
 
 
@@ -82,7 +81,6 @@ async def test_a_reader_that_falls_behind_is_ended_and_the_others_are_not(bus: E
                 heard.append(await anext(fast))
         async with asyncio.timeout(30):
             late = [event async for event in slow]
-
     assert len(heard) == 200
     assert len(late) < 200
     assert late == heard[: len(late)]

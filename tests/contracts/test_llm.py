@@ -19,6 +19,7 @@ from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, Think
 from simulator.model.scenario import load_scenario
 from simulator.model.server import ScriptedServer
 from tests.fakes.web_service import Answer, fake_web_service, says
+from tests.support.narrow import require_type
 
 # litellm reads a deprecated attribute of its own models
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince211")
@@ -134,8 +135,7 @@ async def test_text_and_thinking_arrive_whole_and_the_finish_comes_last(
 @pytest.mark.parametrize("is_streamed", [True, False])
 async def test_usage_is_told_with_the_cached_tokens_in_it(kind: str, is_streamed: bool, server: ScriptedServer):
     async with model(kind, server.base_url) as llm:
-        last = (await deltas(llm, ask("greet me", is_streamed=is_streamed)))[-1]
-    assert isinstance(last, ModelFinished)
+        last = require_type((await deltas(llm, ask("greet me", is_streamed=is_streamed)))[-1], ModelFinished)
     assert last.finish_reason == "stop"
     assert last.usage is not None
     assert (last.usage.input_tokens, last.usage.cached_tokens, last.usage.output_tokens) == (90, 30, 7)

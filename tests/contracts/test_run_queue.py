@@ -34,7 +34,6 @@ async def signals(request: pytest.FixtureRequest) -> AsyncGenerator[StopSignals,
 async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
-
     async with asyncio.timeout(30):
         assert [await queue.claim() for _ in range(3)] == ["a", "b", "c"]
 
@@ -44,7 +43,6 @@ async def test_a_claim_waits_for_a_run(queue: RunQueue) -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     await queue.put("a")
-
     async with asyncio.timeout(30):
         assert await waiting == "a"
 
@@ -52,7 +50,6 @@ async def test_a_claim_waits_for_a_run(queue: RunQueue) -> None:
 async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> None:
     for run_id in ("a", "a", "b", "a"):
         await queue.put(run_id)
-
     async with asyncio.timeout(30):
         assert [await queue.claim() for _ in range(2)] == ["a", "b"]
 
@@ -69,7 +66,6 @@ async def test_each_entry_goes_to_one_worker(queue: RunQueue) -> None:
     workers = [asyncio.ensure_future(queue.claim()) for _ in range(3)]
     for run_id in ("a", "b", "c"):
         await queue.put(run_id)
-
     async with asyncio.timeout(30):
         assert sorted(await asyncio.gather(*workers)) == ["a", "b", "c"]
 
@@ -80,7 +76,6 @@ async def test_a_cancelled_claim_takes_nothing_along(queue: RunQueue) -> None:
     waiting.cancel()
     await asyncio.wait([waiting])
     await queue.put("a")
-
     async with asyncio.timeout(30):
         assert await queue.claim() == "a"
 
@@ -89,7 +84,6 @@ async def test_a_stop_wakes_everyone_who_waits_for_that_run(signals: StopSignals
     one, two, other = (asyncio.ensure_future(signals.wait(run)) for run in ("a", "a", "b"))
     await asyncio.sleep(0)
     await signals.send("a")
-
     async with asyncio.timeout(30):
         await asyncio.gather(one, two)
     assert not other.done()
@@ -103,6 +97,5 @@ async def test_a_stop_sent_before_the_wait_is_not_heard(signals: StopSignals) ->
     assert not waiting.done()
     await signals.send("a")
     await signals.send("a")
-
     async with asyncio.timeout(30):
         await waiting

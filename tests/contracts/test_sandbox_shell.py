@@ -10,6 +10,7 @@ from core.domain.errors import ToolError
 from core.ports import CommandOutput, Sandbox
 from sandbox.client.sandbox_client import ShellClient
 from tests.integration.sandbox.providers import ENDED, content, pieces, run
+from tests.support.narrow import require_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -259,8 +260,7 @@ async def test_a_shell_that_ends_with_a_job_left_is_told_at_once(sandbox: Sandbo
 async def test_a_command_that_reads_waits_and_can_be_fed(sandbox: Sandbox) -> None:
     waiting = await run(sandbox, "cat", seconds=0.3)
     assert waiting.exit_code is None
-    shell = sandbox.shell
-    assert isinstance(shell, ShellClient)
+    shell = require_type(sandbox.shell, ShellClient)
     await shell.type_text("main", "typed\n")
     deadline = time.monotonic() + 30
     while "typed" not in (await shell.check("main")).output:

@@ -23,7 +23,6 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     lease, ask_id = await stores.asked()
     click = replace(message("b", key="k1", kind="answer"), person=BOB)
     receipt = await stores.inbox.accept_action(click, deciding(Accept(ask_id=ask_id)))
-
     assert receipt.is_new_run
     assert receipt.run_id != lease.run_id
     ask = require(await stores.asks.find_ask(ask_id))
@@ -43,7 +42,6 @@ async def test_an_answer_goes_on_with_the_request_that_led_to_the_question(store
     asking_run = await stores.conversations.run(lease.run_id)
     receipt = await stores.say("the second one", key="another message")
     answering_run = await stores.conversations.run(receipt.run_id or "")
-
     assert asking_run is not None
     assert answering_run is not None
     assert asking_run.request_ref
@@ -53,7 +51,6 @@ async def test_an_answer_goes_on_with_the_request_that_led_to_the_question(store
 async def test_plain_text_answers_the_open_ask(stores: Stores) -> None:
     _, ask_id = await stores.asked()
     receipt = await stores.say("the second one")
-
     assert receipt.answered_ask is not None
     ask = require(await stores.asks.find_ask(ask_id))
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "the second one", ALICE)
@@ -68,7 +65,6 @@ async def test_a_late_request_is_asked_about_and_its_files_go_with_the_answer(st
     ask = require(await stores.asks.ask_of_run(late.run_id or ""))
     assert (ask.text, ask.options) == ("I was away. Still wanted?", ("Yes, go ahead", "No"))
     assert require(await stores.conversations.find(ADDRESS)).thread.state == "waiting"
-
     answered = await stores.say("Yes, go ahead", decide=deciding(Accept(ask_id=ask.ask_id)))
     lease = require(await stores.claims.claim(answered.run_id or "", "w1"))
     (answer,) = await stores.journal.read_inputs(lease)
@@ -87,7 +83,6 @@ async def test_typed_answers_go_with_the_person_who_typed_them(stores: Stores) -
     await stores.conversations.erase_person(ADDRESS, BOB.person_id)
     ask = require(await stores.asks.find_ask(ask_id))
     assert ask.answer == "my secret"
-
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
     ask = require(await stores.asks.find_ask(ask_id))
     assert (ask.state, ask.answered_by) == ("answered", None)
@@ -110,7 +105,6 @@ async def test_of_many_answers_at_once_the_first_wins(stores: Stores) -> None:
         for n in range(8)
     ]
     receipts = await asyncio.gather(*clicks)
-
     (winner,) = [one for one in receipts if one.answered_ask]
     assert winner.is_new_run
     assert {one.run_id for one in receipts} == {winner.run_id}
@@ -123,7 +117,6 @@ async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -
     _, ask_id = await stores.asked()
     late = message("x", key="k1", kind="answer")
     receipt = await stores.inbox.accept_action(late, deciding(Accept(ask_id="older")))
-
     assert receipt.answered_ask is None
     assert receipt.is_new_run
     assert require(await stores.asks.find_ask(ask_id)).state == "open"
@@ -135,7 +128,6 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.open_runs() == ()
     receipt = await stores.say("b")
-
     assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (stale,) = await stores.deliveries.plan_deliveries(again, [])
@@ -152,7 +144,6 @@ async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(store
     await stores.deliveries.record(rendering, replace(asked, state="attempting"))
     await stores.say("b")
     await stores.deliveries.record(rendering, replace(asked, state="delivered", message_ref="p1"))
-
     assert not await stores.deliveries.close(rendering)
     (stale,) = await stores.deliveries.plan_deliveries(rendering, [])
     assert stale.state == "stale"
@@ -166,7 +157,6 @@ async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(s
     assert await stores.deliveries.close(rendering)
     again = await stores.stops.retry_run(first.run_id, "click", continues=False)
     assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
-
     old = require(await stores.asks.find_ask(ask_id))
     assert (old.state, old.answer, old.answered_by) == ("withdrawn", None, None)
     snapshot = require(await stores.conversations.find(ADDRESS))
@@ -180,7 +170,6 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     rendering, _ = await _shown(stores, lease.run_id)
     assert await stores.deliveries.close(rendering)
     assert await stores.conversations.unbind(ADDRESS)
-
     assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
     assert lease.run_id in await stores.deliveries.open_runs()
 
@@ -195,6 +184,5 @@ async def test_all_that_a_run_has_asked_is_read_in_its_order(stores: Stores) -> 
 async def test_an_unknown_ask_is_none(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
-
     assert await stores.asks.find_ask("none") is None
     assert await stores.asks.ask_of_run(lease.run_id) is None

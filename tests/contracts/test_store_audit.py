@@ -8,6 +8,7 @@ from core.domain.audit import AuditEntry
 from core.domain.threads import Accept, Ignore, StopRun
 from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, deciding, message
+from tests.support.narrow import require
 
 PIN = CallToApprove(index=0, tool="pin", headline="Pin a note.", arguments={})
 POST = CallToApprove(index=1, tool="post", headline="Post it.", arguments={})
@@ -55,8 +56,7 @@ async def test_approvals_are_recorded_with_the_tools(stores: Stores) -> None:
     ):
         await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t1", calls=calls))
         await stores.say(said, key=key, person=BOB)
-        again = await stores.claims.claim(lease.run_id, "w1")
-        assert again is not None
+        again = require(await stores.claims.claim(lease.run_id, "w1"))
         lease = again
     assert (await acts(stores))[1:] == [
         ("approval_given", "bob", "pin (always in this conversation)"),

@@ -37,6 +37,5 @@ async def test_a_sweep_takes_a_bounded_batch_of_the_oldest(stores: Stores) -> No
 async def test_sweeps_of_several_processes_take_each_entry_once(stores: Stores) -> None:
     old = SWEPT_AT_ONCE_MAX * 3
     await recorded(stores, [aged(400)] * old + [NOW])
-
     assert await swept_by(processes=4, sweep=lambda: stores.audit.delete_old_entries(older_than_days=365)) == old
     assert await stores.audit.newest_entries(limit=9) == (NOW,)

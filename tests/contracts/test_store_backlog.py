@@ -12,11 +12,11 @@ from storage.sql.database import Database
 from storage.sql.stores.run_claims import SqlBacklogs
 from storage.sql.tables import runs
 from tests.contracts.stores import ADDRESS, TEST, Stores
+from tests.support.narrow import require
 
 
 async def test_an_empty_database_has_nothing_waiting(database: Database, stores: Stores) -> None:
     found = await SqlBacklogs(database).backlog()
-
     assert found.runs == {"queued": 0, "running": 0, "waiting": 0}
     assert (found.oldest_queued_seconds, found.oldest_heartbeat_seconds) == (0, 0)
     assert (found.processes_alive, found.open_deliveries) == (0, 0)
@@ -30,9 +30,7 @@ async def test_a_queued_run_grows_old_until_it_is_taken_up(database: Database, s
     assert found.runs == {"queued": 1, "running": 0, "waiting": 0}
     assert found.oldest_queued_seconds == pytest.approx(90, abs=30)
     assert found.open_deliveries == 1
-
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert lease is not None
+    require(await stores.claims.claim(receipt.run_id or "", "w1"))
     found = await SqlBacklogs(database).backlog()
     assert found.runs == {"queued": 0, "running": 1, "waiting": 0}
     assert found.oldest_queued_seconds == 0
@@ -81,7 +79,6 @@ async def test_only_processes_whose_hearts_beat_are_counted(database: Database, 
     await stores.claims.heartbeat("w2")
     await stores.silence("w2")
     found = await SqlBacklogs(database).backlog()
-
     assert found.processes_alive == 1
     assert 0 <= found.oldest_heartbeat_seconds <= 4
 
@@ -89,5 +86,4 @@ async def test_only_processes_whose_hearts_beat_are_counted(database: Database, 
 async def test_what_is_over_is_no_backlog(database: Database, stores: Stores) -> None:
     await stores.finish(await stores.started())
     found = await SqlBacklogs(database).backlog()
-
     assert found.runs == {"queued": 0, "running": 0, "waiting": 0}

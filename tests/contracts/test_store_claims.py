@@ -16,9 +16,7 @@ from tests.support.narrow import require
 
 async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> None:
     receipt = await stores.say("hello")
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-
-    assert lease is not None
+    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     assert (lease.attempt, lease.worker_id, lease.thread_id) == (1, "w1", receipt.thread_id)
     run = require(await stores.conversations.run(lease.run_id))
     assert (run.status, run.attempt) == ("running", 1)
@@ -28,14 +26,12 @@ async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> 
 async def test_of_many_workers_exactly_one_gets_the_run(stores: Stores) -> None:
     receipt = await stores.say("hello")
     leases = await asyncio.gather(*(stores.claims.claim(receipt.run_id or "", f"w{n}") for n in range(10)))
-
     assert sum(lease is not None for lease in leases) == 1
 
 
 @pytest.mark.parametrize("worker", ["w1", "w2"])
 async def test_a_run_under_a_living_worker_is_not_claimed(stores: Stores, worker: str) -> None:
     lease = await stores.started(worker="w1")
-
     assert await stores.claims.claim(lease.run_id, worker) is None
 
 
@@ -46,7 +42,6 @@ async def test_an_unknown_run_is_not_claimed(stores: Stores) -> None:
 async def test_a_finished_run_is_not_claimed(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease)
-
     assert await stores.claims.claim(lease.run_id, "w2") is None
     assert await stores.claims.claimable_runs() == ()
 
@@ -67,7 +62,6 @@ async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:
     old = await stores.started(worker="w1")
     assert await stores.claims.claimable_runs() == ()
     await stores.silence("w1")
-
     assert await stores.claims.claimable_runs() == (old.run_id,)
     new = require(await stores.claims.claim(old.run_id, "w2"))
     assert new.fence > old.fence
@@ -78,7 +72,6 @@ async def test_of_many_workers_exactly_one_takes_over(stores: Stores) -> None:
     old = await stores.started(worker="w1")
     await stores.silence("w1")
     leases = await asyncio.gather(*(stores.claims.claim(old.run_id, f"n{n}") for n in range(10)))
-
     assert sum(lease is not None for lease in leases) == 1
 
 
@@ -86,7 +79,6 @@ async def test_a_heartbeat_keeps_the_run(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     await stores.silence("w1")
     await stores.claims.heartbeat("w1")
-
     assert await stores.claims.claim(lease.run_id, "w2") is None
 
 
@@ -96,14 +88,12 @@ async def test_a_worker_is_gone_between_two_and_five_seconds(stores: Stores) -> 
     await stores.execute(earlier, seconds=2.0)
     assert await stores.claims.claim(lease.run_id, "w2") is None
     await stores.execute(earlier, seconds=3.0)
-
     assert await stores.claims.claim(lease.run_id, "w3") is not None
 
 
 async def test_a_clock_that_was_set_back_does_not_keep_the_dead_alive(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     await stores.execute("UPDATE worker SET heartbeat_at = heartbeat_at + 3600")
-
     assert await stores.claims.claimable_runs() == (lease.run_id,)
     assert (await SqlBacklogs(stores.database).backlog()).processes_alive == 0
     assert await stores.claims.claim(lease.run_id, "w2") is not None
@@ -112,7 +102,6 @@ async def test_a_clock_that_was_set_back_does_not_keep_the_dead_alive(stores: St
 async def test_what_a_buried_worker_held_is_free_at_once(stores: Stores) -> None:
     old = await stores.started(worker="w1")
     await stores.claims.remove_worker("w1")
-
     assert await stores.claims.claimable_runs() == (old.run_id,)
     new = require(await stores.claims.claim(old.run_id, "w2"))
     assert (new.attempt, new.fence) == (2, old.fence + 1)
@@ -125,7 +114,6 @@ async def test_burying_one_worker_takes_nothing_from_another(stores: Stores) -> 
     await stores.claims.heartbeat("w2")
     await stores.claims.remove_worker("w2")
     await stores.claims.remove_worker("nobody")
-
     assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w3") is None
 
@@ -134,7 +122,6 @@ async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(st
     lease = await stores.started(worker="w1")
     await stores.claims.remove_worker("w1")
     await stores.claims.heartbeat("w1")
-
     assert await stores.claims.claimable_runs() == ()
     assert await stores.claims.claim(lease.run_id, "w2") is None
     await stores.journal.write(lease, added(lease, 1, "still here"))
@@ -144,7 +131,6 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> No
     old = await stores.started(worker="w1")
     await stores.silence("w1")
     new = require(await stores.claims.claim(old.run_id, "w2"))
-
     with pytest.raises(LeaseLost):
         await stores.journal.write(old, added(old, 1, "from the grave"))
     with pytest.raises(LeaseLost):
@@ -160,7 +146,6 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> No
 async def test_a_finished_run_takes_no_more_writes(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease)
-
     with pytest.raises(LeaseLost):
         await stores.journal.write(lease, added(lease, 1, "late"))
 
@@ -169,7 +154,6 @@ async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> Non
     first = await stores.started(worker="w1")
     await stores.claims.release(first)
     await stores.claims.release(first)
-
     assert require(await stores.conversations.run(first.run_id)).status == "queued"
     assert await stores.claims.claimable_runs() == (first.run_id,)
     with pytest.raises(LeaseLost):
@@ -180,7 +164,6 @@ async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> Non
 
 async def test_what_a_worker_holds_is_told_until_it_ends_or_is_released(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
-
     assert await stores.claims.held_leases("w1") == (lease,)
     assert await stores.claims.held_leases("w2") == ()
     await stores.claims.release(lease)
@@ -195,14 +178,12 @@ async def test_the_fence_grows_over_the_runs_of_a_thread(stores: Stores) -> None
     first = await stores.started()
     await stores.finish(first)
     second = await stores.started("again")
-
     assert second.fence > first.fence
     assert second.attempt == 1
 
 
 async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
     lease = await stores.started()
-
     assert await stores.stops.request_stop(lease.run_id)
     assert require(await stores.conversations.run(lease.run_id)).stop_requested
     await stores.finish(lease)
@@ -214,7 +195,6 @@ async def test_a_failed_run_is_retried_once_per_key(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
     runs = await asyncio.gather(*(stores.stops.retry_run(lease.run_id, "click", continues=False) for _ in range(6)))
-
     (new,) = [run_id for run_id in runs if run_id]
     run = require(await stores.conversations.run(new))
     assert (run.status, run.requester) == ("queued", ALICE)
@@ -234,7 +214,6 @@ async def test_two_clicks_at_once_make_one_run(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
     runs = await asyncio.gather(*(stores.stops.retry_run(lease.run_id, f"click{n}", continues=False) for n in range(6)))
-
     assert sum(run_id is not None for run_id in runs) == 1
     assert await stores.count("run") == 2
 
@@ -243,9 +222,7 @@ async def test_a_continued_run_finds_an_input_that_says_so(stores: Stores) -> No
     lease = await stores.started()
     await stores.finish(lease)
     new = await stores.stops.retry_run(lease.run_id, "click", continues=True)
-    fresh = await stores.claims.claim(new or "", "w1")
-
-    assert fresh is not None
+    fresh = require(await stores.claims.claim(new or "", "w1"))
     (said,) = await stores.journal.read_inputs(fresh)
     assert (said.text, said.author) == ("Continue.", ALICE)
 
@@ -256,7 +233,6 @@ async def test_only_the_newest_run_at_rest_is_retried(stores: Stores) -> None:
     await stores.finish(first, FAILED)
     second = await stores.started("again")
     await stores.finish(second, FAILED)
-
     assert await stores.stops.retry_run(first.run_id, "c2", continues=False) is None
     assert await stores.stops.retry_run(new_id(), "c3", continues=False) is None
     assert await stores.stops.retry_run(second.run_id, "c1", continues=False) is not None
@@ -267,7 +243,6 @@ async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
     for n in range(5):
         receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
         expected.append(receipt.run_id or "")
-
     assert await stores.claims.claimable_runs() == tuple(expected)
 
 
@@ -277,7 +252,6 @@ async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(sto
     for n in range(3):
         receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
         line.append(receipt.run_id or "")
-
     assert await claims.claimable_runs() == tuple(line[:2])
     assert await claims.claim(line[0], "w1") is not None
     assert await claims.claimable_runs() == tuple(line[1:])
@@ -293,14 +267,12 @@ async def test_a_busy_channel_lets_the_others_have_their_turn(stores: Stores) ->
     people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
     busy = [await _queued(stores, "C1", person) for person in people]
     quiet = await _queued(stores, "C2", BOB)
-
     assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
 
 
 async def test_a_busy_person_lets_the_others_have_their_turn(stores: Stores) -> None:
     busy = [await _queued(stores, f"C{n}", ALICE) for n in range(6)]
     quiet = await _queued(stores, "C1", BOB)
-
     found = await stores.claims.claimable_runs()
     assert found.index(quiet) <= 2
     assert [run_id for run_id in found if run_id != quiet] == busy
@@ -310,7 +282,6 @@ async def test_a_busy_workspace_lets_the_others_have_their_turn(stores: Stores) 
     people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
     busy = [await _queued(stores, f"C{n}", person) for n, person in enumerate(people)]
     quiet = await _queued(stores, "C1", BOB, workspace="T2")
-
     assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
 
 
@@ -321,6 +292,5 @@ async def test_what_a_channel_has_under_way_counts(stores: Stores) -> None:
     await stores.claims.heartbeat("w1")
     assert await stores.claims.claim(first, "w1") is not None
     quiet = [await _queued(stores, "C2", Person(person_id=f"Q{n}", name="q")) for n in range(2)]
-
     found = await stores.claims.claimable_runs()
     assert found[:3] == (quiet[0], more[0], quiet[1])

@@ -33,7 +33,6 @@ async def test_the_run_under_way_is_the_one_that_began_last(stores: Stores) -> N
     assert await stores.finish(first)
     second = await stores.started("and now?", "w2")
     assert second.run_id < first.run_id
-
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is not None
     assert snapshot.active_run.run_id == second.run_id

@@ -27,7 +27,6 @@ async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
 async def test_a_thread_can_be_made_before_anybody_writes(stores: Stores) -> None:
     thread = await stores.conversations.create(ADDRESS, title="Numbers")
     receipt = await stores.say("hello")
-
     assert (thread.title, thread.state) == ("Numbers", "idle")
     assert thread.created_at.tzinfo is not None
     assert receipt.thread_id == thread.thread_id
@@ -36,7 +35,6 @@ async def test_a_thread_can_be_made_before_anybody_writes(stores: Stores) -> Non
 
 async def test_a_thread_is_made_once(stores: Stores) -> None:
     made = await asyncio.gather(*(stores.conversations.create(ADDRESS) for _ in range(6)))
-
     assert len({thread.thread_id for thread in made}) == 1
 
 
@@ -51,7 +49,6 @@ async def test_a_thread_is_made_once(stores: Stores) -> None:
 )
 async def test_each_part_of_an_address_counts(stores: Stores, other: Address) -> None:
     await stores.say("hello")
-
     assert await stores.conversations.find(other) is None
     assert (await stores.say("hello", address=other)).is_new_run
 
@@ -62,7 +59,6 @@ async def test_a_renewed_address_starts_a_new_thread(stores: Stores) -> None:
     assert not await stores.conversations.unbind(ADDRESS)  # its run could no longer be reached
     await stores.finish(old)
     assert await stores.conversations.unbind(ADDRESS)
-
     assert await stores.conversations.find(ADDRESS) is None
     new = await stores.say("hello again")
     assert new.thread_id != old.thread_id
@@ -95,7 +91,6 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     new = await stores.say("a")
     assert new.is_new_run
     assert new.thread_id != asked.thread_id
-
     assert await stores.conversations.unbind(asked.thread_id)
     assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
     await stores.conversations.delete_thread(asked.thread_id)
@@ -110,7 +105,6 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
     usage = UsageEntry(turn_id="t", model="m", usage=Usage(input_tokens=1))
     await stores.journal.write(lease, JournalEntry(usage=(usage,)))
     await stores.conversations.delete_thread(lease.thread_id)
-
     counts = {name: await stores.count(f'"{name}"') for name in METADATA.tables}
     kept = {"audit_entry", "claimed_key", "usage", "usage_day", "worker"}
     assert {name for name, rows in counts.items() if rows} == kept
@@ -124,7 +118,6 @@ async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_wh
 async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_nothing(stores: Stores) -> None:
     receipt = await stores.say("hello", key="m1")
     await stores.conversations.delete_thread(receipt.thread_id or "")
-
     assert (await stores.say("hello", key="m1")).is_duplicate
     assert await stores.conversations.find(ADDRESS) is None
 
@@ -134,7 +127,6 @@ async def test_runs_come_oldest_first(stores: Stores) -> None:
     await stores.finish(first)
     second = await stores.started("again")
     await stores.finish(second, asking("?"))
-
     runs = await stores.conversations.runs(first.thread_id)
     assert [run.run_id for run in runs] == [first.run_id, second.run_id]
     assert require(await stores.conversations.find(ADDRESS)).last_run == runs[1]
@@ -162,9 +154,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     other = replace(ADDRESS, workspace_id="T2")
     elsewhere = replace(message("hello", key="e1"), address=other)
     await stores.inbox.accept_action(elsewhere, accept)
-
     counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-
     assert (counts.messages, counts.usage) == (2, 1)
     assert counts.names > 0
     history = await stores.conversations.all_messages(lease.thread_id)

@@ -23,7 +23,6 @@ async def _showing(stores: Stores, worker: str = "w1") -> tuple[Lease, DeliveryL
 async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
     first = await stores.say("hello")
     second = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
-
     assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
 
 
@@ -32,7 +31,6 @@ async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(s
     assert await stores.finish(lease)
     second = await stores.say("and that")
     other = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
-
     assert await stores.deliveries.has_earlier(second.run_id or "")
     assert not await stores.deliveries.has_earlier(lease.run_id)
     assert not await stores.deliveries.has_earlier(other.run_id or "")
@@ -45,7 +43,6 @@ async def test_a_new_conversation_waits_for_what_is_left_of_the_one_before(store
     assert await stores.finish(lease)
     assert await stores.conversations.unbind(ADDRESS)
     second = await stores.say("something new")
-
     assert await stores.deliveries.has_earlier(second.run_id or "")
     assert not await stores.deliveries.has_earlier(lease.run_id)
     assert await stores.deliveries.close(rendering)
@@ -54,7 +51,6 @@ async def test_a_new_conversation_waits_for_what_is_left_of_the_one_before(store
 
 async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
     receipt = await stores.say("hello", address=replace(ADDRESS, platform="api"))
-
     assert await stores.deliveries.open_runs() == ()
     assert await stores.deliveries.claim(receipt.run_id or "", "w1") is None
 
@@ -62,20 +58,17 @@ async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
 async def test_exactly_one_of_many_workers_shows_a_run(stores: Stores) -> None:
     lease = await stores.started()
     claims = await asyncio.gather(*(stores.deliveries.claim(lease.run_id, f"s{n}") for n in range(8)))
-
     assert sum(claim is not None for claim in claims) == 1
 
 
 async def test_a_living_worker_keeps_what_it_shows(stores: Stores) -> None:
     lease, _ = await _showing(stores, "w1")
-
     assert await stores.deliveries.claim(lease.run_id, "w2") is None
 
 
 async def test_a_worker_looks_past_what_another_living_one_shows(stores: Stores) -> None:
     lease, _ = await _showing(stores, "w1")
     fresh = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
-
     assert await stores.deliveries.open_runs(for_worker="w1") == (lease.run_id, fresh.run_id)
     assert await stores.deliveries.open_runs(for_worker="w2") == (fresh.run_id,)
     await stores.silence("w1")
@@ -84,9 +77,7 @@ async def test_a_worker_looks_past_what_another_living_one_shows(stores: Stores)
 
 async def test_a_worker_may_claim_anew_what_it_shows(stores: Stores) -> None:
     lease, old = await _showing(stores, "w1")
-    new = await stores.deliveries.claim(lease.run_id, "w1")
-
-    assert new is not None
+    new = require(await stores.deliveries.claim(lease.run_id, "w1"))
     assert new.fence > old.fence
     with pytest.raises(LeaseLost):
         await stores.deliveries.plan_deliveries(old, [STATUS])
@@ -97,9 +88,7 @@ async def test_what_a_lost_worker_showed_is_taken_over(stores: Stores) -> None:
     lease, old = await _showing(stores, "w1")
     (status,) = await stores.deliveries.plan_deliveries(old, [STATUS])
     await stores.silence("w1")
-    new = await stores.deliveries.claim(lease.run_id, "w2")
-
-    assert new is not None
+    new = require(await stores.deliveries.claim(lease.run_id, "w2"))
     delivered = replace(status, state="delivered", message_ref="p1")
     with pytest.raises(LeaseLost):
         await stores.deliveries.record(old, delivered)
@@ -122,7 +111,6 @@ async def test_a_plan_keeps_what_is_there_and_answers_in_order(stores: Stores) -
         DeliveryDraft(slot="answer", ordinal=0, body={}),
         DeliveryDraft(slot="status", body={"kept": False}),
     ]
-
     planned = await stores.deliveries.plan_deliveries(rendering, drafts)
     assert [(one.slot, one.ordinal) for one in planned] == [
         ("status", 0),
@@ -142,7 +130,6 @@ async def test_a_record_keeps_everything(stores: Stores) -> None:
     (status,) = await stores.deliveries.plan_deliveries(rendering, [STATUS])
     failed = replace(status, state="failed", message_ref="p1", error="not_in_channel", body={"text": "x"})
     await stores.deliveries.record(rendering, failed)
-
     assert await stores.deliveries.plan_deliveries(rendering, []) == (failed,)
 
 
@@ -158,7 +145,6 @@ async def test_a_run_is_closed_once_it_is_over_and_shown(stores: Stores, state: 
     assert not await stores.deliveries.close(rendering)
     (_, answer) = await stores.deliveries.plan_deliveries(rendering, [])
     await stores.deliveries.record(rendering, replace(answer, state="delivered"))
-
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.open_runs() == ()
     assert await stores.deliveries.claim(lease.run_id, "w2") is None
@@ -189,7 +175,6 @@ async def test_another_runs_delivery_is_not_touched(stores: Stores) -> None:
     other = await stores.say("hi", address=replace(ADDRESS, thread_key="2"))
     theirs = require(await stores.deliveries.claim(other.run_id or "", "w1"))
     await stores.deliveries.record(theirs, replace(status, state="failed"))
-
     assert await stores.deliveries.plan_deliveries(mine, []) == (status,)
 
 
@@ -198,7 +183,6 @@ async def test_a_refused_question_of_a_run_that_goes_on_stays_refused(stores: St
     lease, rendering = await _showing(stores)
     (ask,) = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="ask", body={})])
     await stores.deliveries.record(rendering, replace(ask, state="failed", error="is_archived"))
-
     assert not await stores.deliveries.reopen_delivery(lease.run_id)
     assert [one.state for one in await stores.deliveries.plan_deliveries(rendering, [])] == ["failed"]
     assert await stores.finish(lease)
@@ -237,7 +221,6 @@ async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
         await stores.deliveries.record(rendering, replace(refused, state="failed", error="is_archived"))
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.claim(lease.run_id, "w1") is None
-
     assert await stores.deliveries.reopen_delivery(lease.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
     planned = await stores.deliveries.plan_deliveries(again, [])

@@ -31,7 +31,6 @@ from tests.support.narrow import require
 
 async def test_a_first_message_makes_a_thread_and_a_queued_run(stores: Stores) -> None:
     receipt = await stores.say("hello", key="m1")
-
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert receipt == Receipt(
         decision=Accept(),
@@ -57,7 +56,6 @@ async def test_the_decision_sees_no_snapshot_before_the_first_message(stores: St
 
     await stores.say("one", decide=decide)
     await stores.say("two", decide=decide)
-
     assert seen[0] is None
     assert seen[-1] is not None
     assert seen[-1].active_run is not None
@@ -66,7 +64,6 @@ async def test_the_decision_sees_no_snapshot_before_the_first_message(stores: St
 async def test_a_second_delivery_of_a_message_changes_nothing(stores: Stores) -> None:
     first = await stores.say("hello", key="m1")
     second = await stores.say("hello", key="m1")
-
     assert second.is_duplicate
     assert (second.thread_id, second.run_id) == (first.thread_id, first.run_id)
     assert await stores.count("thread_input") == 1
@@ -75,7 +72,6 @@ async def test_a_second_delivery_of_a_message_changes_nothing(stores: Stores) ->
 
 async def test_of_many_deliveries_at_once_exactly_one_wins(stores: Stores) -> None:
     receipts = await asyncio.gather(*(stores.say("hello", key="m1") for _ in range(12)))
-
     assert sum(not receipt.is_duplicate for receipt in receipts) == 1
     assert await stores.count("thread") == 1
     assert await stores.count("run") == 1
@@ -84,7 +80,6 @@ async def test_of_many_deliveries_at_once_exactly_one_wins(stores: Stores) -> No
 
 async def test_different_first_messages_at_once_share_one_thread_and_run(stores: Stores) -> None:
     receipts = await asyncio.gather(*(stores.say("hello", key=f"m{n}") for n in range(12)))
-
     assert len({receipt.thread_id for receipt in receipts}) == 1
     assert len({receipt.run_id for receipt in receipts}) == 1
     assert sum(receipt.is_new_run for receipt in receipts) == 1
@@ -94,7 +89,6 @@ async def test_different_first_messages_at_once_share_one_thread_and_run(stores:
 async def test_what_is_ignored_claims_no_key(stores: Stores) -> None:
     ignored = await stores.say("hm", key="m1", decide=deciding(Ignore(reason="not addressed")))
     accepted = await stores.say("hm", key="m1")
-
     assert ignored == Receipt(decision=Ignore(reason="not addressed"))
     assert accepted.is_new_run
 
@@ -102,7 +96,6 @@ async def test_what_is_ignored_claims_no_key(stores: Stores) -> None:
 async def test_a_message_during_a_run_joins_it(stores: Stores) -> None:
     lease = await stores.started("first")
     receipt = await stores.say("second", person=BOB)
-
     assert receipt.run_id == lease.run_id
     assert not receipt.is_new_run
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["first", "second"]
@@ -112,7 +105,6 @@ async def test_inputs_keep_the_order_they_came_in(stores: Stores) -> None:
     lease = await stores.started("0")
     for n in range(1, 30):
         await stores.say(str(n))
-
     assert [one.text for one in await stores.journal.read_inputs(lease)] == [str(n) for n in range(30)]
 
 
@@ -121,7 +113,6 @@ async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
     files = (IncomingFile(file_ref="F1", name="дані 📊.csv", mime_type="text/csv", size_bytes=0),)
     receipt = await stores.say("مرحبا 👋", key="m1", files=files, sent_at=sent_at, person=BOB)
     lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
-
     (stored,) = await stores.journal.read_inputs(lease)
     assert stored.text == "مرحبا 👋"
     assert stored.files == files
@@ -133,7 +124,6 @@ async def test_an_input_comes_back_as_it_came_in(stores: Stores) -> None:
 
 async def test_characters_that_no_database_holds_are_replaced(stores: Stores) -> None:
     lease = await stores.started("a\0b \ud83d c")
-
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["a\ufffdb \ufffd c"]
 
 
@@ -141,7 +131,6 @@ async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -
     lease = await stores.started()
     receipt = await stores.say("stop", key="s1", decide=deciding(StopRun()))
     again = await stores.say("stop", key="s1", decide=deciding(StopRun()))
-
     assert receipt.run_id == lease.run_id
     assert again.is_duplicate
     assert require(await stores.conversations.run(lease.run_id)).stop_requested
@@ -150,7 +139,6 @@ async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -
 
 async def test_a_stop_where_nothing_runs_does_nothing(stores: Stores) -> None:
     receipt = await stores.say("stop", decide=deciding(StopRun()))
-
     assert receipt == Receipt(decision=StopRun())
     assert await stores.count("thread") == 0
 
@@ -169,7 +157,6 @@ async def test_an_edit_changes_an_input_that_no_run_has_taken(stores: Stores) ->
     (before,) = await stores.journal.read_inputs(lease)
     edited = message("hello", key="e1", kind="edit")
     await stores.inbox.accept_action(_of(edited, before.message_ref), accept)
-
     (after,) = await stores.journal.read_inputs(lease)
     assert (after.kind, after.text) == ("message", "hello")
     with pytest.raises(LeaseLost):  # the worker has read the old text
@@ -185,7 +172,6 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
     for key, words in (("e1", "hello"), ("e2", "hello there")):
         edit = message(words, key=key, kind="edit")
         await stores.inbox.accept_action(_of(edit, before.message_ref), accept)
-
     (after,) = await stores.journal.read_inputs(lease)
     assert (after.kind, after.text) == ("edit", "hello there")
 
@@ -193,7 +179,6 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
 async def test_an_edit_of_a_message_that_was_never_taken_in_does_nothing(stores: Stores) -> None:
     lease = await stores.started("hello")
     receipt = await stores.inbox.accept_action(message("x", key="e1", kind="edit"), accept)
-
     assert receipt.run_id == lease.run_id
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["hello"]
 
@@ -202,7 +187,6 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
     receipt = await stores.say("oops", key="m1")
     deletion = message("", key="d1", kind="delete")
     await stores.inbox.accept_action(_of(deletion, "m1"), accept)
-
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.active_run is None
     assert snapshot.thread.state == "idle"
@@ -217,7 +201,6 @@ async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None
     await stores.say("one", key="m1")
     receipt = await stores.say("two", key="m2")
     await stores.inbox.accept_action(_of(message("", key="d1", kind="delete"), "m1"), accept)
-
     lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
@@ -227,7 +210,6 @@ async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores
     (before,) = await stores.journal.read_inputs(lease)
     await stores.journal.write(lease, JournalEntry(taken_input_ids=(before.input_id,)))
     deletion = _of(message("", key="d1", kind="delete"), before.message_ref)
-
     assert not (await stores.inbox.accept_action(deletion, accept)).is_duplicate
     assert (await stores.inbox.accept_action(deletion, accept)).is_duplicate
     assert await stores.journal.read_inputs(lease) == ()
@@ -236,7 +218,6 @@ async def test_deleting_a_taken_input_does_nothing_and_is_claimed(stores: Stores
 async def test_a_bare_key_is_claimed_once(stores: Stores) -> None:
     assert not await stores.inbox.is_claimed("command-1")
     claims = await asyncio.gather(*(stores.inbox.claim("command-1") for _ in range(8)))
-
     assert sorted(claims) == [False] * 7 + [True]
     assert await stores.inbox.is_claimed("command-1")
     assert not await stores.inbox.is_claimed("command-2")
@@ -269,9 +250,7 @@ async def test_the_threads_of_a_workspace_that_the_agent_is_in(stores: Stores) -
     said = await stores.say("hello", address=left, message_ref="105.1")
     assert await stores.stops.request_stop(said.run_id or "")
     assert await stores.conversations.unbind(left)
-
     joined = await stores.inbox.joined_threads("slack", "T1", limit=5)
-
     assert joined == (
         JoinedThread(channel_id="C1", thread_key="102.1", first_ref="102.1", last_ref="104.1"),
         JoinedThread(channel_id="C1", thread_key="101.1", first_ref="101.1", last_ref="101.1"),
@@ -317,7 +296,6 @@ async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: 
     for number, author in enumerate((BOB, ALICE)):
         await stores.say("lunch?", message_ref=f"h{number}", person=author, sent_at=later, decide=decide)
         await stores.conversations.note_earlier_authors(lease.thread_id, {"U9": "dana"})
-
     assert [(one.is_known, one.heard_at) for one in seen] == [(False, None), (True, later)]
     names = [sorted(person.name for person in one.participants) for one in seen]
     assert names == [["alice"], ["alice", "bob", "dana"]]

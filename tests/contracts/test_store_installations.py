@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from core.domain.installations import Installation
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, accept, message
+from tests.support.narrow import require
 
 HERE = Installation(platform="slack", workspace_id="T1", sealed_token="sealed", facts={"bot_id": "B1"})
 
@@ -39,8 +40,7 @@ async def test_who_leaves_takes_the_token_and_names_its_own_open_runs(stores: St
     await stores.inbox.accept_action(elsewhere, accept)
     assert await stores.installations.leave_workspace("slack", "T1") == (open_run.run_id,)
     assert await stores.installations.find("slack", "T1") is None
-    lease = await stores.claims.claim(open_run.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(open_run.run_id or "", "w1"))
     await stores.finish(lease, FAILED)
     assert await stores.installations.leave_workspace("slack", "T1") == ()
     assert await acts(stores) == ["workspace_joined", "workspace_left"]

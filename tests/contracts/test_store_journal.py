@@ -30,7 +30,6 @@ async def test_messages_are_numbered_in_order_over_all_entries(stores: Stores) -
     for number in range(3):
         pair = (told(lease, f"{number}a"), told(lease, f"{number}b"))
         await stores.journal.write(lease, JournalEntry(messages=pair))
-
     messages = await stores.conversations.messages(lease.thread_id)
     assert [one.sequence for one in messages] == [1, 2, 3, 4, 5, 6]
     assert [one.content["content"] for one in messages] == ["0a", "0b", "1a", "1b", "2a", "2b"]
@@ -42,7 +41,6 @@ async def test_numbering_goes_on_over_the_runs_of_a_thread(stores: Stores) -> No
     await stores.finish(first)
     second = await stores.started("again")
     await stores.journal.write(second, added(second, 1, "two"))
-
     assert [m.sequence for m in await stores.conversations.messages(first.thread_id)] == [1, 2]
 
 
@@ -57,7 +55,6 @@ async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
         agent_version_id="v1",
     )
     await stores.journal.write(lease, JournalEntry(messages=(sent,)))
-
     (stored,) = await stores.conversations.messages(lease.thread_id)
     assert stored == replace(sent, sequence=1)
     assert list(stored.content) == list(sent.content)
@@ -76,7 +73,6 @@ async def test_history_holds_what_a_model_sees(stores: Stores) -> None:
     seen = told(lease, "seen")
     status = replace(told(lease, "status"), type="status", is_llm_message=False)
     await stores.journal.write(lease, JournalEntry(messages=(seen, status)))
-
     history = await stores.conversations.all_messages(lease.thread_id)
     assert [one.message_id for one in history] == [seen.message_id]
     everything = await stores.conversations.messages(lease.thread_id)
@@ -89,7 +85,6 @@ async def test_an_entry_that_fails_in_the_middle_leaves_nothing(stores: Stores) 
     lease = await stores.started()
     await stores.journal.write(lease, added(lease, 1, "kept"))
     clashing = added(lease, 1, "lost")
-
     with pytest.raises(Exception, match=r"(?i)unique"):
         await stores.journal.write(lease, clashing)
     kept = await stores.conversations.messages(lease.thread_id)
@@ -104,7 +99,6 @@ async def test_taken_inputs_are_not_offered_again(stores: Stores) -> None:
     await stores.say("two")
     entry = replace(added(lease, 1, "one"), taken_input_ids=(first.input_id,))
     await stores.journal.write(lease, entry)
-
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["two"]
 
 
@@ -115,7 +109,6 @@ async def test_calls_are_told_in_the_order_they_started(stores: Stores) -> None:
     await stores.journal.write(lease, JournalEntry(started=tuple(calls[2:])))
     done = replace(calls[1], state="finished", result={"success": True, "output": "x"}, metadata={"k": 1})
     await stores.journal.write(lease, JournalEntry(finished=(done,)))
-
     assert await stores.journal.tool_call_records(lease.run_id) == (calls[0], done, calls[2])
 
 
@@ -123,7 +116,6 @@ async def test_a_call_that_starts_again_is_one_call(stores: Stores) -> None:
     lease = await stores.started()
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0),)))
     await stores.journal.write(lease, JournalEntry(started=(_call(lease, 0), _call(lease, 1))))
-
     assert len(await stores.journal.tool_call_records(lease.run_id)) == 2
 
 
@@ -135,7 +127,6 @@ async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
     await stores.finish(first)
     second = await stores.started("again")
     await stores.journal.write(second, entry)
-
     assert await stores.conversations.usage(run_id=first.run_id) == spent + spent
     whole = await stores.conversations.usage(thread_id=first.thread_id)
     assert whole == spent + spent + spent + spent
@@ -165,7 +156,6 @@ async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -
     second = require(await stores.claims.claim(first.run_id, "w1"))
     late = event(second, 1, RunFinished(status="completed", finish_reason="stop"))
     await stores.journal.write(second, JournalEntry(events=(late,)))
-
     events = await stores.conversations.events(first.run_id)
     assert [str(one.cursor) for one in events] == ["1-1", "1-9", "1-10", "2-1"]
     assert events[1] == early[2]
@@ -179,7 +169,6 @@ async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -
 async def test_a_sandbox_is_remembered_with_the_thread(stores: Stores) -> None:
     lease = await stores.started()
     await stores.journal.write(lease, JournalEntry(sandbox_id="box-1"))
-
     assert require(await stores.conversations.snapshot(lease.thread_id)).thread.sandbox_id == "box-1"
 
 
@@ -188,7 +177,6 @@ async def test_a_finish_ends_run_and_lease_and_leaves_the_drafts(stores: Stores)
     drafts = (DeliveryDraft(slot="answer", body={"text": "done"}),)
     ending = replace(COMPLETED, reply=Reply(kind="answer", text="done"), deliveries=drafts)
     assert await stores.finish(lease, ending)
-
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "idle"
     assert snapshot.active_run is None
@@ -204,7 +192,6 @@ async def test_a_waiting_input_keeps_a_run_from_completing(stores: Stores) -> No
     taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     await stores.say("wait, also this")
     entry = replace(added(lease, 1, "done"), taken_input_ids=taken)
-
     assert not await stores.journal.finish(lease, entry, COMPLETED)
     assert await stores.conversations.messages(lease.thread_id) == ()
     assert len(await stores.journal.read_inputs(lease)) == 2
@@ -216,7 +203,6 @@ async def test_a_run_that_stops_or_fails_leaves_a_waiting_input_to_a_new_run(sto
     lease = await stores.started("one")
     taken = tuple(one.input_id for one in await stores.journal.read_inputs(lease))
     await stores.say("two", key="m2", person=BOB)
-
     assert await stores.journal.finish(lease, JournalEntry(taken_input_ids=taken), ending)
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "running"
@@ -244,7 +230,6 @@ async def test_a_message_at_the_moment_of_the_end_is_never_lost(stores: Stores) 
 async def test_an_ask_leaves_the_thread_waiting(stores: Stores) -> None:
     lease = await stores.started()
     assert await stores.finish(lease, asking("Which one?"))
-
     snapshot = require(await stores.conversations.find(ADDRESS))
     assert snapshot.thread.state == "waiting"
     ask = require(await stores.asks.ask_of_run(lease.run_id))

@@ -27,7 +27,6 @@ async def test_keys_older_than_they_are_kept_go_and_younger_ones_stay(stores: St
     await claimed(stores, 3, days=31)
     await claimed(stores, 2, days=29)
     await stores.say("hello", key="m1")
-
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 3
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 0
     assert await count(stores) == 3
@@ -38,7 +37,6 @@ async def test_the_thread_and_the_run_of_an_old_key_stay(stores: Stores) -> None
     receipt = await stores.say("hello", key="m1")
     aged = update(claimed_keys).values(claimed_at=datetime.now(UTC) - timedelta(days=31))
     await stores.database.write(TEST, lambda c: c.execute(aged).close())
-
     assert await stores.inbox.delete_old_keys(older_than_days=30) == 1
     assert receipt.thread_id is not None
     assert receipt.run_id is not None
@@ -49,6 +47,5 @@ async def test_the_thread_and_the_run_of_an_old_key_stay(stores: Stores) -> None
 async def test_sweeps_of_several_processes_take_each_key_once(stores: Stores) -> None:
     old = 2 * SWEPT_AT_ONCE_MAX + 1
     await claimed(stores, old, days=31)
-
     assert await swept_by(processes=3, sweep=lambda: stores.inbox.delete_old_keys(older_than_days=30)) == old
     assert await count(stores) == 0

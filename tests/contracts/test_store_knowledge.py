@@ -47,7 +47,6 @@ async def test_an_entry_is_read_back_as_it_was_added(knowledge: SqlKnowledge) ->
         Chunk(number=1, page=7, place="", text="two\nthree", tokens=4, overlap=3),
     ]
     entry = await knowledge.add(AGENT, draft(), whole)
-
     assert (entry.name, entry.tokens, entry.chunk_count, entry.scope) == ("a.txt", 7, 2, AGENT)
     assert await knowledge.entries([AGENT]) == (entry,)
     assert await knowledge.chunks(entry.entry_id) == tuple(whole)
@@ -57,21 +56,18 @@ async def test_an_entry_is_read_back_as_it_was_added(knowledge: SqlKnowledge) ->
 
 async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(head="a" + "字" * 50_000), cut("x"))
-
     assert await knowledge.read_beginning(entry.entry_id) == "a" + "字" * ((HEAD_BYTES - 1) // 3)
 
 
 async def test_the_same_content_again_is_the_same_entry(knowledge: SqlKnowledge) -> None:
     first = await knowledge.add(AGENT, draft(), cut("words"))
     again = await knowledge.add(AGENT, draft(name="b.txt"), cut("words"))
-
     assert again == first
     assert await knowledge.entries([AGENT]) == (first,)
 
 
 async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge: SqlKnowledge) -> None:
     added = await asyncio.gather(*(knowledge.add(AGENT, draft(), cut("words")) for _ in range(6)))
-
     assert len({entry.entry_id for entry in added}) == 1
     assert len(await knowledge.entries([AGENT])) == 1
     assert await found(knowledge, "words", *added) == ["words"]
@@ -80,7 +76,6 @@ async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge:
 async def test_a_changed_file_is_indexed_anew_and_nothing_of_the_old_is_found(knowledge: SqlKnowledge) -> None:
     old = await knowledge.add(AGENT, draft(content="1"), cut("the old price"))
     new = await knowledge.add(AGENT, draft(content="2"), cut("the new price"))
-
     assert await knowledge.entries([AGENT]) == (new,)
     assert await found(knowledge, "price", old, new) == ["the new price"]
     assert await knowledge.chunks(old.entry_id) == ()
@@ -95,7 +90,6 @@ async def test_a_renamed_entry_replaces_the_others_of_that_name_in_its_scope(kno
         await knowledge.rename(AGENT, kept.entry_id, "b")
     await knowledge.rename(AGENT, theirs.entry_id, "b")
     await knowledge.rename(AGENT, "unknown", "b")
-
     assert [(one.entry_id, one.name) for one in await knowledge.entries([AGENT])] == [(kept.entry_id, "b")]
     assert await knowledge.entries([other]) == (theirs,)
     assert await found(knowledge, "words", kept, old) == ["kept words"]
@@ -106,7 +100,6 @@ async def test_scopes_do_not_see_each_other(knowledge: SqlKnowledge, stores: Sto
     other = Scope("thread", thread.thread_id)
     mine = await knowledge.add(AGENT, draft(), cut("secret of the agent"))
     theirs = await knowledge.add(other, draft(), cut("secret of the thread"))
-
     assert mine.entry_id != theirs.entry_id
     assert await knowledge.entries([other]) == (theirs,)
     assert await knowledge.entries([AGENT, other]) == (theirs, mine)
@@ -118,7 +111,6 @@ async def test_scopes_do_not_see_each_other(knowledge: SqlKnowledge, stores: Sto
 async def test_what_is_removed_is_found_no_more(knowledge: SqlKnowledge, stores: Stores) -> None:
     kept = await knowledge.add(AGENT, draft(name="k", content="2"), cut("kept words"))
     entry = await knowledge.add(AGENT, draft(), cut("removed words", "more words"))
-
     assert await knowledge.remove(AGENT, entry.entry_id) is True
     assert await knowledge.remove(AGENT, entry.entry_id) is False
     assert await found(knowledge, "words", entry, kept) == ["kept words"]
@@ -133,7 +125,6 @@ async def test_a_forgotten_thread_takes_its_knowledge_along(
         entry = await knowledge.add(Scope(kind, thread.thread_id), draft(), cut("words"))
         await vectors.insert_missing(entry.entry_id, "m", [[1.0, 0.0]])
     await stores.conversations.delete_thread(thread.thread_id)
-
     assert await stores.count("knowledge_entry") == 0
     assert await stores.count("knowledge_chunk") == 0
     assert await stores.count("knowledge_vector") == 0
@@ -180,7 +171,6 @@ async def test_an_add_that_broke_off_is_no_obstacle(knowledge: SqlKnowledge) -> 
     with pytest.raises(RuntimeError):
         await knowledge.add(AGENT, draft(), broken())
     assert await knowledge.entries([AGENT]) == ()
-
     entry = await knowledge.add(AGENT, draft(), cut("words"))
     assert await found(knowledge, "words", entry) == ["words"]
 
@@ -188,14 +178,12 @@ async def test_an_add_that_broke_off_is_no_obstacle(knowledge: SqlKnowledge) -> 
 async def test_rare_terms_count_more_than_common_ones(knowledge: SqlKnowledge) -> None:
     texts = [f"the report number {number} speaks of money" for number in range(30)]
     entry = await knowledge.add(AGENT, draft(), cut(*texts, "one walrus"))
-
     assert (await found(knowledge, "money report walrus", entry))[0] == "one walrus"
 
 
 async def test_chinese_is_found_by_words_that_no_space_divides(knowledge: SqlKnowledge) -> None:
     texts = ("数据库可以保存文件。", "模型在八块显卡上训练了三天半。", "天气很好。")
     entry = await knowledge.add(AGENT, draft(), cut(*texts))
-
     assert await found(knowledge, "这个模型要训练多久？", entry) == [texts[1]]
     assert await found(knowledge, "数据", entry) == [texts[0]]
     assert await found(knowledge, "库", entry) == [texts[0]]
@@ -205,7 +193,6 @@ async def test_chinese_is_found_by_words_that_no_space_divides(knowledge: SqlKno
 
 async def test_english_is_found_in_other_forms_and_cases(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(), cut("FLIPPING Images in the Café", "other"))
-
     assert len(await found(knowledge, "how to flip an image", entry)) == 1
     assert len(await found(knowledge, "cafe", entry)) == 1
 
@@ -215,14 +202,12 @@ async def test_english_is_found_in_other_forms_and_cases(knowledge: SqlKnowledge
 )
 async def test_signs_of_query_languages_are_only_text(knowledge: SqlKnowledge, text: str) -> None:
     entry = await knowledge.add(AGENT, draft(), cut(f"before {text} after", "nothing"))
-
     assert len(await found(knowledge, f"before {text}", entry)) == 1
     assert await found(knowledge, "'\"*()", entry) == []
 
 
 async def test_no_terms_and_no_entries_find_nothing(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(), cut("words"))
-
     assert await found(knowledge, "", entry) == []
     assert await found(knowledge, "words") == []
 
@@ -230,7 +215,6 @@ async def test_no_terms_and_no_entries_find_nothing(knowledge: SqlKnowledge) -> 
 async def test_as_many_chunks_are_found_as_are_wanted(knowledge: SqlKnowledge) -> None:
     entry = await knowledge.add(AGENT, draft(), cut(*("same words" for _ in range(20))))
     hits = await knowledge.search(query_terms("words"), [entry.entry_id], limit=5)
-
     assert [hit.chunk.number for hit in hits] == [0, 1, 2, 3, 4]
     assert {hit.entry_id for hit in hits} == {entry.entry_id}
 
@@ -242,7 +226,6 @@ async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: S
     await vectors.insert_missing(entry.entry_id, "m", rows)
     await vectors.insert_missing(entry.entry_id, "m", rows)
     asked = [value + chance.gauss(0, 0.3) for value in rows[42]]
-
     hits = await vectors.nearest(asked, "m", [entry.entry_id], limit=3)
     assert hits[0].chunk.text == "chunk 42"
     assert math.isclose(hits[0].score, _cosine(asked, rows[42]), rel_tol=1e-5)

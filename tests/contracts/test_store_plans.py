@@ -36,7 +36,6 @@ async def test_a_worker_that_lost_its_run_changes_no_plan(stores: Stores) -> Non
     await held.change(old.thread_id, lambda known: create_plan(known, "p", "Trip", ("Look",)))
     await stores.silence("w1")
     assert await stores.claims.claim(old.run_id, "w2") is not None
-
     with pytest.raises(LeaseLost):
         await held.change(old.thread_id, lambda known: mark_step(known, "p", 0, "blocked", "the run broke off"))
     (plan,) = await held.read(old.thread_id)

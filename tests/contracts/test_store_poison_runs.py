@@ -11,12 +11,11 @@ from core.domain.threads import Lease
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SUSPECT_DEATHS_MIN
 from tests.contracts.stores import ADDRESS, ALICE, FAILED, Stores, event, told
+from tests.support.narrow import require
 
 
 async def taken_over(stores: Stores, run_id: str, worker: str) -> Lease:
-    lease = await stores.claims.claim(run_id, worker)
-    assert lease is not None
-    return lease
+    return require(await stores.claims.claim(run_id, worker))
 
 
 async def died(stores: Stores, times: int) -> Lease:
@@ -45,7 +44,6 @@ def turn(lease: Lease, *, is_mended: bool = False) -> JournalEntry:
 
 async def test_deaths_in_a_row_add_up(stores: Stores) -> None:
     lease = await died(stores, 3)
-
     assert (lease.deaths, lease.attempt) == (3, 4)
     assert await stores.claims.held_leases("w3") == (lease,)
 
@@ -54,7 +52,6 @@ async def test_a_worker_that_is_buried_has_died(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     assert lease.deaths == 0
     await stores.claims.remove_worker("w1")
-
     assert (await taken_over(stores, lease.run_id, "w2")).deaths == 1
 
 
@@ -63,21 +60,18 @@ async def test_a_run_that_is_handed_back_has_lost_no_worker(stores: Stores) -> N
     for _ in range(3):
         await stores.claims.release(lease)
         lease = await taken_over(stores, lease.run_id, "next")
-
     assert (lease.deaths, lease.attempt) == (2, 6)
 
 
 async def test_a_finished_turn_starts_the_count_anew(stores: Stores) -> None:
     lease = await died(stores, 2)
     await stores.journal.write(lease, turn(lease))
-
     assert await deaths_after(stores, lease) == 1
 
 
 async def test_a_turn_that_is_stored_as_inputs_are_read_starts_the_count_anew(stores: Stores) -> None:
     lease = await died(stores, 2)
     await stores.journal.read_inputs(lease, turn(lease))
-
     assert await deaths_after(stores, lease) == 1
 
 
@@ -94,7 +88,6 @@ async def test_what_is_no_finished_turn_leaves_the_count(stores: Stores, what: s
         "nothing": JournalEntry(),
     }
     await stores.journal.write(lease, entries[what])
-
     assert await deaths_after(stores, lease) == 3
 
 
@@ -105,7 +98,6 @@ async def test_an_answer_to_an_ask_starts_the_count_anew(stores: Stores) -> None
     await stores.journal.suspend_run(lease, JournalEntry(), approval)
     assert await stores.claims.claim(lease.run_id, "w9") is None
     assert await stores.stops.request_stop(lease.run_id, by=ALICE)
-
     assert (await taken_over(stores, lease.run_id, "w9")).deaths == 0
 
 
@@ -113,7 +105,6 @@ async def test_a_retried_run_starts_without_deaths(stores: Stores) -> None:
     lease = await died(stores, 3)
     assert await stores.finish(lease, FAILED)
     again = await stores.stops.retry_run(lease.run_id, "click", continues=False)
-
     assert (await taken_over(stores, again or "", "w9")).deaths == 0
 
 
@@ -132,7 +123,6 @@ async def suspects(stores: Stores, number: int) -> tuple[str, ...]:
 async def test_of_runs_that_may_be_deadly_a_worker_tries_one_at_a_time(stores: Stores) -> None:
     found = await suspects(stores, 3)
     leases = await asyncio.gather(*(stores.claims.claim(run_id, "w1") for run_id in found))
-
     (lease,) = [one for one in leases if one]
     assert lease.deaths == SUSPECT_DEATHS_MIN
     assert set(await stores.claims.claimable_runs()) == {*found} - {lease.run_id}
@@ -143,7 +133,6 @@ async def test_a_run_that_turns_out_harmless_makes_way_for_the_next(stores: Stor
     lease = await taken_over(stores, first, "w1")
     assert await stores.claims.claim(second, "w1") is None
     await stores.journal.write(lease, turn(lease))
-
     assert (await taken_over(stores, second, "w1")).deaths == SUSPECT_DEATHS_MIN
 
 
@@ -152,7 +141,6 @@ async def test_the_deadly_one_takes_no_other_suspect_with_it(stores: Stores) -> 
     await taken_over(stores, first, "w1")
     assert await stores.claims.claim(second, "w1") is None
     await stores.claims.remove_worker("w1")
-
     assert (await taken_over(stores, second, "w2")).deaths == SUSPECT_DEATHS_MIN
     assert (await taken_over(stores, first, "w3")).deaths == SUSPECT_DEATHS_MIN + 1
 
@@ -161,5 +149,4 @@ async def test_other_work_goes_on_beside_a_run_that_may_be_deadly(stores: Stores
     (deadly,) = await suspects(stores, 1)
     await taken_over(stores, deadly, "w1")
     receipt = await stores.say("hello", address=replace(ADDRESS, thread_key="fresh"))
-
     assert await stores.claims.claim(receipt.run_id or "", "w1") is not None

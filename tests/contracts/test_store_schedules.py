@@ -27,6 +27,7 @@ from core.domain.schedules import (
 )
 from core.domain.threads import Address, Person, Receipt, Selection
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
+from tests.support.narrow import require, require_type
 
 START = datetime(2026, 11, 30, 9, tzinfo=UTC)
 CHANNEL = replace(ADDRESS, thread_key="")
@@ -82,8 +83,7 @@ async def test_each_time_fires_once_however_many_processes_look(stores: Stores) 
     (fired,) = [one for found in rounds for one in found]
     assert (fired.due_at, fired.missed, fired.schedule.schedule_id) == (START, 0, "daily")
     assert await begin(stores) == []
-    moved = await stores.schedules.find("daily")
-    assert moved is not None
+    moved = require(await stores.schedules.find("daily"))
     assert moved.timing.due_at == START + timedelta(days=1)
 
 
@@ -100,8 +100,7 @@ async def test_what_is_only_proposed_begins_nothing_until_a_person_arms_it(store
     armed = [replace(DAILY, owner=owner) for owner in (ALICE, BOB)]
     saved = await asyncio.gather(*(store.save(one, DEFAULT_LIMITS, by=one.owner, change="resumed") for one in armed))
     assert sorted(saved) == [False, True], "it belongs to who was first"
-    found = await store.find("daily")
-    assert found is not None
+    found = require(await store.find("daily"))
     assert found.owner.person_id == armed[saved.index(True)].owner.person_id
     assert len(await begin(stores)) == 1
 
@@ -122,8 +121,7 @@ async def test_the_clock_of_the_database_tells_when_there_is_work(stores: Stores
     await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now + timedelta(hours=1))))
     assert await stores.schedules.time_of_work() is None
     await save(stores, replace(ONCE, timing=replace(ONCE.timing, next_local=now - timedelta(hours=1))))
-    found = await stores.schedules.time_of_work()
-    assert found is not None
+    found = require(await stores.schedules.time_of_work())
     assert abs(found - datetime.now(UTC)) < timedelta(minutes=1)
     (due,) = await due_at(stores, found)
     plan = plan_firing(due, found)
@@ -154,8 +152,7 @@ async def test_what_becomes_of_a_firing_whose_schedule_is_changed(stores: Stores
         await save(stores, replace(DAILY, schedule_id="once", address=place))
     assert await stores.schedules.record_announcement(fired, "100.5") is (change == "edit")
     await stores.schedules.close(fired.firing_id, "fired", run_id="r1")
-    kept = await stores.schedules.find("once")
-    assert kept is not None
+    kept = require(await stores.schedules.find("once"))
     assert kept.state == ("paused" if change == "pause" else "active")
 
 
@@ -312,8 +309,7 @@ async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: 
     await save(stores, DAILY)
     for day in range(2):
         receipt = await fire(stores, "news", START + timedelta(days=day))
-        lease = await stores.claims.claim(str(receipt.run_id), "w1")
-        assert lease is not None
+        lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
         assert await stores.finish(lease, FAILED)
     receipt = await fire(stores, "news", START + timedelta(days=2))
     (due,) = await due_at(stores, START + timedelta(days=3))
@@ -327,16 +323,13 @@ async def test_a_schedule_comes_due_with_the_runs_of_its_newest_firings(stores: 
 async def test_the_next_firing_expires_the_question_of_the_one_before(stores: Stores) -> None:
     await save(stores, DAILY)
     receipt = await fire(stores, "news", START)
-    lease = await stores.claims.claim(str(receipt.run_id), "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
     await stores.finish(lease, asking("Which news?"))
     (skipped,) = await begin(stores, START + timedelta(days=1))
     assert (skipped.run_id, bool(skipped.note)) == (receipt.run_id, True)
-    ask = await stores.asks.ask_of_run(lease.run_id)
-    assert ask is not None
+    ask = require(await stores.asks.ask_of_run(lease.run_id))
     assert ask.state == "expired"
-    snapshot = await stores.conversations.find(ADDRESS)
-    assert snapshot is not None
+    snapshot = require(await stores.conversations.find(ADDRESS))
     assert (snapshot.open_ask, snapshot.thread.state) == (None, "idle")
     await stores.schedules.close(skipped.firing_id, "skipped", run_id=skipped.run_id)
     (due,) = await due_at(stores, START + timedelta(days=2))
@@ -371,8 +364,7 @@ async def test_a_run_knows_the_schedules_that_its_requester_sees(stores: Stores)
     foreign = replace(DAILY, schedule_id="foreign", address=elsewhere, owner=BOB)
     await save(stores, DAILY, mine, foreign)
     receipt = await stores.say("hello", person=replace(ALICE, time_zone="Europe/Berlin"))
-    loaded = await stores.conversations.load_run(str(receipt.run_id))
-    assert loaded is not None
+    loaded = require(await stores.conversations.load_run(str(receipt.run_id)))
     assert {one.schedule_id for one in loaded.schedules} == {"daily", "mine"}
     assert isinstance(loaded.run.requester, Person)
     assert loaded.run.requester.time_zone == "Europe/Berlin"
@@ -437,8 +429,7 @@ async def test_what_belongs_together_goes_to_one_thread(stores: Stores) -> None:
     assert await stores.schedules.in_group(later) == replace(later, thread_key="100.5")
     assert await stores.schedules.in_group(other) == other
     await stores.schedules.record_announcement(later, "100.7")  # it opened another thread, because that one was gone
-    last = await call(stores, replace(CALL, key="k5"))
-    assert isinstance(last, Firing)
+    last = require_type(await call(stores, replace(CALL, key="k5")), Firing)
     assert await stores.schedules.in_group(last) == replace(last, thread_key="100.7")
 
 
@@ -453,11 +444,9 @@ async def test_a_trigger_begins_so_many_tasks_within_an_hour(stores: Stores) -> 
 async def test_a_trigger_whose_last_tasks_failed_begins_nothing(stores: Stores) -> None:
     await save(stores, HOOK)
     for number in range(3):
-        firing = await call(stores, replace(CALL, key=str(number)))
-        assert isinstance(firing, Firing)
+        firing = require_type(await call(stores, replace(CALL, key=str(number))), Firing)
         receipt = await stores.say("look")
-        lease = await stores.claims.claim(str(receipt.run_id), "w1")
-        assert lease is not None
+        lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
         assert await stores.finish(lease, FAILED)
         await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
     assert await call(stores, replace(CALL, key="4")) == "failing"
@@ -469,11 +458,9 @@ async def test_one_run_of_several_events_is_one_failure(stores: Stores) -> None:
     await save(stores, HOOK)
     receipt = await stores.say("look")
     for number in range(3):
-        firing = await call(stores, replace(CALL, key=str(number)))
-        assert isinstance(firing, Firing)
+        firing = require_type(await call(stores, replace(CALL, key=str(number))), Firing)
         await stores.schedules.close(firing.firing_id, "fired", run_id=receipt.run_id)
-    lease = await stores.claims.claim(str(receipt.run_id), "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
     assert await stores.finish(lease, FAILED)
     assert isinstance(await call(stores, replace(CALL, key="3")), Firing)
 

@@ -8,6 +8,7 @@ from core.domain.budget import NO_LIMIT, Budget, Limit, PlannedCall, Reservation
 from core.domain.threads import APP_PREFIX, Address, Lease, Usage
 from core.stores import JournalEntry, UsageEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores
+from tests.support.narrow import require
 
 LONG_AGO = date(2020, 1, 1)
 LARGE = Limit(usd=1_000)
@@ -34,9 +35,7 @@ async def _spend(stores: Stores, lease: Lease, cost: float) -> None:
 
 async def _started(stores: Stores, **changes: object) -> Lease:
     receipt = await stores.say("go", **changes)
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert lease is not None
-    return lease
+    return require(await stores.claims.claim(receipt.run_id or "", "w1"))
 
 
 async def _spread(stores: Stores) -> Lease:
@@ -52,9 +51,7 @@ async def _spread(stores: Stores) -> Lease:
 
 async def test_spending_is_summed_by_run_person_channel_and_workspace(stores: Stores) -> None:
     first = await _spread(stores)
-
     spent = await _spending(stores, first)
-
     costs = (spent.run, spent.person, spent.channel, spent.workspace)
     assert [one.cost_usd for one in costs] == [1, 5, 3, 7]
     assert spent.channel == Spent(cost_usd=3, tokens=16)
@@ -64,9 +61,7 @@ async def test_tokens_without_a_cost_are_summed_apart(stores: Stores) -> None:
     lease = await _started(stores)
     await _spend(stores, lease, 1)
     await _spend(stores, lease, 0)
-
     spent = await _spending(stores, lease)
-
     assert spent.run == spent.workspace == Spent(cost_usd=1, tokens=16, unpriced_tokens=8)
 
 
@@ -84,7 +79,6 @@ async def test_changed_limits_hold_for_their_workspace_until_the_default_is_rest
     assert await changed() == limits
     assert (await _spending(stores, lease)).changed_limits == limits
     assert await changed(replace(ADDRESS, workspace_id="T2")) == {}
-
     await change("run", None, at=ADDRESS, by=ALICE)
     assert await changed() == {"person": NO_LIMIT}
     newest = (await stores.audit.newest_entries(limit=4))[::-1]
@@ -100,9 +94,7 @@ async def test_what_was_spent_before_counts_for_the_run_alone(stores: Stores) ->
     lease = await _started(stores)
     await _spend(stores, lease, 1)
     later = datetime.now(UTC).date() + timedelta(days=2)
-
     spent = await _spending(stores, lease, later)
-
     assert (spent.run.cost_usd, spent.person, spent.workspace) == (1, Spent(), Spent())
 
 
@@ -117,18 +109,14 @@ async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
     await _spend(stores, forgotten, 3)
     await stores.conversations.delete_thread(forgotten.thread_id)
     lease = await _started(stores)
-
     spent = await _spending(stores, lease)
-
     assert (spent.run.cost_usd, spent.person.cost_usd, spent.workspace.cost_usd) == (0, 3, 3)
 
 
 async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores) -> None:
     await _spread(stores)
     other = Address(platform="slack", workspace_id="T2", channel_id="C1", thread_key="")
-
     await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [0, 3, 7]
     elsewhere = await stores.ledger.spending_by(ALICE, other, since=LONG_AGO)
@@ -141,11 +129,9 @@ async def test_the_sums_of_a_day_outlive_the_person_who_is_erased(stores: Stores
 
 async def test_spending_beside_runs_is_summed_by_person_channel_and_workspace(stores: Stores) -> None:
     await _spread(stores)
-
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     costs = (spent.run, spent.person, spent.channel, spent.workspace)
     assert [one.cost_usd for one in costs] == [0, 5, 3, 7]
-
     later = datetime.now(UTC).date() + timedelta(days=2)
     assert await stores.ledger.spending_by(ALICE, ADDRESS, since=later) == Spending()
 
@@ -156,7 +142,6 @@ async def test_what_is_booked_beside_runs_counts_for_the_days_and_for_no_run(sto
     book = stores.ledger.book_usage
     await book([("e", used), ("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
     await book([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=BOB)
-
     spent = await _spending(stores, lease)
     assert [one.cost_usd for one in (spent.person, spent.channel, spent.workspace)] == [1, 1.5, 1.5]
     assert spent.run == Spent()
@@ -169,7 +154,6 @@ async def test_what_is_booked_for_a_conversation_that_was_deleted_counts_as_well
     await stores.conversations.delete_thread(lease.thread_id)
     used = Usage(input_tokens=100, cost_usd=0.5)
     await stores.ledger.book_usage([("e", used)], thread_id=lease.thread_id, at=ADDRESS, by=ALICE)
-
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=LONG_AGO)
     assert (spent.person.cost_usd, spent.workspace.cost_usd) == (0.5, 0.5)
 
@@ -243,9 +227,7 @@ async def test_a_turn_begins_with_what_was_said_spent_and_reserved(stores: Store
     usage = Usage(input_tokens=10, output_tokens=2, cost_usd=1)
     entry = JournalEntry(usage=(UsageEntry(turn_id="t", model="m", usage=usage),))
     call = PlannedCall(MOST, Budget(person=Limit(tokens=100_000)), LONG_AGO)
-
     inputs, reservation = await stores.journal.begin_turn(lease, entry, call)
-
     assert inputs == said
     assert reservation.is_granted
     assert reservation.spending.run == Spent(cost_usd=1, tokens=12)  # the entry is counted
@@ -260,6 +242,5 @@ async def test_without_limits_nothing_is_reserved(stores: Stores) -> None:
     found = await _reserve(stores, first, MOST, Budget())
     assert found == Reservation(Spending(), is_granted=True)
     assert (await _reserve(stores, other, MOST, Budget(person=Limit(usd=1)))).is_granted
-
     await stores.ledger.change_limit("person", Limit(usd=1), at=ADDRESS, by=ALICE)
     assert not (await _reserve(stores, first, MOST, Budget())).is_granted

@@ -16,6 +16,7 @@ from bots.__main__ import app
 from bots.observability.metrics import Metrics
 from bots.settings import VARIABLE_NAMES, load_settings
 from tests.paths import REPOSITORY
+from tests.support.narrow import require_type
 
 DEPLOY = REPOSITORY / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text("utf-8")
@@ -36,8 +37,7 @@ def instructions(name: str) -> list[str]:
 
 
 def commands() -> set[str]:
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
+    group = require_type(typer.main.get_command(app), TyperGroup)
     return set(group.commands)
 
 

@@ -81,7 +81,6 @@ def started_serving(folder: Path, *, is_forked: bool) -> Program:
 def test_exit_codes_and_output_are_the_program_s(tmp_path: Path) -> None:
     code, said = outcome(tmp_path, "--version")
     assert (code, said[:11]) == (0, "threadhand ")
-
     code, said = outcome(tmp_path, "no-such-command")
     assert code == 2
     assert "No such command 'no-such-command'" in said
@@ -116,7 +115,6 @@ def test_signals_pipes_and_session_are_those_of_a_new_start(tmp_path: Path) -> N
     finally:
         forked.kill()
         anew.kill()
-
     assert found == expected
     assert expected[2:] == (True, True)
 
@@ -130,7 +128,6 @@ async def test_a_program_is_frozen_resumed_stopped_and_killed(tmp_path: Path) ->
     program.resume()
     program.terminate()
     assert await program.ended() == 0
-
     again = started_serving(tmp_path, is_forked=True)
     again.kill()
     assert again.returncode == -signal.SIGKILL

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.paths import REPOSITORY
+from tests.support.narrow import require
 
 PATIENCE_SECONDS = 120
 
@@ -44,8 +45,7 @@ async def test_the_address_is_printed_and_ctrl_c_ends_it_quietly(tmp_path: Path)
         while "http://" not in line:
             line = (await process.stdout.readline()).decode()
             assert line, "it ended without an address"
-        found = re.search(r"http://127\.0\.0\.1:\d+/", line)
-        assert found is not None
+        found = require(re.search(r"http://127\.0\.0\.1:\d+/", line))
         async with aiohttp.ClientSession() as session, session.get(found.group()) as page:
             assert page.status == 200
             assert "Threadhand" in await page.text()

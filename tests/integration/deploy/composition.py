@@ -23,6 +23,7 @@ from tests.chaos.harness import MODEL, Stage, staged
 from tests.chaos.program import REPOSITORY, Program
 from tests.ports import port_of
 from tests.servers import postgresql, redis, server_folder
+from tests.support.narrow import require
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "deploy" / "compose.yaml").read_text())
 EXAMPLE = (REPOSITORY / "deploy" / "env.example").read_text()
@@ -201,8 +202,7 @@ def _path() -> str:
 
 def _package(name: str) -> Path:
     """Without importing it, as `tests.servers` does."""
-    found = find_spec(name)
-    assert found is not None
+    found = require(find_spec(name))
     assert found.submodule_search_locations
     return Path(found.submodule_search_locations[0])
 

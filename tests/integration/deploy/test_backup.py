@@ -75,7 +75,6 @@ async def test_a_dump_comes_back_into_a_database_that_a_newer_version_has_change
     database = await asyncpg.connect(url)
     await database.execute(SAID.format("before"))
     await carry_out("pg_dump")
-
     for number in range(2):  # what was brought back can be kept and brought back again
         await database.execute(SAID.format(f"after{number}"))
         await database.execute(
@@ -117,7 +116,6 @@ async def test_a_copy_of_the_file_is_made_beside_a_writer_and_comes_back(tmp_pat
         await said(writer, "after")
         wal = Path(f"{file}-wal").read_bytes()
     Path(f"{file}-wal").write_bytes(wal)  # as after a crash
-
     for start in ("rm -f ", "cp backup.db "):
         await asyncio.to_thread(done, tmp_path, command(start), DATA=str(folder))
     database = await open_database(f"sqlite:///{file}")

@@ -22,14 +22,12 @@ async def test_the_services_come_up_answer_and_end_and_so_does_a_second_bot() ->
     async with composed(SCENARIO) as there:
         bot, worker = await up(there)
         await is_answered(there, "a1")
-
         second = there.start("bot")
         await second.becomes_healthy()
         await is_answered(there, "a2")
         await ends(bot)
         await second.becomes_healthy()
         await is_answered(there, "a3")
-
         await ends(worker)
         await ends(second)
         assert there.stage.script.problems == []

@@ -79,7 +79,6 @@ def test_the_demo_plays_from_the_installed_wheel(released: Path, tmp_path: Path)
         sysconfig.get_path("purelib"), packages, ignore=shutil.ignore_patterns("*threadhand*"), dirs_exist_ok=True
     )
     run(home, sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
-
     where = run(home, python, "-c", "import core; print(core.__file__)", HOME=str(home))
     assert where.startswith(str(packages))
     last = run(home, python.with_name("threadhand"), "demo", "--headless", HOME=str(home)).splitlines()[-1]

@@ -4,12 +4,12 @@ from bots.demo.thread_reader import messages_of, text_of
 from simulator.discord.server import DiscordSimulator
 from tests.chaos.cluster import NO_WORKER, Cluster, open_cluster
 from tests.chaos.harness import PERSON
+from tests.support.narrow import require_type
 
 
 async def test_each_server_is_answered_once_also_after_its_bot_was_down(postgresql_url: str, redis_url: str) -> None:
     async with open_cluster("discord", postgresql_url, redis_url, bots=2, workers=1) as cluster:
-        platform = cluster.stage.platform
-        assert isinstance(platform, DiscordSimulator)
+        platform = require_type(cluster.stage.platform, DiscordSimulator)
         platform.add_guild("South", people=(PERSON,), shard=1)
         here, there = (one.channel_id for one in cluster.stage.view().channels if not one.is_direct)
         for number, one in enumerate(cluster.bots):
@@ -19,12 +19,10 @@ async def test_each_server_is_answered_once_also_after_its_bot_was_down(postgres
         await listens(cluster, there)
         await is_answered(cluster, await says(cluster, here, "a1"), "a1")
         await is_answered(cluster, await says(cluster, there, "a2"), "a2")
-
         cluster.bots[1].kill()
         missed = await says(cluster, there, "a3")
         await is_answered(cluster, await says(cluster, here, "a4"), "a4")
         assert answers(cluster, missed) == []
-
         cluster.bots[1].start(arguments=NO_WORKER)
         await is_answered(cluster, missed, "a3")
         assert await cluster.runs() == ["completed"] * 4

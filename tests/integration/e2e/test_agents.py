@@ -75,17 +75,14 @@ async def test_a_choice_changes_what_the_model_is_sent_and_survives_a_restart(pl
         assert RESEARCH not in system(usual)
         assert {"execute_command", "delete_file", "read_file"} <= tools(usual)
         await use(stage, "research", "`research` works in this conversation")
-
         chosen = await ask(stage, "Please say two")
         assert RESEARCH in system(chosen)
         assert "# How to work" in system(chosen), "the base prompt stays"
         assert tools(usual) - tools(chosen) >= {"execute_command", "delete_file"}
         assert "read_file" in tools(chosen)
-
         await restart(stage)
         again = await ask(stage, "Please say three")
         assert (system(again), tools(again)) == (system(chosen), tools(chosen))
-
         await use(stage, "threadhand", "`threadhand` works in this conversation")
         back = await ask(stage, "Please say four")
         assert RESEARCH not in system(back)

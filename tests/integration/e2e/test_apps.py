@@ -70,7 +70,6 @@ async def test_two_agents_exchange_at_most_two_messages_each(platform: PlatformN
         assert (stage.runs(), len(first)) == (["completed"] * 2, 1)
         stage.thread_id = str(first[0][1])
         assert len(stage.messages()) == before + 1
-
         # people are heard as before
         await stage.say(f"@{stage.view().bot_name} sum it up")
         await stage.settled(3)

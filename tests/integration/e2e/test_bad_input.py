@@ -88,7 +88,6 @@ async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(pla
         await stage.say("Hello 👩‍👩‍👧‍👦 שלום \u202eabc", files=tuple(files))
         await stage.until(lambda: stage.shows("Hi there."), "it answers")
         await stage.settled(1)
-
         sent = json.dumps(stage.script.requests[-1], ensure_ascii=False)
         assert "👩‍👩‍👧‍👦 שלום" in sent
         workspaces = stage.program.folder / "data" / "sandboxes"

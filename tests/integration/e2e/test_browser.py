@@ -105,7 +105,6 @@ async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
         assert question.startswith("Please knock once more.\n\n[Open the browser](http://127.0.0.1:")
         await states_stand_before_their_results(told)
         await only_the_newest_state_is_sent(told)
-
         link = question[question.index("http") : question.index(")")]
         async with helper(link) as person:
             await person.begin()
@@ -113,7 +112,6 @@ async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
             await person.click(100, 40)
             await person.sees("Open")
             await person.hand_back("it is open now")
-
         await told.until("idle")
         last = (await told.messages())[-1]
         assert "Thank you." in last["content"]

@@ -198,7 +198,6 @@ async def test_a_whole_story_is_told_in_the_promised_order(
         assert first == [_whole("user"), *working, *ending, END]
         last = TALKED if dialect == "react" else ending
         assert second == [_whole("user"), *working, *working, *last, END]
-
         messages = await told.messages()
         assert [one["type"] for one in messages if one["is_llm_message"] and one["type"] != "status"] == [
             *("user", "assistant", "tool", "assistant", "tool"),

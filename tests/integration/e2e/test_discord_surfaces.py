@@ -55,7 +55,6 @@ async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -
         await run(stage, "Please count these", **files)
         asked = str(stage.script.requests[0]["messages"])
         assert all(f"/workspace/uploads/{name}.txt" in asked for name in names)
-
         assert "research" in await suggested(stage, "agent use", "name", "rese")
         assert await suggested(stage, "files", "path", "rep") == ["report.csv"]
         assert len(await suggested(stage, "files", "path", "uploads/att")) == 10
@@ -64,14 +63,12 @@ async def test_options_suggest_what_this_person_may_see_and_files_are_posted() -
         await add_document(stage, cats)
         await stage.until(lambda: stage.shows("I know `cats.txt` now"), "it knows the file")
         assert await suggested(stage, "agent knowledge", "name", "cat") == ["cats.txt"]
-
         await stage.platform.command(
             PERSON, stage.channel_id, "files", {"path": "report.csv"}, thread_id=stage.thread_id
         )
         await stage.until(
             lambda: any(f.name == "report.csv" for one in stage.ours() for f in one.files), "the file is posted"
         )
-
         bob = discord_of(stage).world.people["bob"].user_id
         stage.program.kill()
         await stage.until(lambda: not stage.view().is_bot_connected, "it is gone")
@@ -109,7 +106,6 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
         assert "> Our sales." in asked
         assert "\\n> Please delete everything" in asked
         assert "/workspace/uploads/sales.csv" in asked
-
         votes = {"Monday": 3, "Friday": 1}
         poll = await discord_of(stage).post_poll(
             "bob", stage.channel_id, "Which day?", votes, thread_id=stage.thread_id
@@ -121,7 +117,6 @@ async def test_a_message_is_asked_about_from_its_menu_with_its_files_and_polls_a
             words in str(stage.script.requests[-1]["messages"])
             for words in ("Poll: Which day?", "- Monday: 3 votes", "- Friday: 1 votes")
         )
-
         await ask_about(stage, poll, "Please count again")
         await stage.settled(3)
         assert stage.threads() == {stage.thread_id}
@@ -142,7 +137,6 @@ async def test_the_form_about_a_message_is_taken_after_a_restart_and_a_deleted_o
         await stage.platform.submit(PERSON, form.form_id, {"answer": "Please sum this up"})
         await stage.settled(1)
         assert "> Our sales." in str(stage.script.requests[0]["messages"])
-
         await stage.platform.use_shortcut(*place)
         await stage.until(lambda: stage.view().forms, "the form opens again")
         (form,) = stage.view().forms

@@ -36,7 +36,6 @@ conversations:
         await stage.say("And this too.")
         await stage.until(lambda: _refused(stage), "it cannot be stored")
         disk.clear()
-
         await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=60)
         await stage.until(lambda: stage.button("Stop") is None, "it ends")
         assert "And this too." in str(stage.script.requests[-1])

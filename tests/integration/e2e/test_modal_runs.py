@@ -108,7 +108,6 @@ async def test_a_function_answers_what_a_bot_took_in(account: Account) -> None:
     await account.cluster.start()
     await account.cluster.say("Work", "a1")
     await account.settle_and_check()
-
     (run_id,) = [run for (run,) in await account.cluster.rows("SELECT run_id FROM run")]
     assert [(call.function, call.args) for call in account.calls] == [("execute_run", (run_id,))]
     (process,) = [call.process for call in account.calls]
@@ -138,7 +137,6 @@ async def test_runs_of_a_thread_use_one_sandbox_until_it_is_stopped(account: Acc
         for call in ("SandboxCreateV2", "SandboxTerminateV2", "ImageGetOrCreate"):
             assert call not in made, call
     assert account.modal.calls.count("SandboxCreateV2") == 1
-
     await stop_sandboxes(account)
     begun = len(account.modal.calls)
     await account.cluster.say("Work", "a4", thread_id=first.thread_id)
@@ -187,5 +185,4 @@ async def test_a_stop_reaches_the_function_that_has_the_run(account: Account) ->
     await account.cluster.stage.press("Stop")
     await account.cluster.until(lambda: account.cluster.stage.shows("Stopped"), "it says so")
     await account.cluster.until(account.are_over, "the functions end")
-
     assert await account.cluster.runs() == ["stopped"]

@@ -66,7 +66,6 @@ async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(platform: 
         await stage.say("agent:data-analysis Chart the sales, please.", files=(table,))
         await stage.until(lambda: stage.shows("Rome sold most: 50."), "it answers")
         await stage.settled(1)
-
         status, readiness = await answer(stage, "/readyz")
         assert status == 200
         assert json.loads(readiness)["parts"] == dict.fromkeys(("database", platform, "worker"), "ready")

@@ -10,6 +10,7 @@ from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage
 from tests.integration.e2e.staging import run_staged
 from tests.integration.e2e.test_approvals import BOTH
+from tests.support.narrow import require_type
 
 TABLE = SentFile(name="table.csv", content=b"city,people\nOslo,7\n", mime_type="text/csv")
 SCENARIO = """
@@ -70,8 +71,7 @@ async def post_alert(stage: Stage, thread_id: str | None = None) -> str:
 
 def told(stage: Stage) -> str:
     """Returns what the last request told the model of people's messages."""
-    messages = stage.last_request()["messages"]
-    assert isinstance(messages, list)
+    messages = require_type(stage.last_request()["messages"], list)
     return "\n".join(str(one["content"]) for one in messages if isinstance(one, dict) and one["role"] == "user")
 
 
@@ -85,14 +85,12 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         assert "It was not said to you." in told(stage)
         assert "[Attached file: /workspace/uploads/table.csv (text/csv, 19 bytes)]" in told(stage)
         assert stage.workspace_file("uploads/table.csv") == TABLE.content.decode()
-
         await thread_from(stage, await post_alert(stage))
         await mention(stage, "what is this alert about?")
         await stage.settled(2)
         for words in ("Disk full", "db-1 has no space left", "Severity: critical", "alerts.example"):
             assert words in told(stage)
         assert '"is_app": true' in told(stage)
-
         stage.thread_id = ""
         here = stage.channel_id
         words = f"@{stage.view().bot_name} What do you think?"
@@ -103,7 +101,6 @@ async def test_what_a_request_refers_to_comes_with_it(platform: PlatformName) ->
         await stage.settled(3)
         assert "> the numbers" in told(stage)
         assert "[Attached file: /workspace/uploads/table.csv" in told(stage)
-
         server = "3001" if platform == "discord" else ""
         link = (
             f"https://discord.com/channels/{server}/{here}/{table}"

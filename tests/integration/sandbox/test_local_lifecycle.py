@@ -91,7 +91,6 @@ async def test_nothing_is_deleted_before_what_replaces_it_is_on_the_disk(monkeyp
         assert synced == [["workspace", "workspace.tar.gz"]]
         sandbox = await day.jails.open("thread", fence=2)
         assert await content(sandbox, "file") == b"x"
-
         await day.passes(300)
         await day.passes(1)
         assert day.is_archived

@@ -35,7 +35,6 @@ async def act(sandbox: Sandbox, action: str, **arguments: str | int | bool) -> B
 async def test_a_page_is_opened_read_and_pictured(stage: Stage) -> None:
     sandbox = await opened(stage.worker())
     await sandbox.files.write("page.html", pieces(PAGE))
-
     seen = await act(sandbox, "navigate_to", url="/workspace/page.html")
     assert seen.error is None
     assert seen.state is not None
@@ -43,7 +42,6 @@ async def test_a_page_is_opened_read_and_pictured(stage: Stage) -> None:
     assert [line.split("] ")[1] for line in seen.state.elements] == ['<button> "Press"']
     assert seen.state.picture.startswith(b"\xff\xd8\xff")
     assert "North: 2700" in (await act(sandbox, "read_page")).said
-
     saved = await act(sandbox, "screenshot", file_path="page.png")
     assert saved.error is None
     with Image.open(BytesIO(await content(sandbox, "page.png"))) as picture:
@@ -60,7 +58,6 @@ async def test_it_stays_logged_in_when_the_sandbox_was_stopped_and_restored(stag
     assert seen.state.title == "a stranger"
     await sandbox.close()
     assert stage.living == []
-
     again = await opened(stage.worker(), fence=2)
     await served(again)
     seen = await act(again, "navigate_to", url="http://localhost:8000/")

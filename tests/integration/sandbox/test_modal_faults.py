@@ -21,6 +21,7 @@ from sandbox.modal.provider import ModalSandboxProvider
 from tests.integration.sandbox.modal_stage import Stage, refused, soon
 from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.narrow import require
 from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
@@ -197,8 +198,7 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     worker.end_hold("thread")
     await until(lambda: not worker._save_tasks)
     assert stage.snapshots == [before]
-    record = await stage.records.find("modal", "thread")
-    assert record is not None
+    record = require(await stage.records.find("modal", "thread"))
     assert record.snapshot_ref == before
 
 

@@ -127,7 +127,6 @@ async def test_the_program_is_sent_only_to_a_sandbox_that_lacks_it(stage: Stage)
     sent = sorted(sent_bytes(stage))
     assert len(sent) == 2
     assert sent[0] < 10_000 < size <= sent[1]
-
     spoiled = await run(ours, "cd $TMPDIR && for f in threadhand-*.zip; do rm $f; mkfifo $f; done; ls")
     assert ".zip" in spoiled.output
     third = await stage.worker().open("thread", fence=1)

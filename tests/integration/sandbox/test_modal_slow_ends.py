@@ -19,6 +19,7 @@ from simulator.modal.world import Pace
 from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
 from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
+from tests.support.narrow import require
 from tests.support.waiting import until
 
 RESULT = api_pb2.GenericResult
@@ -28,9 +29,7 @@ TERMINATED = RESULT(status=RESULT.GENERIC_STATUS_TERMINATED)
 
 
 async def recorded(stage: Stage) -> SandboxRecord:
-    record = await stage.records.find("modal", "thread")
-    assert record is not None
-    return record
+    return require(await stage.records.find("modal", "thread"))
 
 
 async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from sandbox.local.shared_access import SharedAccess
 from sandbox.local.workspaces import Workspace, Workspaces
+from tests.support.narrow import require_type
 
 
 async def nothing_to_end(_thread_id: str) -> None: ...
@@ -20,8 +21,7 @@ async def test_who_comes_while_access_is_closed_is_not_left_waiting(tmp_path: Pa
     workspaces = Workspaces(tmp_path / "sandboxes", drops_user=False)
     workspaces.prepare()
     access = SharedAccess(tmp_path / "access", workspaces, dict, nothing_to_end)
-    taken = await access.acquire("thread")
-    assert isinstance(taken, Workspace)
+    taken = require_type(await access.acquire("thread"), Workspace)
     with socket.socket(socket.AF_UNIX) as caller:
         folder = os.open(tmp_path / "access", os.O_PATH)
         caller.connect(f"/proc/self/fd/{folder}/{taken.socket_name}")  # an address may not be long

@@ -20,6 +20,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bots.demo.scripted_model import serve_scenario
 from simulator.model.scenario import load_scenario
 from tests.paths import REPOSITORY
+from tests.support.narrow import require_type
 
 PATIENCE_SECONDS = 60.0
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY)}
@@ -45,8 +46,7 @@ class Simulator:
     async def _answer(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         url = f"{self.lines['control']['url']}/{path}".rstrip("/")
         async with self.session.request(method, url, **options) as response:
-            body = await response.json()
-            assert isinstance(body, dict)
+            body = require_type(await response.json(), dict)
             return {**body, "status": response.status}
 
     def slack_client(self) -> AsyncWebClient:

@@ -48,7 +48,6 @@ async def test_a_url_that_cannot_work_is_refused_in_one_sentence(url: str, said:
 
 async def test_an_unreachable_server_is_told_without_the_password() -> None:
     sentence = await _refusal("postgresql://bob:secret@127.0.0.1:1/name")
-
     assert "cannot be used" in sentence
     assert "secret" not in sentence
 
@@ -60,7 +59,6 @@ async def test_an_unknown_database_or_user_is_told(postgresql_url: str) -> None:
 
 async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("these are no pages of a database " * 100)
-
     assert "not a database" in await _refusal(f"sqlite:///{tmp_path}/x.db")
 
 
@@ -70,7 +68,6 @@ async def test_a_folder_in_place_of_the_file_is_told(tmp_path: Path) -> None:
 
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-
     assert "cannot be made" in await _refusal(f"sqlite:///{tmp_path}/file/x.db")
 
 
@@ -95,14 +92,12 @@ async def test_a_file_that_cannot_be_written_is_told() -> None:
         finally:
             if is_root:
                 os.seteuid(0)
-
     assert "cannot be used" in sentence
 
 
 async def test_missing_folders_are_made(tmp_path: Path) -> None:
     database = await open_database(f"sqlite+aiosqlite:///{tmp_path}/a/b/x.db")
     await database.close()
-
     assert (tmp_path / "a/b/x.db").exists()
 
 
@@ -110,7 +105,6 @@ async def test_what_people_said_is_for_the_program_alone(tmp_path: Path) -> None
     database = await open_database(f"sqlite:///{tmp_path}/x.db")
     rights = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
     await database.close()
-
     assert set(rights.values()) == {"0o600"}
     assert "x.db-wal" in rights
 
@@ -138,7 +132,6 @@ async def test_a_full_database_raises_one_clean_error_and_rolls_back(tmp_path: P
         big = tuple(told(lease, "x" * 2000) for _ in range(50))
         with pytest.raises(StorageUnavailable, match="full"):
             await stores.journal.write(lease, JournalEntry(messages=big))
-
         assert len(await stores.conversations.messages(lease.thread_id)) == 1
         await _limit_pages(database, extra=1000)
         await stores.journal.write(lease, added(lease, 2, "goes on"))
@@ -176,7 +169,6 @@ async def test_a_disk_that_is_full_at_the_start_is_told_in_one_sentence(tmp_path
         check=True,
         cwd=REPOSITORY,
     )
-
     assert "cannot be used" in done.stdout
     assert len(done.stdout.splitlines()) == 1
 
@@ -199,14 +191,12 @@ async def test_a_cancelled_writer_leaves_the_database_usable(database: Database)
         writing.cancel()
         await asyncio.wait([writing])
     await stores.claims.heartbeat("w2")
-
     assert await stores.count("worker WHERE worker_id = 'w2'") == 1
 
 
 async def test_a_closed_database_says_so(tmp_path: Path) -> None:
     database = await open_database(f"sqlite:///{tmp_path}/x.db")
     await database.close()
-
     with pytest.raises(StorageUnavailable, match="closed"):
         await stores_over(database).claims.heartbeat("w")
 

@@ -32,7 +32,6 @@ async def test_the_same_content_is_one_entry(postgresql_url: str, statement: str
         add = partial(knowledge.add, AGENT, draft("1"), [WORDS])
         async with played_at(statement, database, add) as adding:
             mine = await add()
-
         assert adding[0].result() == mine
         assert await knowledge.entries([AGENT]) == (mine,)
 
@@ -44,7 +43,6 @@ async def test_one_of_two_contents_replaces_the_other(postgresql_url: str, state
         other = partial(knowledge.add, AGENT, draft("2"), [WORDS])
         async with played_at(statement, database, other) as adding:
             mine = await knowledge.add(AGENT, draft("1"), [WORDS])
-
         (left,) = await knowledge.entries([AGENT])
         assert left in (mine, adding[0].result())
 
@@ -56,7 +54,6 @@ async def test_of_two_that_are_given_one_name_one_is_left(postgresql_url: str) -
         other = partial(knowledge.rename, AGENT, ids[1], "c")
         async with played_at("DELETE FROM knowledge_entry", database, other, is_after=True):
             await knowledge.rename(AGENT, ids[0], "c")
-
         (left,) = await knowledge.entries([AGENT])
         assert (left.name, left.entry_id) == ("c", ids[1])
 
@@ -70,7 +67,6 @@ async def test_what_is_added_while_its_thread_is_forgotten_goes_with_it(postgres
             with suppress(ToolError):
                 place = Scope("thread", thread.thread_id)
                 await SqlKnowledge(database).add(place, draft("1"), [WORDS])
-
         assert await stores.count("knowledge_entry") == 0
 
 
@@ -81,6 +77,5 @@ async def test_embeddings_of_an_entry_that_is_removed_go_with_it(postgresql_url:
         remove = partial(knowledge.remove, AGENT, entry.entry_id)
         async with played_at("INSERT INTO knowledge_vector", database, remove) as removing:
             await SqlKnowledgeVectors(database).insert_missing(entry.entry_id, "m", [[1.0]])
-
         assert removing[0].result()
         assert await stores_over(database).count("knowledge_vector") == 0

@@ -29,7 +29,6 @@ TEST = Failpoint("test.migrations")
 def test_the_newest_revision_is_the_one_that_the_program_knows() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(storage.migrations.__file__).parent))
-
     assert ScriptDirectory.from_config(config).get_current_head() == storage.migrations.HEAD
 
 
@@ -72,7 +71,6 @@ async def test_migrating_leaves_nothing_to_migrate(
 
 async def test_programs_that_start_at_once_migrate_once(new_url: str) -> None:
     databases = await asyncio.gather(*(open_database(new_url) for _ in range(4)))
-
     try:
         for database in databases:
             rows = await database.read(lambda c: c.execute(text("SELECT version_num FROM alembic_version")).all())
@@ -94,7 +92,6 @@ async def test_a_database_of_an_unknown_version_is_refused(new_url: str, revisio
     unknown = text("UPDATE alembic_version SET version_num = :revision")
     await database.write(TEST, lambda c: c.execute(unknown, {"revision": revision}).close())
     await database.close()
-
     with pytest.raises(ConfigurationError, match=reason):
         await open_database(new_url)
 
@@ -113,7 +110,6 @@ async def test_a_database_that_is_up_to_date_is_opened_without_alembic(tmp_path:
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", FAST, url], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
-
     assert done.stdout == "False\n"
 
 
@@ -124,7 +120,6 @@ async def test_a_file_of_a_newer_version_stays_as_it_is_to_the_last_byte(tmp_pat
         made.execute("INSERT INTO alembic_version VALUES ('9999')")
         made.commit()
     before = path.read_bytes()
-
     with pytest.raises(ConfigurationError, match="newer version"):
         await open_database(f"sqlite:///{path}")
     assert path.read_bytes() == before

@@ -108,7 +108,6 @@ async def test_every_row_of_an_earlier_version_is_still_there(new_url: str, revi
     before = await made(new_url, revision)
     assert all(len(held) == len(LETTERS) for held in before.values())
     assert {"thread", "run", "message", "tool_call", "usage", "delivery"} <= set(before)
-
     async with close_after(await open_database(new_url)) as database:
         after = await database.read(rows)
         differences = await database.read(_differences)
@@ -133,7 +132,6 @@ async def test_the_program_works_with_what_an_earlier_version_left(new_url: str,
     async with connected(new_url) as database:
         await database.write(TEST, lambda c: c.execute(text).close())
     thread_id, run_id = "thread thread_id a ünï ☃", "run run_id a ünï ☃"
-
     async with close_after(await open_database(new_url)) as database:
         conversations = SqlConversations(database)
         usage = await conversations.usage(run_id=run_id)

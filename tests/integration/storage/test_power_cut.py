@@ -195,9 +195,7 @@ async def test_a_damaged_log_is_told_and_kept(crashed: Path, caplog: pytest.LogC
     wal = Path(f"{crashed}-wal")
     flip(wal, offset=offset)
     damaged = wal.read_bytes()
-
     await opened_and_closed(crashed)
-
     (told,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert "transactions cannot be read" in told
     assert "restore a backup" in told

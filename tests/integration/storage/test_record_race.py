@@ -15,6 +15,7 @@ from core.tasks import spawn
 from storage.sql.database import Database
 from tests.contracts.stores import Stores, stores_over
 from tests.databases import opened
+from tests.support.narrow import require
 
 TEST = Failpoint("test.record")
 LOCK = text("SELECT 1 FROM rendering WHERE run_id = :run FOR UPDATE")
@@ -27,8 +28,7 @@ async def posting(url: str) -> AsyncGenerator[tuple[Database, Stores, DeliveryLe
     async with opened(url) as database:
         stores = stores_over(database)
         lease = await stores.started()
-        rendering = await stores.deliveries.claim(lease.run_id, "w1")
-        assert rendering is not None
+        rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
         planned = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="status", body={})])
         attempting = replace(planned[0], state="attempting")
         await stores.deliveries.record(rendering, attempting)

@@ -20,6 +20,7 @@ from tests.contracts.test_store_message_order import NOON, at, change, read
 from tests.contracts.test_store_pairings import REQUEST, pair
 from tests.databases import opened
 from tests.integration.storage.interleaving import played, played_at
+from tests.support.narrow import require
 
 
 @pytest.fixture
@@ -31,8 +32,7 @@ async def stores(postgresql_url: str) -> AsyncIterator[Stores]:
 async def waiting(stores: Stores, address: Address) -> Lease:
     """A run that waits for an approval."""
     receipt = await stores.say("deploy", address=address)
-    lease = await stores.claims.claim(receipt.run_id or "", "w1")
-    assert lease is not None
+    lease = require(await stores.claims.claim(receipt.run_id or "", "w1"))
     await stores.journal.suspend_run(lease, JournalEntry(), APPROVAL)
     return lease
 
@@ -44,7 +44,6 @@ async def test_an_approval_that_is_forgotten_holds_up_no_other_that_is_old(store
     found = "SELECT pending_ask.*created_at <"
     async with played_at(found, stores.database, forget, is_after=True):
         expired = await stores.asks.expire_approvals(older_than_hours=0)
-
     assert expired == (second.run_id,)
 
 
@@ -56,7 +55,6 @@ async def test_the_newest_of_two_edits_that_come_before_their_message_is_kept(
     other = partial(edit, f"pay {theirs}", sent_at=at(theirs))
     async with played_at("INSERT INTO message_version", stores.database, other):
         await edit(f"pay {mine}", sent_at=at(mine))
-
     receipt = await stores.say("pay 1000", key="m1", sent_at=NOON)
     assert receipt.newer_version == ("pay 5", at(5))
 
@@ -73,7 +71,6 @@ async def test_a_change_that_comes_while_its_message_makes_a_thread_is_not_lost(
             return accept(snapshot)
 
         receipt = await stores.say("pay 1000", key="m1", sent_at=NOON, decide=decide)
-
     assert receipt.is_new_run
     assert changing[0].result().run_id == receipt.run_id
     assert await read(stores) == (["pay 10"] if kind == "edit" else [])
@@ -83,7 +80,6 @@ async def test_a_message_that_comes_while_its_deletion_is_kept_is_not_taken(stor
     say = partial(stores.say, "pay 1000", key="m1", sent_at=NOON)
     async with played_at("INSERT INTO message_version", stores.database, say) as saying:
         await change(stores, "delete", "m1", sent_at=at(5))
-
     assert isinstance(saying[0].result().decision, Ignore)
     assert await stores.conversations.find(ADDRESS) is None
 
@@ -95,7 +91,6 @@ async def test_who_is_paired_with_a_code_that_is_just_over_stays_so(stores: Stor
     paired = partial(pair, stores)
     async with played_at("DELETE FROM pairing", stores.database, paired) as pairing:
         assert not await stores.pairings.request_code(later, open_max=3)
-
     assert pairing[0].result() == BOB
     assert await stores.pairings.is_paired("slack", "T1", BOB.person_id)
 
@@ -105,7 +100,6 @@ async def test_who_asks_twice_at_once_has_one_code(stores: Stores) -> None:
     other = partial(ask, replace(REQUEST, code_hash="h2"))
     async with played_at("INSERT INTO pairing", stores.database, other) as asking:
         assert await ask(REQUEST)
-
     assert not asking[0].result()
     assert await pair(stores) == BOB
 
@@ -115,7 +109,6 @@ async def test_no_more_codes_are_open_than_may_be_though_people_ask_at_once(stor
     ask = partial(stores.pairings.request_code, open_max=1)
     async with played_at("INSERT INTO pairing", stores.database, partial(ask, other)) as asking:
         assert await ask(REQUEST)
-
     assert asking[0].result()
     admitted = [await pair(stores, one.code_hash) for one in (REQUEST, other)]
     assert sum(person is not None for person in admitted) == 1
@@ -126,7 +119,6 @@ async def test_a_workspace_that_installs_the_bot_keeps_its_token(stores: Stores)
     save = partial(stores.installations.save, HERE, by=ALICE)
     async with played_at("INSERT INTO workspace", stores.database, save):
         assert await stores.installations.join_organisation("slack", "T1", "E1")
-
     assert await stores.installations.find("slack", "T1") == HERE
 
 
@@ -135,7 +127,6 @@ async def test_a_workspace_joins_its_organisation_once(stores: Stores) -> None:
     join = partial(stores.installations.join_organisation, "slack", "T1", "E1")
     async with played_at("INSERT INTO workspace", stores.database, join) as joining:
         assert await join()
-
     assert joining[0].result()
     assert await acts(stores) == ["workspace_joined", "workspace_joined"]
 
@@ -146,7 +137,6 @@ async def test_a_reset_that_waits_for_a_change_takes_the_changed_agent_back(stor
     saved = "INSERT INTO saved_agent"
     async with played_at(saved, stores.database, reset, is_after=True) as resetting:
         await stores.agents.make_current(changed("Be brief."))
-
     assert resetting[0].result()
     assert await stores.agents.saved_versions() == {}
 
@@ -157,7 +147,6 @@ async def test_a_limit_that_is_dropped_while_it_changes_is_dropped(stores: Store
     drop, changed = partial(limit, None), "INSERT INTO budget_limit"
     async with played_at(changed, stores.database, drop, is_after=True):
         await limit(Limit(usd=2))
-
     spent = await stores.ledger.spending_by(ALICE, ADDRESS, since=datetime.now(UTC).date())
     assert spent.changed_limits == {}
 
@@ -169,7 +158,6 @@ async def test_feedback_on_a_conversation_that_is_forgotten_goes_with_it(stores:
         await stores.feedback.record(
             Feedback(run_id=lease.run_id, thread_id=lease.thread_id, person=ALICE, is_good=True, given_at=NOON)
         )
-
     assert await stores.count("feedback") == 0
 
 
@@ -179,7 +167,6 @@ async def test_a_conversation_that_is_written_to_is_not_inactive(stores: Stores)
     find = partial(stores.conversations.inactive_thread_ids, later, limit=9)
     async with played_at("UPDATE pending_ask", stores.database, find) as finding:
         receipt = await stores.say("a")
-
     assert finding[0].result() == ()
     assert receipt.thread_id == lease.thread_id
     assert await stores.conversations.find(ADDRESS) is not None
@@ -200,7 +187,6 @@ async def test_what_a_run_takes_up_while_its_author_is_forgotten_is_removed(stor
     take = partial(stores.journal.write, lease, entry)
     async with played_at("DELETE FROM thread_input", stores.database, take):
         counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
-
     assert counts.messages == 1
     (kept,) = await stores.conversations.all_messages(lease.thread_id)
     assert "secret" not in str(kept.content)

@@ -98,13 +98,11 @@ async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, 
         before = await database.read(rows)
     finally:
         await database.close()
-
     await migrate(new_url, revision=revision)
     async with connected(new_url) as older:
         there = await older.read(rows)
     assert_kept(before, there)
     assert await revision_of(new_url) == revision
-
     async with close_after(await open_database(new_url)) as database:
         assert_kept(there, await database.read(rows))
         work.stores = stores_over(database)

@@ -3,11 +3,12 @@
 import modal
 from modal_proto import api_pb2
 
+from tests.support.narrow import require
+
 
 async def published(client: modal.Client, app: str, module: str, *names: str, secret: str = "") -> None:
     """From here on the app has functions of these names."""
-    stub = client._stub
-    assert stub is not None
+    stub = require(client._stub)
     made = await stub.AppCreate(api_pb2.AppCreateRequest(description=app))
     for name in names:
         function = api_pb2.Function(

@@ -17,6 +17,7 @@ from tests.integration.simulator.page.browser import (
 )
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 from tests.requirements_of_the_machine import lacking
+from tests.support.narrow import require
 
 pytestmark = list(IN_SHARED_BROWSER)
 
@@ -134,8 +135,7 @@ async def test_the_story_is_told_on_a_phone() -> None:
         await reader.begin("discord")
         button = reader.button("discord", "Markdown")
         await button.scroll_into_view_if_needed()
-        size = await button.bounding_box()
-        assert size is not None
+        size = require(await button.bounding_box())
         assert size["height"] >= 40
         await button.click()
         await check_answer(reader, "discord")

@@ -16,6 +16,7 @@ from tests.integration.simulator.witnesses.published_types import PublishedTypes
 from tests.integration.simulator.witnesses.recorded_payloads import SECONDS_MAX, check_recorded
 from tests.integration.simulator.witnesses.recording_proxy import RecordingProxy
 from tests.integration.simulator.witnesses.stage import play_stories, recorded, talk_beside
+from tests.support.narrow import require_type
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -274,8 +275,7 @@ async def act_as_moderators(stage: Stage) -> None:
 
 async def read_everything(stage: Stage, proxy: RecordingProxy) -> None:
     """Makes each call that only reads, also those that the bot makes rarely."""
-    discord = stage.platform
-    assert isinstance(discord, DiscordSimulator)
+    discord = require_type(stage.platform, DiscordSimulator)
     world, bot = discord.world, discord.world.bot.user_id
     found = {
         "application": bot,
