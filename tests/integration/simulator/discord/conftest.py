@@ -1,16 +1,9 @@
-"""A simulated Discord for each test, plain HTTP to it, and the real client library pointed at it."""
+"""A simulated Discord for each test, and plain HTTP to it."""
 
-import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-import yarl
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # the library imports `audioop`
-    from discord.gateway import DiscordWebSocket
-    from discord.http import Route
 
 from simulator.discord import DiscordSettings, DiscordSimulator
 from tests.integration.simulator.discord.bot import TOKEN, Rest
@@ -27,13 +20,3 @@ async def simulator() -> AsyncIterator[DiscordSimulator]:
 async def rest(simulator: DiscordSimulator) -> AsyncIterator[Rest]:
     async with aiohttp.ClientSession() as session:
         yield Rest(simulator, session)
-
-
-@pytest.fixture
-def library(simulator: DiscordSimulator) -> Iterator[None]:
-    """Points the client library at the simulator, and back."""
-    base, gateway = Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY
-    Route.BASE = simulator.api_url
-    DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(simulator.gateway_url)
-    yield
-    Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY = base, gateway

@@ -1,144 +1,132 @@
-"""Interactions with the real client library: commands, buttons, selects, forms, and their deadlines."""
+"""Interactions: what a person's click, command or typing sends, what may be answered, and for how long."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-import discord
 import pytest
-from discord import app_commands
 
-from simulator.discord import DiscordSimulator
-from tests.integration.simulator.discord.bot import Rest, ask, connected, texts
-from tests.support.waiting import until
+from core.tasks import spawn
+from simulator.discord.json_reading import Json
+from tests.integration.simulator.discord.bot import Rest
+from tests.integration.simulator.discord.socket import opened
+from tests.integration.simulator.discord.test_rest import COMMANDS, GENERAL, command, option
 
-pytestmark = pytest.mark.usefixtures("library")
-GENERAL = "4001"
+GO: Json = {"type": 1, "components": [{"type": 2, "style": 1, "label": "Go", "custom_id": "go"}]}
+
+
+@asynccontextmanager
+async def heard(rest: Rest, act: Any) -> AsyncIterator[tuple[asyncio.Task[Any], Json, str, str]]:
+    """Yields what a person does, the interaction that the bot hears of it, and the paths to answer at."""
+    async with opened(rest.simulator) as socket:
+        await socket.identify()
+        await socket.event("GUILD_CREATE")
+        acting = spawn(act, name="a person acts")
+        told = await socket.event("INTERACTION_CREATE")
+        yield (acting, told, f"/interactions/{told['id']}/{told['token']}/callback", f"/webhooks/1001/{told['token']}")
+
+
+async def press(rest: Rest) -> tuple[str, Any]:
+    _, message = await rest("POST", GENERAL, {"content": "press", "components": [GO]})
+    return message["id"], rest.simulator.press("alice", "4001", message["id"], "go")
 
 
 @pytest.mark.parametrize(
     ("choices", "is_taken"),
     [
-        ([app_commands.Choice(name="Red: a colour", value="red")], True),
+        ([{"name": "Red: a colour", "value": "red"}], True),
         ([], True),
-        ([app_commands.Choice(name="n" * 101, value="long")], False),
-        ([app_commands.Choice(name="long", value="v" * 101)], False),
-        ([app_commands.Choice(name=f"c{n}", value="x") for n in range(26)], False),
+        ([{"name": "n" * 101, "value": "long"}], False),
+        ([{"name": "long", "value": "v" * 101}], False),
+        ([{"name": f"c{n}", "value": "x"} for n in range(26)], False),
     ],
 )
-async def test_an_option_suggests_at_most_25_short_values(
-    simulator: DiscordSimulator, choices: list[app_commands.Choice[str]], is_taken: bool
-) -> None:
-    simulator.settings.answer_seconds = 3.0 if is_taken else 0.5
-    typed: list[str] = []
-
-    async def suggest(interaction: discord.Interaction, current: str) -> list[app_commands.Choice[str]]:
-        typed.append(current)
-        return choices
-
-    async with connected() as bot:
-        tree = app_commands.CommandTree(bot)
-
-        @tree.command(name="paint", description="Paints it")
-        @app_commands.autocomplete(colour=suggest)
-        async def paint(interaction: discord.Interaction, colour: str, size: str = "") -> None:
-            await interaction.response.send_message(colour)
-
-        await tree.sync()
-        place = ("alice", GENERAL, "paint")
+async def test_an_option_suggests_at_most_25_short_values(rest: Rest, choices: list[Json], is_taken: bool) -> None:
+    rest.simulator.settings.answer_seconds = 3.0 if is_taken else 0.5
+    await rest("PUT", COMMANDS, [command("paint", options=[option("colour", autocomplete=True), option("size")])])
+    place = ("alice", "4001", "paint")
+    suggesting = rest.simulator.suggest(*place, {"colour": "re"}, "colour")
+    async with heard(rest, suggesting) as (acting, told, callback, _):
+        assert [(one["value"], one["focused"]) for one in told["data"]["options"]] == [("re", True)]
+        status, _ = await rest("POST", callback, {"type": 8, "data": {"choices": choices}}, token=None)
+        assert (status == 204) is is_taken
         if is_taken:
-            found = await simulator.suggest(*place, {"colour": "re"}, "colour")
-            assert [(one.value, one.label) for one in found] == [(one.value, one.name) for one in choices]
+            assert [{"name": one.label, "value": one.value} for one in await acting] == choices
         else:
             with pytest.raises(TimeoutError):
-                await simulator.suggest(*place, {"colour": "re"}, "colour")
-        assert typed == ["re"]
-        with pytest.raises(ValueError, match="suggests nothing"):
-            await simulator.suggest(*place, {}, "size")
+                await acting
+    with pytest.raises(ValueError, match="suggests nothing"):
+        await rest.simulator.suggest(*place, {}, "size")
 
 
 @pytest.mark.parametrize("comes_expired", [False, True])
-async def test_an_answer_that_comes_late_is_refused_and_the_person_is_told(
-    simulator: DiscordSimulator, comes_expired: bool
-) -> None:
-    simulator.settings.answer_seconds = 0.3 if comes_expired else 0.05
-    late = asyncio.Event()
-    codes: list[int] = []
-    async with connected() as bot:
-
-        async def answer(interaction: discord.Interaction) -> None:
-            if not comes_expired:
-                await late.wait()
-            try:
-                await interaction.response.defer()
-            except discord.NotFound as error:
-                codes.append(error.code)
-
-        bot.answer = answer
-        message_id = await ask(bot)
+async def test_an_answer_that_comes_late_is_refused_and_the_person_is_told(rest: Rest, comes_expired: bool) -> None:
+    rest.simulator.settings.answer_seconds = 0.3 if comes_expired else 0.05
+    if comes_expired:
+        rest.simulator.misbehave("expire_trigger")
+    _, pressing = await press(rest)
+    async with heard(rest, pressing) as (acting, _told, callback, _):
+        if not comes_expired:
+            with pytest.raises(TimeoutError):
+                await acting
+        assert (await rest("POST", callback, {"type": 6}, token=None))[1]["code"] == 10062
         if comes_expired:
-            simulator.misbehave("expire_trigger")
-        with pytest.raises(TimeoutError):
-            await simulator.press("alice", GENERAL, message_id, "go")
-        late.set()
-        await until(lambda: codes)
-        assert codes == [10062]
+            with pytest.raises(TimeoutError):
+                await acting
 
 
-async def test_a_second_answer_and_an_expired_token_are_refused(simulator: DiscordSimulator) -> None:
-    codes: list[int] = []
-    async with connected() as bot:
+async def test_one_answer_is_taken_and_those_that_make_no_sense_are_refused(rest: Rest) -> None:
+    message_id, pressing = await press(rest)
+    async with heard(rest, pressing) as (acting, told, callback, hook):
+        conversation = [
+            (callback, {"type": 1}, 50035),
+            (callback, {"type": 8}, 50035),
+            (callback, {"type": 4, "data": {}}, 50006),
+            (callback, {"type": 4, "data": {"content": "x" * 2001}}, 50035),
+            (callback, {"type": 9, "data": {"title": "x"}}, 50035),
+            (hook, {"content": "early"}, 10015),
+            (callback.replace(str(told["id"]), "1"), {"type": 6}, 10062),
+            (callback, {"type": 7, "data": {"content": "pressed", "components": []}}, None),
+            (callback, {"type": 4, "data": {"content": "again"}}, 40060),
+        ]
+        for path, body, code in conversation:
+            _, answer = await rest("POST", path, body, token=None)
+            assert (answer and answer["code"]) == code, body
+        await acting
+        original = (await rest("GET", f"{hook}/messages/@original", token=None))[1]
+        assert (original["id"], original["content"]) == (message_id, "pressed")
+        assert (await rest("GET", f"{hook}/messages/1", token=None))[1]["code"] == 10008
+        rest.simulator.settings.token_seconds = 0
+        assert (await rest("POST", hook, {"content": "late"}, token=None))[1]["code"] == 50027
+    with pytest.raises(ValueError, match="gone"):
+        await rest.simulator.press("alice", "4001", message_id, "go")
 
-        async def answer(interaction: discord.Interaction) -> None:
-            await interaction.response.edit_message(content="pressed", view=None)
-            second = discord.InteractionResponse(interaction)
-            try:
-                await second.send_message("again")
-            except discord.HTTPException as error:
-                codes.append(error.code)
-            simulator.settings.token_seconds = 0
-            try:
-                await interaction.followup.send("late")
-            except discord.HTTPException as error:
-                codes.append(error.code)
 
-        bot.answer = answer
-        message_id = await ask(bot)
-        await simulator.press("alice", GENERAL, message_id, "go")
-        await until(lambda: len(codes) == 2)
-        assert codes == [40060, 50027]
-        assert texts(simulator) == ["pressed"]
-        with pytest.raises(ValueError, match="gone"):
-            await simulator.press("alice", GENERAL, message_id, "go")
-
-
-async def test_answers_that_make_no_sense_are_refused(simulator: DiscordSimulator, rest: Rest) -> None:
-    answers: list[tuple[int, Any]] = []
-    async with connected() as bot:
-
-        async def answer(interaction: discord.Interaction) -> None:
-            path = f"/interactions/{interaction.id}/{interaction.token}/callback"
-            hook = f"/webhooks/1001/{interaction.token}"
-            bodies = (
-                {"type": 1},
-                {"type": 8},
-                {"type": 4, "data": {}},
-                {"type": 4, "data": {"content": "x" * 2001}},
-                {"type": 9, "data": {"title": "x"}},
-            )
-            answers.extend([await rest("POST", path, body, token=None) for body in bodies])
-            answers.append(await rest("POST", hook, {"content": "early"}, token=None))
-            answers.append(await rest("POST", path.replace(str(interaction.id), "1"), {}))
-            answers.append(await rest("POST", path, {"type": 6}, token=None))
-            answers.append(await rest("GET", f"{hook}/messages/@original", token=None))
-            answers.append(await rest("GET", f"{hook}/messages/1", token=None))
-
-        bot.answer = answer
-        message_id = await ask(bot)
-        await simulator.press("alice", GENERAL, message_id, "go")
-        await until(lambda: len(answers) == 10)
-        codes = [body.get("code") if body else None for _, body in answers]
-        assert codes[:7] == [50035, 50035, 50006, 50035, 50035, 10015, 10062]
-        assert "content" in answers[3][1]["errors"]["data"]
-        assert answers[7] == (204, None)
-        assert answers[8][1]["content"] == "press"
-        assert codes[9] == 10008
+async def test_a_command_is_called_with_typed_options_and_in_servers_alone_if_it_says_so(rest: Rest) -> None:
+    options = [
+        option("count", 4),
+        option("share", 10),
+        option("loud", 5),
+        option("who", 6),
+        option("mode", choices=[{"name": "Fast", "value": "f"}]),
+        option("short", max_length=3),
+    ]
+    await rest("PUT", COMMANDS, [command(name_localizations={"de": "halt"}, options=options)])
+    rest.simulator.settings.locale = "de"
+    assert [one.name for one in rest.simulator.view().commands] == ["halt"]
+    for name, value in (("count", "many"), ("who", "carol"), ("mode", "Slow"), ("short", "long")):
+        with pytest.raises(ValueError, match=name if name != "who" else "carol"):
+            await rest.simulator.command("alice", "4001", "stop", {name: value})
+    good = {"count": "3", "share": "0.5", "loud": "true", "who": "@bob", "mode": "Fast"}
+    calling = rest.simulator.command("alice", "4001", "stop", good)
+    async with heard(rest, calling) as (acting, told, callback, _):
+        values = {item["name"]: item["value"] for item in told["data"]["options"]}
+        assert values == {"count": 3, "share": 0.5, "loud": True, "who": "2002", "mode": "f"}
+        assert told["data"]["resolved"]["users"]["2002"]["username"] == "bob"
+        assert (await rest("POST", callback, {"type": 4, "data": {"content": "done"}}, token=None))[0] == 204
+        assert await acting == told["id"]
+    for more in ({"contexts": [0]}, {"dm_permission": False}):
+        await rest("PUT", COMMANDS, [command(**more)])
+        with pytest.raises(ValueError, match="server alone"):
+            await rest.simulator.command("alice", "5001", "stop", {})

@@ -8,6 +8,7 @@ from simulator.discord.json_reading import Json
 from simulator.discord.world import COMPONENTS_V2, clean_filename
 from simulator.view import Button, Divider, Markdown, Picture, Select, SelectOption
 from tests.integration.simulator.discord.bot import Rest, form
+from tests.support.narrow import require_type
 
 MESSAGES = "/channels/4001/messages"
 
@@ -56,8 +57,7 @@ async def test_a_layout_is_drawn(rest: Rest) -> None:
     status, message = await rest("POST", MESSAGES, form=form(json.dumps(body), *files))
     assert status == 200, message
     (seen,) = rest.simulator.view().channels[0].messages
-    picture = seen.elements[3]
-    assert isinstance(picture, Picture)
+    picture = require_type(seen.elements[3], Picture)
     assert picture.alt == "p"
     async with rest.session.get(picture.url) as response:
         assert await response.read() == b"p"
