@@ -38,15 +38,6 @@ async def test_runs_come_out_in_the_order_they_went_in(queue: RunQueue) -> None:
         assert [await queue.claim() for _ in range(3)] == ["a", "b", "c"]
 
 
-async def test_a_claim_waits_for_a_run(queue: RunQueue) -> None:
-    waiting = asyncio.ensure_future(queue.claim())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    await queue.put("a")
-    async with asyncio.timeout(30):
-        assert await waiting == "a"
-
-
 async def test_a_run_that_waits_already_is_not_queued_twice(queue: RunQueue) -> None:
     for run_id in ("a", "a", "b", "a"):
         await queue.put(run_id)

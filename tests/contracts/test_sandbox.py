@@ -292,10 +292,3 @@ async def test_a_destroyed_workspace_is_gone(provider: SandboxProvider, thread_i
 async def test_a_thread_id_that_is_no_name_is_refused(provider: SandboxProvider, name: str) -> None:
     with pytest.raises(SandboxUnavailable):
         await provider.open(name, fence=1)
-
-
-async def test_a_command_of_a_session_that_is_still_starting_is_interrupted(sandbox: Sandbox) -> None:
-    await run(sandbox, "echo started; sleep 1000", session="fresh", seconds=0)
-    async with asyncio.timeout(30):
-        await sandbox.interrupt()
-    assert (await sandbox.shell.check("fresh")).exit_code in ENDED

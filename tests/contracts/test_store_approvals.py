@@ -68,15 +68,6 @@ async def test_words_queue_the_run_and_stay_as_input(stores: Stores) -> None:
     assert await _granted(stores, lease.run_id) == frozenset()
 
 
-async def test_the_second_of_two_clicks_changes_nothing(stores: Stores) -> None:
-    lease, ask_id = await _waiting(stores)
-    first = message(APPROVE_ALWAYS, key="k1", kind="answer")
-    await stores.inbox.accept_action(first, deciding(Accept(ask_id=ask_id)))
-    again = await stores.inbox.accept_action(first, deciding(Accept(ask_id=ask_id)))
-    assert again.is_duplicate
-    assert await stores.claims.claimable_runs() == (lease.run_id,)
-
-
 async def test_a_stop_withdraws_the_question_and_queues_the_run(stores: Stores) -> None:
     lease, _ = await _waiting(stores)
     await stores.inbox.accept_action(message("", key="k2"), deciding(StopRun()))

@@ -27,6 +27,7 @@ async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> N
     assert receipt.run_id != lease.run_id
     ask = require(await stores.asks.find_ask(ask_id))
     assert receipt.answered_ask == ask
+    assert await stores.asks.asks_of_run(lease.run_id) == (ask,)
     assert (ask.state, ask.answer, ask.answered_by) == ("answered", "b", BOB)
     assert not ask.is_written_in_thread
     snapshot = require(await stores.conversations.find(ADDRESS))
@@ -174,15 +175,9 @@ async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None
     assert lease.run_id in await stores.deliveries.open_runs()
 
 
-async def test_all_that_a_run_has_asked_is_read_in_its_order(stores: Stores) -> None:
-    lease, ask_id = await stores.asked()
-    asks = await stores.asks.asks_of_run(lease.run_id)
-    assert [ask.ask_id for ask in asks] == [ask_id]
-    assert await stores.asks.asks_of_run("none") == ()
-
-
 async def test_an_unknown_ask_is_none(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease, FAILED)
     assert await stores.asks.find_ask("none") is None
+    assert await stores.asks.asks_of_run("none") == ()
     assert await stores.asks.ask_of_run(lease.run_id) is None

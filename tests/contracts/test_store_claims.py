@@ -10,7 +10,7 @@ from core.domain.ids import new_id
 from core.domain.threads import Person
 from core.stores import JournalEntry
 from storage.sql.stores.run_claims import SqlBacklogs, SqlRunClaims
-from tests.contracts.stores import ADDRESS, ALICE, BOB, COMPLETED, FAILED, STOPPED, Stores, added
+from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, STOPPED, Stores, added
 from tests.support.narrow import require
 
 
@@ -23,27 +23,25 @@ async def test_a_claim_starts_the_run_and_counts_the_attempt(stores: Stores) -> 
     assert run.started_at is not None
 
 
-async def test_of_many_workers_exactly_one_gets_the_run(stores: Stores) -> None:
-    receipt = await stores.say("hello")
-    leases = await asyncio.gather(*(stores.claims.claim(receipt.run_id or "", f"w{n}") for n in range(10)))
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["new", "of a worker that is gone"])
+async def test_of_many_workers_exactly_one_gets_the_run(stores: Stores, *, is_taken_over: bool) -> None:
+    run_id = (await stores.say("hello")).run_id or ""
+    if is_taken_over:
+        require(await stores.claims.claim(run_id, "gone"))
+        await stores.silence("gone")
+    leases = await asyncio.gather(*(stores.claims.claim(run_id, f"w{n}") for n in range(10)))
     assert sum(lease is not None for lease in leases) == 1
 
 
-@pytest.mark.parametrize("worker", ["w1", "w2"])
-async def test_a_run_under_a_living_worker_is_not_claimed(stores: Stores, worker: str) -> None:
-    lease = await stores.started(worker="w1")
-    assert await stores.claims.claim(lease.run_id, worker) is None
-
-
-async def test_an_unknown_run_is_not_claimed(stores: Stores) -> None:
-    assert await stores.claims.claim(new_id(), "w1") is None
-
-
-async def test_a_finished_run_is_not_claimed(stores: Stores) -> None:
+async def test_a_finished_run_is_neither_claimed_nor_written_to_and_the_next_has_a_higher_fence(stores: Stores) -> None:
     lease = await stores.started()
     await stores.finish(lease)
     assert await stores.claims.claim(lease.run_id, "w2") is None
+    assert await stores.claims.claim(new_id(), "w2") is None
+    with pytest.raises(LeaseLost):
+        await stores.journal.write(lease, added(lease, 1, "late"))
     assert await stores.claims.claimable_runs() == ()
+    assert (await stores.started("again")).fence > lease.fence
 
 
 async def test_stopped_runs_are_those_that_no_worker_executes(stores: Stores) -> None:
@@ -68,22 +66,10 @@ async def test_a_run_whose_worker_is_gone_is_taken_over(stores: Stores) -> None:
     assert new.attempt == 2
 
 
-async def test_of_many_workers_exactly_one_takes_over(stores: Stores) -> None:
-    old = await stores.started(worker="w1")
-    await stores.silence("w1")
-    leases = await asyncio.gather(*(stores.claims.claim(old.run_id, f"n{n}") for n in range(10)))
-    assert sum(lease is not None for lease in leases) == 1
-
-
-async def test_a_heartbeat_keeps_the_run(stores: Stores) -> None:
+async def test_a_worker_is_gone_between_two_and_five_seconds(stores: Stores) -> None:
     lease = await stores.started(worker="w1")
     await stores.silence("w1")
     await stores.claims.heartbeat("w1")
-    assert await stores.claims.claim(lease.run_id, "w2") is None
-
-
-async def test_a_worker_is_gone_between_two_and_five_seconds(stores: Stores) -> None:
-    lease = await stores.started(worker="w1")
     earlier = "UPDATE worker SET heartbeat_at = heartbeat_at - :seconds"
     await stores.execute(earlier, seconds=2.0)
     assert await stores.claims.claim(lease.run_id, "w2") is None
@@ -127,29 +113,6 @@ async def test_a_worker_that_was_buried_alive_is_back_with_its_next_heartbeat(st
     await stores.journal.write(lease, added(lease, 1, "still here"))
 
 
-async def test_a_worker_that_lost_its_lease_writes_nothing(stores: Stores) -> None:
-    old = await stores.started(worker="w1")
-    await stores.silence("w1")
-    new = require(await stores.claims.claim(old.run_id, "w2"))
-    with pytest.raises(LeaseLost):
-        await stores.journal.write(old, added(old, 1, "from the grave"))
-    with pytest.raises(LeaseLost):
-        await stores.journal.finish(old, added(old, 1, "from the grave"), COMPLETED)
-    with pytest.raises(LeaseLost):
-        await stores.journal.read_inputs(old)
-    await stores.claims.release(old)
-    assert await stores.conversations.messages(old.thread_id) == ()
-    assert require(await stores.conversations.run(old.run_id)).status == "running"
-    await stores.journal.write(new, added(new, 1, "alive"))
-
-
-async def test_a_finished_run_takes_no_more_writes(stores: Stores) -> None:
-    lease = await stores.started()
-    await stores.finish(lease)
-    with pytest.raises(LeaseLost):
-        await stores.journal.write(lease, added(lease, 1, "late"))
-
-
 async def test_a_released_run_is_queued_and_claimed_again(stores: Stores) -> None:
     first = await stores.started(worker="w1")
     await stores.claims.release(first)
@@ -172,14 +135,6 @@ async def test_what_a_worker_holds_is_told_until_it_ends_or_is_released(stores: 
     assert await stores.claims.held_leases("w1") == (again,)
     await stores.finish(again)
     assert await stores.claims.held_leases("w1") == ()
-
-
-async def test_the_fence_grows_over_the_runs_of_a_thread(stores: Stores) -> None:
-    first = await stores.started()
-    await stores.finish(first)
-    second = await stores.started("again")
-    assert second.fence > first.fence
-    assert second.attempt == 1
 
 
 async def test_a_stop_request_marks_active_runs_only(stores: Stores) -> None:
@@ -238,14 +193,6 @@ async def test_only_the_newest_run_at_rest_is_retried(stores: Stores) -> None:
     assert await stores.stops.retry_run(second.run_id, "c1", continues=False) is not None
 
 
-async def test_recoverable_runs_come_oldest_first(stores: Stores) -> None:
-    expected: list[str] = []
-    for n in range(5):
-        receipt = await stores.say("hello", address=replace(ADDRESS, thread_key=str(n)))
-        expected.append(receipt.run_id or "")
-    assert await stores.claims.claimable_runs() == tuple(expected)
-
-
 async def test_of_a_long_line_the_oldest_runs_are_found_until_they_are_taken(stores: Stores) -> None:
     claims = SqlRunClaims(stores.database, found_max=2)
     line: list[str] = []
@@ -263,10 +210,12 @@ async def _queued(stores: Stores, channel: str, person: Person, workspace: str =
     return receipt.run_id or ""
 
 
-async def test_a_busy_channel_lets_the_others_have_their_turn(stores: Stores) -> None:
+@pytest.mark.parametrize("busy_in", ["channel", "workspace"])
+async def test_a_busy_place_lets_the_others_have_their_turn(stores: Stores, busy_in: str) -> None:
+    is_channel = busy_in == "channel"
     people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
-    busy = [await _queued(stores, "C1", person) for person in people]
-    quiet = await _queued(stores, "C2", BOB)
+    busy = [await _queued(stores, "C1" if is_channel else f"C{n}", person) for n, person in enumerate(people)]
+    quiet = await _queued(stores, "C2", BOB, workspace="T1" if is_channel else "T2")
     assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
 
 
@@ -276,13 +225,6 @@ async def test_a_busy_person_lets_the_others_have_their_turn(stores: Stores) -> 
     found = await stores.claims.claimable_runs()
     assert found.index(quiet) <= 2
     assert [run_id for run_id in found if run_id != quiet] == busy
-
-
-async def test_a_busy_workspace_lets_the_others_have_their_turn(stores: Stores) -> None:
-    people = [Person(person_id=f"P{n}", name=f"p{n}") for n in range(6)]
-    busy = [await _queued(stores, f"C{n}", person) for n, person in enumerate(people)]
-    quiet = await _queued(stores, "C1", BOB, workspace="T2")
-    assert await stores.claims.claimable_runs() == (busy[0], quiet, *busy[1:])
 
 
 async def test_what_a_channel_has_under_way_counts(stores: Stores) -> None:

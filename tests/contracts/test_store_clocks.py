@@ -80,8 +80,8 @@ async def test_the_newest_question_of_a_run_is_the_one_asked_last(stores: Stores
 
 async def test_the_model_of_a_run_is_that_of_its_last_turn(stores: Stores) -> None:
     lease = await stores.started()
-    for n, model in enumerate(("first", "last")):
-        entry = JournalEntry(usage=(UsageEntry(turn_id=f"turn-{n}", model=model, usage=Usage()),))
+    for turn_id, model in (("turn-0", "first"), ("turn-1", "last"), ("", "vectors")):
+        entry = JournalEntry(usage=(UsageEntry(turn_id=turn_id, model=model, usage=Usage()),))
         await stores.journal.write(lease, entry)
     assert await stores.finish(lease)
     assert require(await stores.conversations.run(lease.run_id)).model == "last"

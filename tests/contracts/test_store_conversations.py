@@ -11,7 +11,7 @@ from core.domain.errors import LeaseLost
 from core.domain.threads import Address, Overhear, Position, Selection, Usage
 from core.stores import ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
-from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, asking, deciding, message, told
+from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message, told
 from tests.support.narrow import require
 
 
@@ -120,16 +120,6 @@ async def test_a_message_of_a_forgotten_thread_that_is_delivered_again_starts_no
     await stores.conversations.delete_thread(receipt.thread_id or "")
     assert (await stores.say("hello", key="m1")).is_duplicate
     assert await stores.conversations.find(ADDRESS) is None
-
-
-async def test_runs_come_oldest_first(stores: Stores) -> None:
-    first = await stores.started()
-    await stores.finish(first)
-    second = await stores.started("again")
-    await stores.finish(second, asking("?"))
-    runs = await stores.conversations.runs(first.thread_id)
-    assert [run.run_id for run in runs] == [first.run_id, second.run_id]
-    assert require(await stores.conversations.find(ADDRESS)).last_run == runs[1]
 
 
 async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Stores) -> None:

@@ -26,25 +26,17 @@ async def test_a_new_run_is_to_be_shown(stores: Stores) -> None:
     assert await stores.deliveries.open_runs() == (first.run_id, second.run_id)
 
 
-async def test_a_run_knows_whether_an_earlier_one_of_its_thread_is_still_shown(stores: Stores) -> None:
+@pytest.mark.parametrize("is_renewed", [False, True], ids=["of its thread", "of the conversation before"])
+async def test_a_run_knows_whether_an_earlier_one_is_still_shown(stores: Stores, *, is_renewed: bool) -> None:
     lease, rendering = await _showing(stores)
     assert await stores.finish(lease)
+    if is_renewed:
+        assert await stores.conversations.unbind(ADDRESS)
     second = await stores.say("and that")
     other = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
     assert await stores.deliveries.has_earlier(second.run_id or "")
     assert not await stores.deliveries.has_earlier(lease.run_id)
     assert not await stores.deliveries.has_earlier(other.run_id or "")
-    assert await stores.deliveries.close(rendering)
-    assert not await stores.deliveries.has_earlier(second.run_id or "")
-
-
-async def test_a_new_conversation_waits_for_what_is_left_of_the_one_before(stores: Stores) -> None:
-    lease, rendering = await _showing(stores)
-    assert await stores.finish(lease)
-    assert await stores.conversations.unbind(ADDRESS)
-    second = await stores.say("something new")
-    assert await stores.deliveries.has_earlier(second.run_id or "")
-    assert not await stores.deliveries.has_earlier(lease.run_id)
     assert await stores.deliveries.close(rendering)
     assert not await stores.deliveries.has_earlier(second.run_id or "")
 
@@ -61,16 +53,12 @@ async def test_exactly_one_of_many_workers_shows_a_run(stores: Stores) -> None:
     assert sum(claim is not None for claim in claims) == 1
 
 
-async def test_a_living_worker_keeps_what_it_shows(stores: Stores) -> None:
-    lease, _ = await _showing(stores, "w1")
-    assert await stores.deliveries.claim(lease.run_id, "w2") is None
-
-
 async def test_a_worker_looks_past_what_another_living_one_shows(stores: Stores) -> None:
     lease, _ = await _showing(stores, "w1")
     fresh = await stores.say("hello", address=replace(ADDRESS, thread_key="2"))
     assert await stores.deliveries.open_runs(for_worker="w1") == (lease.run_id, fresh.run_id)
     assert await stores.deliveries.open_runs(for_worker="w2") == (fresh.run_id,)
+    assert await stores.deliveries.claim(lease.run_id, "w2") is None
     await stores.silence("w1")
     assert await stores.deliveries.open_runs(for_worker="w2") == (lease.run_id, fresh.run_id)
 

@@ -35,15 +35,6 @@ async def test_messages_are_numbered_in_order_over_all_entries(stores: Stores) -
     assert [one.content["content"] for one in messages] == ["0a", "0b", "1a", "1b", "2a", "2b"]
 
 
-async def test_numbering_goes_on_over_the_runs_of_a_thread(stores: Stores) -> None:
-    first = await stores.started()
-    await stores.journal.write(first, added(first, 1, "one"))
-    await stores.finish(first)
-    second = await stores.started("again")
-    await stores.journal.write(second, added(second, 1, "two"))
-    assert [m.sequence for m in await stores.conversations.messages(first.thread_id)] == [1, 2]
-
-
 async def test_a_message_comes_back_as_it_was_written(stores: Stores) -> None:
     lease = await stores.started()
     sent = replace(
@@ -131,16 +122,6 @@ async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
     whole = await stores.conversations.usage(thread_id=first.thread_id)
     assert whole == spent + spent + spent + spent
     assert await stores.conversations.usage(run_id="none") == Usage()
-
-
-async def test_a_run_that_ended_tells_which_model_answered_last(stores: Stores) -> None:
-    lease = await stores.started()
-    asked = (("t1", "first"), ("t2", "fallback"), ("", "vectors"))
-    for turn_id, model in asked:
-        spent = UsageEntry(turn_id=turn_id, model=model, usage=Usage(input_tokens=1))
-        await stores.journal.write(lease, JournalEntry(usage=(spent,)))
-    await stores.finish(lease)
-    assert require(await stores.conversations.run(lease.run_id)).model == "fallback"
 
 
 async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:

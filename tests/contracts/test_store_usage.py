@@ -98,12 +98,6 @@ async def test_what_was_spent_before_counts_for_the_run_alone(stores: Stores) ->
     assert (spent.run.cost_usd, spent.person, spent.workspace) == (1, Spent(), Spent())
 
 
-async def test_nothing_spent_is_nothing(stores: Stores) -> None:
-    lease = await _started(stores)
-    spent = await _spending(stores, lease)
-    assert (spent.run, spent.workspace) == (Spent(), Spent())
-
-
 async def test_forgetting_a_thread_leaves_what_it_cost(stores: Stores) -> None:
     forgotten = await _started(stores)
     await _spend(stores, forgotten, 3)
