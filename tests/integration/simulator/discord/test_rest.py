@@ -1,8 +1,6 @@
 """One recorded conversation for each part of Discord's REST API: what is taken, and what is refused with which code."""
 
-import re
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,6 +16,7 @@ from simulator.discord.rules.permissions import (
 )
 from simulator.discord.world import ANNOUNCEMENTS, COMPONENTS_V2, FORUM
 from simulator.view import SentFile
+from tests.integration.simulator.conversations import filled, part_of
 from tests.integration.simulator.discord.bot import Rest, form
 
 GENERAL = "/channels/4001/messages"
@@ -138,24 +137,6 @@ CONVERSATIONS: dict[str, list[Line]] = {
         (f"GET {COMMANDS}?with_localizations=true", None, 200, [{"options": [{"name_localizations": {"de": "wort"}}]}]),
     ],
 }
-
-
-def filled(value: Any, ids: Mapping[str, str]) -> Any:
-    """The value with ids in place of their names."""
-    if isinstance(value, str):
-        return re.sub(r"\{(\w+)\}", lambda name: ids[name[1]], value)
-    if isinstance(value, list):
-        return [filled(one, ids) for one in cast("list[object]", value)]
-    return {name: filled(one, ids) for name, one in value.items()} if isinstance(value, dict) else value
-
-
-def part_of(found: Any, expected: Any) -> Any:
-    """What `found` has in place of `expected`: the named fields of objects, and each item of a list."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return {name: part_of(found.get(name), one) for name, one in expected.items()}
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        return [part_of(*pair) for pair in zip(found, expected, strict=True)]
-    return found
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)

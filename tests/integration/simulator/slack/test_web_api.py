@@ -1,4 +1,4 @@
-"""The Web API refuses what the real one refuses, with its codes."""
+"""One recorded conversation for each part of Slack's Web API: what is taken, and what is refused with which code."""
 
 import math
 import time
@@ -11,173 +11,171 @@ from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from simulator.slack import SlackSimulator
+from tests.integration.simulator.conversations import filled, part_of
 from tests.integration.simulator.slack.conftest import seen
 
-
-async def refusal(call: Awaitable[Any]) -> dict[str, Any]:
-    with pytest.raises(SlackApiError) as caught:
-        await call
-    return caught.value.response.data
+Line = tuple[str, dict[str, Any], str] | tuple[str, dict[str, Any], str, Any]
+"""A method, its arguments, the code of the refusal, and a part of the answer. `{0}` to `{3}` are messages of alice,
+`{reply}` is one to the first of them, `{last}` the newest message that was posted, `{cursor}` that of the last page."""
+HERE = {"channel": "{general}"}
+SAID, POSTED = {**HERE, "ts": "{0}"}, {**HERE, "ts": "{last}"}
+TO_REACT = {**HERE, "timestamp": "{0}"}
+METADATA = {"event_type": "run", "event_payload": {"run_id": "1"}}
+PAGE = {**HERE, "oldest": "{0}", "limit": 2}
+OWN = {"types": "im,public_channel", "limit": 2}
+STREAM = {**HERE, "thread_ts": "{0}", "recipient_user_id": "{alice}", "recipient_team_id": "{team}"}
+MANY = "+1 -1 100 x o ok on up zzz zap yum eye wave wink wolf woman worm wrench yen yo-yo zero tv"
+CONVERSATIONS: dict[str, list[Line]] = {
+    "who calls": [
+        ("auth.test", {}, "", {"user_id": "{bot}", "team_id": "{team}"}),
+        ("apps.connections.open", {}, "not_allowed_token_type"),
+        ("chat.nothing", {}, "unknown_method"),
+    ],
+    "posts": [
+        ("chat.postMessage", HERE, "no_text"),
+        ("chat.postMessage", {"channel": "{outside}", "text": "a"}, "not_in_channel"),
+        ("chat.postMessage", {"channel": "{secret}", "text": "a"}, "channel_not_found"),
+        ("chat.postMessage", {"channel": "{archived}", "text": "a"}, "is_archived"),
+        ("chat.postMessage", {**HERE, "text": "a", "thread_ts": "1.0"}, "thread_not_found"),
+        ("chat.postMessage", {**HERE, "text": "a", "thread_ts": "{reply}"}, "cannot_reply_to_message"),
+    ],
+    "changes": [
+        ("chat.update", {**SAID, "text": "b"}, "cant_update_message"),
+        ("chat.update", {**HERE, "ts": "1.0", "text": "b"}, "message_not_found"),
+        ("chat.postMessage", {**HERE, "text": "a"}, ""),
+        ("chat.update", {**POSTED, "text": "b" * 4001}, "msg_too_long"),
+        ("chat.update", POSTED, "no_text"),
+        ("chat.delete", SAID, "cant_delete_message"),
+        ("chat.delete", POSTED, ""),
+        ("chat.delete", POSTED, "message_not_found"),
+    ],
+    "reactions": [
+        ("reactions.add", {"name": "eyes", **TO_REACT}, ""),
+        ("reactions.add", {"name": "eyes", **TO_REACT}, "already_reacted"),
+        ("reactions.add", {"name": "no_such_emoji", **TO_REACT}, "invalid_name"),
+        ("reactions.remove", {"name": "x", **TO_REACT}, "no_reaction"),
+        ("reactions.get", TO_REACT, "", {"message": {"reactions": [{"name": "eyes", "users": ["{bot}"], "count": 1}]}}),
+        *(("reactions.add", {"name": name, **TO_REACT}, "") for name in MANY.split()),
+        ("reactions.add", {"name": "bug", **TO_REACT}, "too_many_reactions"),
+    ],
+    "metadata": [
+        *(
+            ("chat.postMessage", {**HERE, "text": "a", "metadata": metadata}, code)
+            for metadata, code in (
+                ({"event_type": "a", "more": 1}, "invalid_metadata_format"),
+                ({"event_type": "a"}, "invalid_metadata_schema"),
+                ({"event_type": "a", "event_payload": {"x": "y" * 9000}}, "metadata_too_large"),
+                (METADATA, ""),
+            )
+        ),
+        (
+            "conversations.history",
+            {**HERE, "limit": 1, "include_all_metadata": True},
+            "",
+            {"messages": [{"metadata": METADATA}]},
+        ),
+        ("conversations.history", {**HERE, "limit": 1}, "", {"messages": [{"metadata": {"event_type": "run"}}]}),
+    ],
+    "history": [
+        ("conversations.history", PAGE, "", {"messages": [{"ts": "{3}"}, {"ts": "{2}"}], "has_more": True}),
+        ("conversations.history", {**PAGE, "cursor": "{cursor}"}, "", {"messages": [{"ts": "{1}"}], "has_more": False}),
+        ("conversations.history", {**HERE, "oldest": "yesterday"}, "invalid_ts_oldest"),
+        ("conversations.replies", {**SAID, "latest": "now"}, "invalid_ts_latest"),
+    ],
+    "people and channels": [
+        ("users.info", {"user": "{alice}"}, "", {"user": {"name": "alice"}}),
+        ("users.info", {"user": "U0"}, "user_not_found"),
+        ("users.list", {}, "", {"members": [{}, {}, {}]}),
+        ("users.conversations", OWN, "", {"channels": [{}, {}]}),
+        ("users.conversations", {**OWN, "cursor": "{cursor}"}, "", {"response_metadata": {"next_cursor": ""}}),
+        ("users.conversations", {"types": "everything"}, "invalid_types"),
+        ("users.conversations", {"user": "U0"}, "user_not_found"),
+        ("conversations.members", HERE, "", {"members": ["{bot}", "{alice}", "{bob}"]}),
+        ("conversations.open", {"users": "{alice}"}, "", {"channel": {"id": "{direct}"}}),
+        ("conversations.info", {"channel": "{direct}"}, "", {"channel": {"is_im": True, "user": "{alice}"}}),
+        ("chat.postMessage", {"channel": "{alice}", "text": "hi"}, "", {"channel": "{direct}"}),
+        ("chat.getPermalink", {"channel": "{direct}", "message_ts": "{last}"}, "", {"channel": "{direct}"}),
+        ("team.info", {}, "", {"team": {"id": "{team}"}}),
+        ("bots.info", {}, "", {"bot": {"user_id": "{bot}"}}),
+    ],
+    "streams": [
+        ("chat.startStream", STREAM, ""),
+        *(
+            ("chat.appendStream", {**POSTED, "chunks": [chunk]}, "invalid_chunks")
+            for chunk in ({"type": "other"}, {"type": "task_update", "id": "1"})
+        ),
+        ("chat.update", {**POSTED, "text": "no"}, "streaming_state_conflict"),
+        ("chat.stopStream", POSTED, ""),
+        ("chat.appendStream", {**POSTED, "markdown_text": "more"}, "message_not_in_streaming_state"),
+        ("chat.update", {**POSTED, "text": "over"}, ""),
+    ],
+}
 
 
 async def code(call: Awaitable[Any]) -> str:
-    return (await refusal(call))["error"]
+    with pytest.raises(SlackApiError) as caught:
+        await call
+    return caught.value.response.data["error"]
 
 
 def general(slack: SlackSimulator) -> str:
     return slack.channel("general").channel_id
 
 
-async def test_who_calls_is_told_by_the_token(slack: SlackSimulator, client: Any) -> None:
-    answer = await client.auth_test()
-    assert answer["user_id"] == slack.workspace.bot.user_id
-    assert answer["team_id"] == slack.workspace.team_id
-    assert "chat:write" in answer.headers["x-oauth-scopes"]
-    wrong = AsyncWebClient("xoxb-other", base_url=slack.api_url)
-    assert await code(wrong.auth_test()) == "invalid_auth"
-    nobody = AsyncWebClient(base_url=slack.api_url)
-    assert await code(nobody.auth_test()) == "not_authed"
-    assert await code(client.api_call("apps.connections.open")) == "not_allowed_token_type"
-    assert await code(client.api_call("chat.nothing")) == "unknown_method"
+@pytest.mark.parametrize("name", CONVERSATIONS)
+async def test_a_conversation(slack: SlackSimulator, client: AsyncWebClient, name: str) -> None:
+    alice, bot = slack.member("alice").user_id, slack.workspace.bot.user_id
+    ids = {str(number): await slack.say("alice", "general", str(number)) for number in range(4)}
+    ids |= {
+        "general": general(slack),
+        "reply": await slack.say("bob", "general", "beside", thread_id=ids["0"]),
+        "outside": slack.workspace.add_channel("outside", members=(alice,)).channel_id,
+        "secret": slack.workspace.add_channel("secret", kind="group", members=(alice,)).channel_id,
+        "archived": slack.channel("random").channel_id,
+        "direct": slack.workspace.direct_with(alice, bot).channel_id,
+        "alice": alice,
+        "bob": slack.member("bob").user_id,
+        "bot": bot,
+        "team": slack.workspace.team_id,
+    }
+    slack.workspace.channels[ids["archived"]].is_archived = True
+    for method, arguments, error, *expected in CONVERSATIONS[name]:
+        call = client.api_call(method, json=filled(arguments, ids))
+        if error:
+            assert await code(call) == error, (method, arguments)
+            continue
+        answer: Any = (await call).data
+        for part in filled(expected, ids):
+            assert part_of(answer, part) == part, method
+        ids["last"] = answer.get("ts", ids.get("last", ""))
+        ids["cursor"] = answer.get("response_metadata", {}).get("next_cursor", "")
+
+
+async def test_who_calls_is_told_by_the_token(slack: SlackSimulator, client: AsyncWebClient) -> None:
+    assert "chat:write" in (await client.auth_test()).headers["x-oauth-scopes"]
+    assert await code(AsyncWebClient("xoxb-other", base_url=slack.api_url).auth_test()) == "invalid_auth"
+    assert await code(AsyncWebClient(base_url=slack.api_url).auth_test()) == "not_authed"
 
 
 async def test_arguments_come_from_query_form_and_json(slack: SlackSimulator) -> None:
     url, channel = f"{slack.api_url}chat.postMessage", general(slack)
     headers = {"Authorization": f"Bearer {slack.settings.bot_token}"}
-    blocks = '[{"type": "divider"}]'
     async with aiohttp.ClientSession(headers=headers) as session:
 
         async def post(**how: Any) -> dict[str, Any]:
             async with session.post(url, **how) as response:
                 return await response.json()
 
-        form = await post(data={"channel": channel, "text": "a", "blocks": blocks})
+        form = await post(data={"channel": channel, "text": "a", "blocks": '[{"type": "divider"}]'})
         assert form["message"]["blocks"][0]["type"] == "divider"
         assert (await post(json={"channel": channel, "text": "b"}))["ok"]
         assert (await post(params={"channel": channel, "text": "c"}))["ok"]
         assert (await post(data=b"{", headers={"Content-Type": "application/json"}))["error"] == "invalid_json"
-        bad = await post(data={"channel": channel, "blocks": "{["})
-        assert bad["error"] == "invalid_blocks_format"
+        assert (await post(data={"channel": channel, "blocks": "{["}))["error"] == "invalid_blocks_format"
         nothing = await post(json={"text": "d"})
         assert nothing["error"] == "invalid_arguments"
         assert nothing["response_metadata"]["messages"] == ["[ERROR] missing required field: channel"]
-    texts = [message.elements for message in seen(slack).messages]
-    assert len(texts) == 3
-
-
-async def test_posting_where_it_is_not_possible_is_refused(slack: SlackSimulator, client: Any) -> None:
-    workspace = slack.workspace
-    alice = slack.member("alice").user_id
-    channel = general(slack)
-    outside = workspace.add_channel("outside", members=(alice,)).channel_id
-    secret = workspace.add_channel("secret", kind="group", members=(alice,)).channel_id
-    root = await slack.say("alice", channel, "root")
-    reply = await slack.say("alice", channel, "reply", thread_id=root)
-    post = client.chat_postMessage
-    empty = client.api_call("chat.postMessage", json={"channel": channel})
-    assert await code(empty) == "no_text"
-    assert await code(post(channel=outside, text="a")) == "not_in_channel"
-    assert await code(post(channel=secret, text="a")) == "channel_not_found"
-    assert await code(post(channel=channel, text="a", thread_ts="1.0")) == "thread_not_found"
-    assert await code(post(channel=channel, text="a", thread_ts=reply)) == "cannot_reply_to_message"
-    workspace.channels[channel].is_archived = True
-    assert await code(post(channel=channel, text="a")) == "is_archived"
-
-
-async def test_only_own_messages_can_be_changed(slack: SlackSimulator, client: Any) -> None:
-    channel, theirs = general(slack), await slack.say("alice", "general", "hi")
-    own = (await client.chat_postMessage(channel=channel, text="a"))["ts"]
-    update, delete = client.chat_update, client.chat_delete
-    assert await code(update(channel=channel, ts=theirs, text="b")) == "cant_update_message"
-    assert await code(update(channel=channel, ts="1.0", text="b")) == "message_not_found"
-    assert await code(update(channel=channel, ts=own, text="b" * 4001)) == "msg_too_long"
-    empty = client.api_call("chat.update", json={"channel": channel, "ts": own})
-    assert await code(empty) == "no_text"
-    assert await code(delete(channel=channel, ts=theirs)) == "cant_delete_message"
-    await delete(channel=channel, ts=own)
-    assert await code(delete(channel=channel, ts=own)) == "message_not_found"
-
-
-async def test_reactions_are_counted_once(slack: SlackSimulator, client: Any) -> None:
-    channel, ts = general(slack), await slack.say("alice", "general", "hi")
-    where = {"channel": channel, "timestamp": ts}
-    await client.reactions_add(name="eyes", **where)
-    assert await code(client.reactions_add(name="eyes", **where)) == "already_reacted"
-    assert await code(client.reactions_add(name="no_such_emoji", **where)) == "invalid_name"
-    assert await code(client.reactions_remove(name="x", **where)) == "no_reaction"
-    await slack.react("bob", channel, ts, "eyes")
-    kept = (await client.reactions_get(**where))["message"]["reactions"]
-    assert kept == [{"name": "eyes", "users": [slack.workspace.bot.user_id, slack.member("bob").user_id], "count": 2}]
-    for name in ["+1", "-1", "100", "x", "o", "ok", "on", "up", "zzz", "zap", "yum", "eye"]:
-        await client.reactions_add(name=name, **where)
-    for name in ["wave", "wink", "wolf", "woman", "worm", "wrench", "yen", "yo-yo", "zero", "tv"]:
-        await client.reactions_add(name=name, **where)
-    assert await code(client.reactions_add(name="bug", **where)) == "too_many_reactions"
-
-
-async def test_metadata_is_checked_and_shown_on_demand(slack: SlackSimulator, client: Any) -> None:
-    channel = general(slack)
-
-    def post(metadata: Any) -> Awaitable[Any]:
-        return client.chat_postMessage(channel=channel, text="a", metadata=metadata)
-
-    assert await code(post({"event_type": "a", "more": 1})) == "invalid_metadata_format"
-    assert await code(post({"event_type": "a"})) == "invalid_metadata_schema"
-    big = {"event_type": "a", "event_payload": {"x": "y" * 9000}}
-    assert await code(post(big)) == "metadata_too_large"
-    metadata = {"event_type": "run", "event_payload": {"run_id": "1"}}
-    await post(metadata)
-    shown = await client.conversations_history(channel=channel, include_all_metadata=True)
-    assert shown["messages"][0]["metadata"] == metadata
-    hidden = await client.conversations_history(channel=channel)
-    assert hidden["messages"][0]["metadata"] == {"event_type": "run"}
-
-
-async def test_a_history_is_read_after_a_moment_newest_first(slack: SlackSimulator, client: Any) -> None:
-    channel = general(slack)
-    sent = [await slack.say("alice", "general", str(number)) for number in range(4)]
-    await slack.say("bob", "general", "beside", thread_id=sent[0])
-    asked = {"channel": channel, "oldest": sent[0], "limit": 2}
-    page = await client.conversations_history(**asked)
-    assert [message["ts"] for message in page["messages"]] == [sent[3], sent[2]]
-    cursor = page["response_metadata"]["next_cursor"]
-    last = await client.conversations_history(**asked, cursor=cursor)
-    assert [message["ts"] for message in last["messages"]] == [sent[1]]
-    assert not last["has_more"]
-    wrong = client.conversations_history(channel=channel, oldest="yesterday")
-    assert await code(wrong) == "invalid_ts_oldest"
-    wrong = client.conversations_replies(channel=channel, ts=sent[0], latest="now")
-    assert await code(wrong) == "invalid_ts_latest"
-
-
-async def test_people_and_channels_can_be_looked_up(slack: SlackSimulator, client: Any) -> None:
-    alice = slack.member("alice").user_id
-    assert (await client.users_info(user=alice))["user"]["name"] == "alice"
-    assert await code(client.users_info(user="U0")) == "user_not_found"
-    assert len((await client.users_list())["members"]) == 3
-    names = [channel["name"] for channel in (await client.conversations_list())["channels"]]
-    assert names == ["general", "random"]
-    del slack.workspace.channel_names["random"].members[slack.workspace.bot.user_id]
-    page = await client.users_conversations(types="im,public_channel", limit=2)
-    rest = await client.users_conversations(
-        types="im,public_channel", limit=2, cursor=page["response_metadata"]["next_cursor"]
-    )
-    own = [*page["channels"], *rest["channels"]]
-    assert sorted(one.get("name", "(direct)") for one in own) == ["(direct)", "(direct)", "general"]
-    assert rest["response_metadata"]["next_cursor"] == ""
-    assert not any({"is_member", "num_members"} & one.keys() for one in own)
-    assert await code(client.users_conversations(types="everything")) == "invalid_types"
-    assert await code(client.users_conversations(user="U0")) == "user_not_found"
-    assert alice in (await client.conversations_members(channel=general(slack)))["members"]
-    opened = (await client.conversations_open(users=alice))["channel"]["id"]
-    info = (await client.conversations_info(channel=opened))["channel"]
-    assert (info["is_im"], info["user"]) == (True, alice)
-    posted = await client.chat_postMessage(channel=alice, text="hi")
-    assert posted["channel"] == opened
-    link = await client.chat_getPermalink(channel=opened, message_ts=posted["ts"])
-    assert posted["ts"].replace(".", "") in link["permalink"]
-    assert (await client.team_info())["team"]["id"] == slack.workspace.team_id
-    assert (await client.bots_info())["bot"]["user_id"] == slack.workspace.bot.user_id
+    assert len(seen(slack).messages) == 3
 
 
 @pytest.mark.parametrize(("method", "per_minute"), [("conversations.list", 20), ("conversations.info", 50)])
