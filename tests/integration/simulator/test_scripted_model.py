@@ -7,7 +7,7 @@ from bots.demo.scripted_model import serve_scenario
 from core.domain.errors import ModelRejected, ModelUnavailable
 from core.domain.messages import JsonObject
 from core.llm.openai_client import OpenAIChatClient
-from core.ports import ModelFinished, ModelRequest, TextDelta, ToolCallDelta
+from core.ports import ModelRequest, TextDelta
 from simulator.model.scenario import ScenarioError, load_scenario
 from simulator.model.server import ScriptedServer
 from tests.support.closing import close_after
@@ -54,25 +54,6 @@ async def said(server: ScriptedServer, *messages: JsonObject, tools: tuple[JsonO
 
 def text_of(deltas: list) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-
-
-async def test_the_step_follows_from_the_request_alone(server: ScriptedServer):
-    for _ in range(2):
-        first = await said(server, ASKED, tools=(TOOL,))
-        assert text_of(first) == "I read a.csv."
-        arguments = "".join(delta.arguments for delta in first if isinstance(delta, ToolCallDelta))
-        assert json.loads(arguments) == {"file_path": "uploads/a.csv", "lines": [1, 2]}
-        assert isinstance(first[-1], ModelFinished)
-        assert first[-1].finish_reason == "tool_calls"
-        assert text_of(await said(server, ASKED, SAID, result(), tools=(TOOL,))) == "42."
-
-
-async def test_without_offered_tools_the_calls_are_xml(server: ScriptedServer):
-    assert text_of(await said(server, ASKED)) == (
-        'I read a.csv.\n\n<function_calls>\n<invoke name="read_file">\n'
-        '<parameter name="file_path">uploads/a.csv</parameter>\n'
-        '<parameter name="lines">[1, 2]</parameter>\n</invoke>\n</function_calls>'
-    )
 
 
 async def test_a_later_conversation_of_the_same_thread_starts_over(server: ScriptedServer):

@@ -144,11 +144,12 @@ async def test_a_conversation(rest: Rest, name: str) -> None:
     ids = {str(n): await rest.simulator.say("alice", "4001", str(n)) for n in range(5)}
     ids["said"] = ids["0"]
     for call, body, code, *expected in CONVERSATIONS[name]:
-        status, answer = await rest(*filled(call, ids).split(" "), filled(body, ids))
+        method, path = filled(call, ids).split(" ")
+        status, answer = await rest(method, path, filled(body, ids))
         assert code in (status, answer and answer.get("code") if isinstance(answer, dict) else None), (call, answer)
         for part in filled(expected, ids):
             assert part_of(answer, part) == part, call
-        if call.startswith("POST ") and "id" in answer:
+        if method == "POST" and "id" in answer:
             ids["last"] = answer["id"]
 
 

@@ -48,74 +48,59 @@ _MESSAGE = "/channels/{channel}/messages/{message}"
 _WEBHOOK = "/webhooks/{application}/{token}"
 _COMMANDS = "/applications/{application}/commands"
 _GUILD_COMMANDS = "/applications/{application}/guilds/{guild}/commands"
-ROUTES = {
-    # a call: the types of its body and of its answer
-    "GET /gateway": ("", "RESTGetAPIGatewayResult"),
-    "GET /gateway/bot": ("", "RESTGetAPIGatewayBotResult"),
-    "GET /users/@me": ("", "RESTGetAPICurrentUserResult"),
-    "GET /users/@me/guilds": ("", "RESTGetAPICurrentUserGuildsResult"),
-    "POST /users/@me/channels": (
-        "RESTPostAPICurrentUserCreateDMChannelJSONBody",
-        "RESTPostAPICurrentUserCreateDMChannelResult",
-    ),
-    "GET /users/{user}": ("", "RESTGetAPIUserResult"),
+_ROUTES = (
+    # methods, the path, and how the types of its bodies and answers are named
+    ("GET", "/gateway", "Gateway"),
+    ("GET", "/gateway/bot", "GatewayBot"),
+    ("GET", "/users/@me", "CurrentUser"),
+    ("GET", "/users/@me/guilds", "CurrentUserGuilds"),
+    ("POST", "/users/@me/channels", "CurrentUserCreateDMChannel"),
+    ("GET", "/users/{user}", "User"),
+    ("GET", "/applications/@me", "CurrentApplication"),
+    ("GET", "/oauth2/applications/@me", "OAuth2CurrentApplication"),
+    ("GET", "/guilds/{guild}", "Guild"),
+    ("GET", "/guilds/{guild}/channels", "GuildChannels"),
+    ("GET", "/guilds/{guild}/roles", "GuildRoles"),
+    ("GET", "/guilds/{guild}/members/{user}", "GuildMember"),
+    ("GET", "/guilds/{guild}/threads/active", "GuildThreads"),
+    ("GET DELETE PATCH", "/channels/{channel}", "Channel"),
+    ("GET", "/channels/{channel}/messages", "ChannelMessages"),
+    ("POST", "/channels/{channel}/messages", "ChannelMessage"),
+    ("POST", "/channels/{channel}/messages/bulk-delete", "ChannelMessagesBulkDelete"),
+    ("GET PATCH", _MESSAGE, "ChannelMessage"),
+    ("GET", f"{_MESSAGE}/reactions/{{emoji}}", "ChannelMessageReactionUsers"),
+    ("POST", f"{_MESSAGE}/threads", "ChannelMessagesThreads"),
+    ("POST", "/channels/{channel}/threads", "ChannelThreads"),
+    ("GET", "/channels/{channel}/threads/archived/public", "ChannelThreadsArchivedPublic"),
+    ("GET", "/channels/{channel}/thread-members", "ChannelThreadMembers"),
+    ("GET", "/channels/{channel}/thread-members/{user}", "ChannelThreadMember"),
+    ("GET PUT POST", _COMMANDS, "ApplicationCommands"),
+    ("GET PATCH", f"{_COMMANDS}/{{command}}", "ApplicationCommand"),
+    ("GET PUT POST", _GUILD_COMMANDS, "ApplicationGuildCommands"),
+    ("GET PATCH", f"{_GUILD_COMMANDS}/{{command}}", "ApplicationGuildCommand"),
+    ("POST", "/interactions/{interaction}/{token}/callback", "InteractionCallback"),
+    ("POST", _WEBHOOK, "InteractionFollowup"),
+    ("GET PATCH", f"{_WEBHOOK}/messages/{{message}}", "InteractionFollowup"),
+)
+_NAMED_OTHERWISE = {
     "GET /applications/@me": ("", "RESTGetCurrentApplicationResult"),
-    "GET /oauth2/applications/@me": ("", "RESTGetAPIOAuth2CurrentApplicationResult"),
-    "GET /guilds/{guild}": ("", "RESTGetAPIGuildResult"),
-    "GET /guilds/{guild}/channels": ("", "RESTGetAPIGuildChannelsResult"),
-    "GET /guilds/{guild}/roles": ("", "RESTGetAPIGuildRolesResult"),
-    "GET /guilds/{guild}/members/{user}": ("", "RESTGetAPIGuildMemberResult"),
-    "GET /guilds/{guild}/threads/active": ("", "RESTGetAPIGuildThreadsResult"),
-    "GET /channels/{channel}": ("", "RESTGetAPIChannelResult"),
-    "DELETE /channels/{channel}": ("", "RESTDeleteAPIChannelResult"),
-    "PATCH /channels/{channel}": ("RESTPatchAPIChannelJSONBody", "RESTPatchAPIChannelResult"),
-    "GET /channels/{channel}/messages": ("", "RESTGetAPIChannelMessagesResult"),
-    "POST /channels/{channel}/messages": ("RESTPostAPIChannelMessageJSONBody", "RESTPostAPIChannelMessageResult"),
     "POST /channels/{channel}/messages/bulk-delete": ("RESTPostAPIChannelMessagesBulkDeleteJSONBody", ""),
-    f"GET {_MESSAGE}": ("", "RESTGetAPIChannelMessageResult"),
-    f"PATCH {_MESSAGE}": ("RESTPatchAPIChannelMessageJSONBody", "RESTPatchAPIChannelMessageResult"),
-    f"GET {_MESSAGE}/reactions/{{emoji}}": ("", "RESTGetAPIChannelMessageReactionUsersResult"),
-    f"POST {_MESSAGE}/threads": (
-        "RESTPostAPIChannelMessagesThreadsJSONBody",
-        "RESTPostAPIChannelMessagesThreadsResult",
-    ),
-    "POST /channels/{channel}/threads": ("RESTPostAPIChannelThreadsJSONBody", "RESTPostAPIChannelThreadsResult"),
-    "GET /channels/{channel}/threads/archived/public": ("", "RESTGetAPIChannelThreadsArchivedPublicResult"),
-    "GET /channels/{channel}/thread-members": ("", "RESTGetAPIChannelThreadMembersResult"),
-    "GET /channels/{channel}/thread-members/{user}": ("", "RESTGetAPIChannelThreadMemberResult"),
-    f"GET {_COMMANDS}": ("", "RESTGetAPIApplicationCommandsResult"),
-    f"PUT {_COMMANDS}": ("RESTPutAPIApplicationCommandsJSONBody", "RESTPutAPIApplicationCommandsResult"),
-    f"POST {_COMMANDS}": ("RESTPostAPIApplicationCommandsJSONBody", "RESTPostAPIApplicationCommandsResult"),
-    f"GET {_COMMANDS}/{{command}}": ("", "RESTGetAPIApplicationCommandResult"),
-    f"PATCH {_COMMANDS}/{{command}}": (
-        "RESTPatchAPIApplicationCommandJSONBody",
-        "RESTPatchAPIApplicationCommandResult",
-    ),
-    f"GET {_GUILD_COMMANDS}": ("", "RESTGetAPIApplicationGuildCommandsResult"),
-    f"PUT {_GUILD_COMMANDS}": (
-        "RESTPutAPIApplicationGuildCommandsJSONBody",
-        "RESTPutAPIApplicationGuildCommandsResult",
-    ),
-    f"POST {_GUILD_COMMANDS}": (
-        "RESTPostAPIApplicationGuildCommandsJSONBody",
-        "RESTPostAPIApplicationGuildCommandsResult",
-    ),
-    f"GET {_GUILD_COMMANDS}/{{command}}": ("", "RESTGetAPIApplicationGuildCommandResult"),
-    f"PATCH {_GUILD_COMMANDS}/{{command}}": (
-        "RESTPatchAPIApplicationGuildCommandJSONBody",
-        "RESTPatchAPIApplicationGuildCommandResult",
-    ),
     "POST /interactions/{interaction}/{token}/callback": (
         "RESTPostAPIInteractionCallbackJSONBody",
         "RESTPostAPIInteractionCallbackWithResponseResult",
     ),
-    f"POST {_WEBHOOK}": ("RESTPostAPIInteractionFollowupJSONBody", "RESTPostAPIInteractionFollowupResult"),
-    f"GET {_WEBHOOK}/messages/{{message}}": ("", "RESTGetAPIInteractionFollowupResult"),
-    f"PATCH {_WEBHOOK}/messages/{{message}}": (
-        "RESTPatchAPIInteractionFollowupJSONBody",
-        "RESTPatchAPIInteractionFollowupResult",
-    ),
 }
+
+
+def _types_of(method: str, name: str) -> tuple[str, str]:
+    start = f"REST{method.capitalize()}API{name}"
+    return f"{start}JSONBody" if method in ("POST", "PUT", "PATCH") else "", f"{start}Result"
+
+
+ROUTES = {
+    f"{method} {path}": _types_of(method, name) for methods, path, name in _ROUTES for method in methods.split()
+} | _NAMED_OTHERWISE
+"""A call: the types of its body and of its answer."""
 FRAMES_TO_THE_BOT = {7: "GatewayReconnect", 9: "GatewayInvalidSession", 10: "GatewayHello", 11: "GatewayHeartbeatAck"}
 FRAMES_OF_THE_BOT = {
     1: "GatewayHeartbeat",

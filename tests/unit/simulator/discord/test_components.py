@@ -1,8 +1,6 @@
 """The rules of components: what Discord would refuse is refused, at the right field, with the right code."""
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from simulator.discord.json_reading import Json
 from simulator.discord.rest.errors import FormErrors
@@ -115,27 +113,6 @@ def test_a_legacy_message_holds_rows_alone_and_five_of_them() -> None:
     assert checked([row(button(str(n))) for n in range(5)], is_v2=False) == []
     assert "BASE_TYPE_BAD_LENGTH" in checked([row(button(str(n))) for n in range(6)], is_v2=False)
     assert checked([], is_v2=False) == []
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 30) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["type", "components", "custom_id", "options", "style", "items", "label"]),
-            inner,
-            max_size=5,
-        )
-    ),
-)
-
-
-@settings(deadline=None)
-@given(JSON, st.booleans())
-@example(components=[{"type": True}], is_v2=True)
-@example(components=[{"type": 1.0}], is_v2=True)
-def test_nonsense_is_refused_but_never_breaks_the_check(components: object, is_v2: bool) -> None:
-    checked(components, is_v2=is_v2)
 
 
 def modal(*components: Json, **more: object) -> list[str]:

@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from slack_sdk.models import blocks as kit
 
 from bots.slack.render.rich_text import markdown_to_rich_text
@@ -229,33 +227,6 @@ def test_what_the_sdk_builds_passes() -> None:
         kit.HeaderBlock(text="a"),
     ]
     assert len(check_message_blocks([block.to_dict() for block in built])) == 5
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["type", "text", "elements", "fields", "title", "tasks", "accessory"]),
-            inner | st.sampled_from(["section", "plan", "mrkdwn", "actions", "rich_text", "button"]),
-            max_size=4,
-        )
-    ),
-    max_leaves=20,
-)
-
-
-@given(JSON)
-def test_any_json_passes_or_is_refused(value: Any) -> None:
-    assert _code(value) in ("", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long")
-
-
-def _code(value: Any) -> str:
-    try:
-        check_message_blocks([value])
-    except Refused as refusal:
-        return refusal.code
-    return ""
 
 
 def test_rich_text_is_shown_with_its_styles() -> None:
