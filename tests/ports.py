@@ -1,12 +1,20 @@
-"""A TCP port of this machine in front of a server that listens on a unix socket."""
+"""TCP ports of this machine: a free one, and one in front of a server that listens on a unix socket."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from core.tasks import cancel
 from tests.support.narrow import require
+
+
+def free_port() -> str:
+    """Returns a port that nobody listens on, for an address that has to be known before its server starts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def _always() -> asyncio.Event:

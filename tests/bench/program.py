@@ -1,10 +1,8 @@
 """The program as a child process, with the platforms and the model in this one: what it costs is its own."""
 
 import asyncio
-import sys
 import tempfile
 import time
-from asyncio.subprocess import Process
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -15,11 +13,13 @@ import psutil
 from bots.demo.scripted_model import serve_scenario
 from simulator.discord.server import DiscordSimulator
 from simulator.discord.settings import DiscordSettings
-from simulator.model.scenario import Scenario
+from simulator.model.scenario import Conversation, Scenario, Step
 from simulator.model.server import ScriptedServer
 from simulator.slack.server import SlackSimulator
 from simulator.slack.settings import SlackSettings
+from tests.chaos.program import Program as ChildProgram
 from tests.paths import REPOSITORY
+from tests.support.platforms import environment_of
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -29,6 +29,7 @@ ENVIRONMENT = {
 PERSON = "alice"
 PATIENCE_SECONDS = 60.0
 POLL_SECONDS = 0.01
+SILENCE = Scenario(conversations=(Conversation(name="silence", steps=(Step(text="-"),)),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +69,21 @@ async def program(
         folder = folder or stack.enter_context(passable_folder())
         script = await stack.enter_async_context(serve_scenario(scenario))
         chosen = {**_common(folder, script), **(settings or {})}
+        child = ChildProgram(folder, {f"THREADHAND_{name.upper()}": text for name, text in chosen.items()})
+        child.is_forked = False
+        child.environment |= ENVIRONMENT
         one = other = None
         if slack:
             one = SlackSimulator(settings=SlackSettings(rate_scale=0, calls_kept=100_000))
             await stack.enter_async_context(one)
-            chosen |= _slack_settings(one)
+            child.settings |= environment_of(one)
         if discord:
             other = DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0))
             await stack.enter_async_context(other)
-            chosen |= _discord_settings(other)
+            child.settings |= environment_of(other)
         started = time.perf_counter()
-        child = await stack.enter_async_context(_child(folder, chosen))
+        child.start()
+        stack.push_async_callback(_end, child)
         platforms = [platform for platform in (one, other) if platform is not None]
         await until(
             lambda: all(platform.view().is_bot_connected for platform in platforms),
@@ -94,12 +99,12 @@ async def program(
         )
 
 
-async def until(holds: Callable[[], object], what: str, *, child: Process | None = None) -> None:
+async def until(holds: Callable[[], object], what: str, *, child: ChildProgram | None = None) -> None:
     """Raises AssertionError where it does not come true in time, or the child ends meanwhile."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"this did not happen in time: {what}"
-        assert child is None or child.returncode is None, f"the program ended before: {what}"
+        assert child is None or child.is_running, f"the program ended before: {what}"
         await asyncio.sleep(POLL_SECONDS)
 
 
@@ -112,17 +117,10 @@ def passable_folder() -> Generator[Path]:
         yield folder
 
 
-@asynccontextmanager
-async def _child(folder: Path, settings: Mapping[str, str]) -> AsyncGenerator[Process]:
-    environment = {**ENVIRONMENT, "HOME": str(folder)}
-    environment |= {f"THREADHAND_{name.upper()}": text for name, text in settings.items()}
-    child = await asyncio.create_subprocess_exec(sys.executable, "-m", "bots", "up", cwd=folder, env=environment)
-    try:
-        yield child
-    finally:
-        if child.returncode is None:
-            child.terminate()
-        await child.wait()
+async def _end(child: ChildProgram) -> None:
+    if child.is_running:
+        child.terminate()
+        await child.ended()
 
 
 def _common(folder: Path, script: ScriptedServer) -> dict[str, str]:
@@ -135,16 +133,3 @@ def _common(folder: Path, script: ScriptedServer) -> dict[str, str]:
         "allowed_workspaces": "*",
         "log_level": "WARNING",
     }
-
-
-def _slack_settings(slack: SlackSimulator) -> dict[str, str]:
-    return {
-        "slack_bot_token": slack.settings.bot_token,
-        "slack_app_token": slack.settings.app_token,
-        "slack_signing_secret": slack.settings.signing_secret,
-        "slack_api_url": slack.api_url,
-    }
-
-
-def _discord_settings(discord: DiscordSimulator) -> dict[str, str]:
-    return {"discord_token": discord.token, "discord_api_url": discord.api_url}

@@ -24,6 +24,7 @@ from simulator.view import Button, PlatformView, SeenMessage, SentFile
 from tests.chaos.database_readers import DatabaseReader, Rows, sqlite_reader
 from tests.chaos.program import Program
 from tests.databases import empty_sqlite_file
+from tests.support.platforms import environment_of
 
 PlatformName = Literal["slack", "discord"]
 PATIENCE_SECONDS = 30.0
@@ -31,7 +32,6 @@ PERSON = "alice"
 MODEL = "threadhand/scripted"
 RETRY_SECONDS = (0.1, 5.0, 20.0)
 """Delays before redeliveries. The last are long enough for the program to start on a busy machine."""
-SIGNED = {"slack_signing_secret": SlackSettings().signing_secret}
 
 
 @dataclass
@@ -259,7 +259,7 @@ async def staged(
         simulated = await stack.enter_async_context(_platform(platform, events_port))
         program = Program(folder, _settings(simulated, script, folder, sandbox))
         if events_port:
-            program.change(http_port=events_port, slack_app_token="", **SIGNED)
+            program.change(http_port=events_port, slack_app_token="")
         program.change(**settings)
         stack.callback(program.kill)
         database_reader = sqlite_reader(database_path)
@@ -283,7 +283,8 @@ def _platform(name: PlatformName, events_port: str) -> SlackSimulator | DiscordS
 def _settings(
     platform: SlackSimulator | DiscordSimulator, script: ScriptedServer, folder: Path, sandbox: str
 ) -> dict[str, str]:
-    settings = {
+    return {
+        **environment_of(platform),
         "THREADHAND_ALLOWED_WORKSPACES": "*",
         "THREADHAND_DATA_DIR": str(folder / "data"),
         "THREADHAND_HTTP_PORT": "0",
@@ -293,10 +294,3 @@ def _settings(
         "THREADHAND_LLM_BASE_URL": script.base_url,
         "THREADHAND_LLM_API_KEY": "scripted",
     }
-    if isinstance(platform, SlackSimulator):
-        return settings | {
-            "THREADHAND_SLACK_BOT_TOKEN": platform.settings.bot_token,
-            "THREADHAND_SLACK_APP_TOKEN": platform.settings.app_token,
-            "THREADHAND_SLACK_API_URL": platform.api_url,
-        }
-    return settings | {"THREADHAND_DISCORD_TOKEN": platform.token, "THREADHAND_DISCORD_API_URL": platform.api_url}

@@ -31,6 +31,7 @@ from simulator.view import PlatformView
 from storage.sql.database import LimitedDatabase
 from storage.sql.sqlite import SqliteDatabase
 from tests.paths import REPOSITORY
+from tests.support.platforms import environment_of
 from tests.support.waiting import until
 
 TRANSACTIONS_MAX = 18
@@ -158,16 +159,9 @@ async def traced_run(platform: Literal["slack", "discord"], folder: Path) -> Tra
         simulator: SlackSimulator | DiscordSimulator
         if platform == "slack":
             simulator = await stack.enter_async_context(SlackSimulator(settings=SlackSettings(rate_scale=0)))
-            values |= {
-                "slack_bot_token": simulator.settings.bot_token,
-                "slack_app_token": simulator.settings.app_token,
-                "slack_signing_secret": simulator.settings.signing_secret,
-                "slack_api_url": simulator.api_url,
-            }
         else:
             simulator = await stack.enter_async_context(DiscordSimulator(settings=DiscordSettings(rate_limit_scale=0)))
-            values |= {"discord_token": simulator.token, "discord_api_url": simulator.api_url}
-        environ = {f"THREADHAND_{name.upper()}": text for name, text in values.items()}
+        environ = {f"THREADHAND_{name.upper()}": text for name, text in values.items()} | environment_of(simulator)
         trace = stack.enter_context(tracing())
         await stack.enter_async_context(run_program(load_settings(environ, None)))
         await until(lambda: simulator.view().is_bot_connected)

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-import socket
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from simulator.slack.settings import SlackSettings
 from storage.sql.database import Database, migrate, open_database
 from tests.chaos.program import Program
 from tests.load.places import Place, discord_places, install, slack_channels, slack_places
+from tests.ports import free_port
 from tests.servers import postgresql, redis
 
 WORKSPACES = 20
@@ -137,7 +137,7 @@ async def fleet(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
         # the page for installing has to know its address before anybody has connected
-        port = _free_port()
+        port = free_port()
         settings = {
             "llm_base_url": script.base_url,
             "data_dir": str(folder / "data"),
@@ -149,7 +149,7 @@ async def fleet(
         }
         bot = Program(folder, {f"THREADHAND_{name.upper()}": one for name, one in settings.items()})
         workers_started = tuple(bot.beside(f"worker{number}") for number in range(workers))
-        bot.change(http_port=str(port))
+        bot.change(http_port=port)
         for program in (bot, *workers_started):
             stack.callback(program.kill)
             if channels:
@@ -197,12 +197,6 @@ def _settings(slack: SlackSimulator, discord: DiscordSimulator) -> dict[str, str
         "discord_api_url": discord.api_url,
         "drain_seconds": "0",
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 async def _until(holds: Callable[[], bool], program: Program) -> None:

@@ -1,15 +1,15 @@
 """What the program costs while nobody talks to it: how often it wakes up, and its CPU time."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from simulator.model.scenario import Conversation, Scenario, Step
 from tests.bench.figure import Figure
-from tests.bench.program import Program, program
+from tests.bench.program import SILENCE, Program, program
 
 QUIET_SECONDS = 25.0  # it looks for work more often just after its start
 MEASURED_SECONDS = 20.0
-SILENCE = Scenario(conversations=(Conversation(name="silence", steps=(Step(text="-"),)),))
 
 
 def _wakeups(running: Program) -> int:
@@ -24,21 +24,13 @@ def _cpu_ms(running: Program) -> float:
     return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e6
 
 
-async def idle_wakeups_a_second() -> float:
+async def _of_a_second(count: Callable[[Program], float]) -> float:
     async with program(SILENCE) as running:
         await asyncio.sleep(QUIET_SECONDS)
-        before = _wakeups(running)
+        before = count(running)
         await asyncio.sleep(MEASURED_SECONDS)
-        return (_wakeups(running) - before) / MEASURED_SECONDS
+        return (count(running) - before) / MEASURED_SECONDS
 
 
-async def idle_cpu_ms_a_second() -> float:
-    async with program(SILENCE) as running:
-        await asyncio.sleep(QUIET_SECONDS)
-        before = _cpu_ms(running)
-        await asyncio.sleep(MEASURED_SECONDS)
-        return (_cpu_ms(running) - before) / MEASURED_SECONDS
-
-
-IDLE_WAKEUPS = Figure(name="idle_wakeups_a_second", unit="1/s", bound=5, measure=idle_wakeups_a_second)
-IDLE_CPU = Figure(name="idle_cpu_ms_a_second", unit="ms/s", bound=1, measure=idle_cpu_ms_a_second)
+IDLE_WAKEUPS = Figure(name="idle_wakeups_a_second", unit="1/s", bound=5, measure=partial(_of_a_second, _wakeups))
+IDLE_CPU = Figure(name="idle_cpu_ms_a_second", unit="ms/s", bound=1, measure=partial(_of_a_second, _cpu_ms))

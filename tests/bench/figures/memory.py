@@ -2,12 +2,10 @@
 
 import asyncio
 
-from simulator.model.scenario import Conversation, Scenario, Step
 from tests.bench.figure import Figure
-from tests.bench.program import program
+from tests.bench.program import SILENCE, program
 
 IDLE_SECONDS = 3.0
-SILENCE = Scenario(conversations=(Conversation(name="silence", steps=(Step(text="-"),)),))
 
 
 async def idle_rss_mb() -> float:

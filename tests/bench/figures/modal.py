@@ -1,18 +1,14 @@
 """What our part costs of a sandbox at Modal: the account is simulated on this machine, and starts at once."""
 
-import os
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from statistics import median
 
-from sandbox.memory_records import MemorySandboxRecords
-from sandbox.modal.config import ModalConfig
 from sandbox.modal.provider import ModalSandboxProvider
-from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.bench.figure import Figure
-from tests.integration.sandbox.modal_stage import forget_client
+from tests.integration.sandbox.modal_stage import modal_stage
 
 STARTS = 15
 COMMANDS = 100
@@ -21,22 +17,10 @@ SETTLING = 10
 
 @asynccontextmanager
 async def sandboxes() -> AsyncGenerator[ModalSandboxProvider]:
-    async with ModalSimulator(pace=Pace(end_seconds=(0, 0))) as modal:
-        token_id, secret = modal.world.credentials
-        os.environ.update(  # noqa: TID251 - where the SDK looks
-            MODAL_SERVER_URL=modal.url,
-            MODAL_TOKEN_ID=token_id,
-            MODAL_TOKEN_SECRET=secret,
-            MODAL_CONFIG_PATH=os.devnull,
-            MODAL_DISABLE_API_PROXY="1",
-        )
-        forget_client()
-        provider = ModalSandboxProvider(ModalConfig(), MemorySandboxRecords())
-        try:
-            await provider.open("first", fence=1)  # makes the image
-            yield provider
-        finally:
-            await provider.close()
+    async with modal_stage(pace=Pace(end_seconds=(0, 0))) as stage:
+        provider = stage.worker()
+        await provider.open("first", fence=1)  # makes the image
+        yield provider
 
 
 async def create_ms() -> float:

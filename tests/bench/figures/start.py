@@ -2,12 +2,10 @@
 
 from statistics import median
 
-from simulator.model.scenario import Conversation, Scenario, Step
 from tests.bench.figure import Figure, note
-from tests.bench.program import passable_folder, program
+from tests.bench.program import SILENCE, passable_folder, program
 
 TIMES = 5
-SILENCE = Scenario(conversations=(Conversation(name="silence", steps=(Step(text="-"),)),))
 
 
 async def start_s() -> float:

@@ -6,7 +6,6 @@ A container's own network is stood in for by ports of this machine, and its volu
 import asyncio
 import os
 import re
-import socket
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -21,7 +20,7 @@ import yaml
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import MODEL, Stage, staged
 from tests.chaos.program import REPOSITORY, Program
-from tests.ports import port_of
+from tests.ports import free_port, port_of
 from tests.servers import postgresql, redis, server_folder
 from tests.support.narrow import require
 
@@ -205,9 +204,3 @@ def _package(name: str) -> Path:
     found = require(find_spec(name))
     assert found.submodule_search_locations
     return Path(found.submodule_search_locations[0])
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])

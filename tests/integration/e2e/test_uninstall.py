@@ -1,13 +1,12 @@
 """A workspace installs the bot, works with it, and takes it away: the real program against a simulated Slack."""
 
-import socket
-
 import aiohttp
 from cryptography.fernet import Fernet
 from yarl import URL
 
 from simulator.slack.server import SlackSimulator
 from tests.chaos.harness import Stage, staged
+from tests.ports import free_port
 from tests.support.narrow import require_type
 
 SCENARIO = """
@@ -22,12 +21,6 @@ conversations:
     steps:
       - text: "Here I am."
 """
-
-
-def free_port() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
 
 
 async def up(slack: SlackSimulator, stage: Stage) -> None:
