@@ -1,19 +1,18 @@
 """A jail with a way out, and servers of this machine that stand for the internet."""
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from core import http_shutdown
 from core.ports import Sandbox
 from core.web_access.forward_proxy import ForwardProxy
 from core.web_access.guard import AddressGuard
 from sandbox.local.egress_policy import EgressConfig, EgressLimits, parse_egress_policy
 from tests.integration.sandbox.providers import local_jails
+from tests.support.web import serve_http
 
 
 @dataclass(slots=True)
@@ -42,17 +41,9 @@ async def fake_web_service() -> AsyncGenerator[FakeWebService]:
             await asyncio.sleep(60)
         return web.Response(text="from outside\n")
 
-    app = web.Application(client_max_size=1 << 30)
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
-    await runner.setup()
-    listener = socket.create_server(("127.0.0.1", 0))
-    await web.SockSite(runner, listener).start()
-    stage.port = listener.getsockname()[1]
-    try:
+    async with serve_http(answer) as url:
+        stage.port = int(url.rpartition(":")[2])
         yield stage
-    finally:
-        await http_shutdown.shut_down_server(runner)
 
 
 @asynccontextmanager

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 from modal.client import Client, _Client
+from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
+from core.domain.sandbox_records import SandboxRecord
 from core.ports import Sandbox
 from sandbox.local import programs
 from sandbox.local.programs import find_toolbox
@@ -23,12 +25,16 @@ from simulator.modal.server import ModalSimulator
 from simulator.modal.world import Pace
 from tests.integration.sandbox.providers import local_jails, pieces
 from tests.requirements_of_the_machine import lacking
+from tests.support.narrow import require
 
 PLAN = ModalConfig(app="threadhand-test", start_seconds=30)
 SLOW_ENDS = Pace(scale=float(os.environ.get("THREADHAND_TEST_MODAL_SCALE", "0.01")))  # noqa: TID251 - of the tests
 """A sandbox ends 0.2 to 35 hundredths of a second after it was asked to, and keeps its name until then. With a scale of
 1 it takes as long as at Modal."""
 JAIL_USER = 29_998
+MINUTE, HOUR = 60.0, 3600.0
+OUT_OF_MEMORY = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
+INTERNAL_FAILURE = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE)
 ENDS_OF_PATIENCE = ("is still starting", "does not answer")
 
 
@@ -67,6 +73,22 @@ class Stage:
         if content is not None:
             await sandbox.files.write("file", pieces(content))
         return worker, sandbox
+
+    async def record(self) -> SandboxRecord:
+        """Returns what is remembered of the thread's sandbox."""
+        return require(await self.records.find("modal", "thread"))
+
+    async def save(self, worker: ModalSandboxProvider) -> None:
+        """Lets go of the thread's sandbox, and waits until its files are saved."""
+        worker.end_hold("thread")
+        await worker.wait_for_saves()
+
+    async def end_sandbox(self, result: api_pb2.GenericResult = OUT_OF_MEMORY, *, waits_for_end: bool = True) -> None:
+        """Ends the only sandbox as Modal does, which takes its time."""
+        (made,) = self.modal.world.living()
+        await self.modal.world.end(made, result)
+        if waits_for_end:
+            await made.ended.wait()
 
     def leads_to(self, url: str) -> None:
         """Sends the SDK elsewhere, until the stage is over."""

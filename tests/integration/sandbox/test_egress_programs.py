@@ -15,7 +15,6 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from core import http_shutdown
 from core.domain.network import NetworkLimits
 from core.ports import Sandbox
 from core.web_access.guard import AddressGuard
@@ -23,6 +22,8 @@ from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from tests.integration.sandbox.egress_stage import fake_web_service, jail_with_a_way_out
 from tests.integration.sandbox.providers import local_jails, run
 from tests.requirements_of_the_machine import lacking
+from tests.support.narrow import require
+from tests.support.web import serve_http
 
 HERE = "outside.example"
 ARCHIVE = "/archive"
@@ -38,9 +39,6 @@ def there(port: int, path: str) -> str:
 async def registry() -> AsyncGenerator[int]:
     """One package for pip and one for npm; answers the port."""
     app = web.Application()
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
 
     async def index(_: web.Request) -> web.Response:
         return web.Response(text=f'<a href="/{WHEEL}">{WHEEL}</a>', content_type="text/html")
@@ -48,8 +46,8 @@ async def registry() -> AsyncGenerator[int]:
     async def wheel(_: web.Request) -> web.Response:
         return web.Response(body=packed_wheel())
 
-    async def described(_: web.Request) -> web.Response:
-        return web.json_response(description(there(port, ARCHIVE)))
+    async def described(request: web.Request) -> web.Response:
+        return web.json_response(description(there(require(request.url.port), ARCHIVE)))
 
     async def tarball(_: web.Request) -> web.Response:
         return web.Response(body=PACKED_MODULE)
@@ -62,12 +60,8 @@ async def registry() -> AsyncGenerator[int]:
             web.get(ARCHIVE, tarball),
         ]
     )
-    await runner.setup()
-    await web.SockSite(runner, listener).start()
-    try:
-        yield port
-    finally:
-        await http_shutdown.shut_down_server(runner)
+    async with serve_http(app) as url:
+        yield int(url.rpartition(":")[2])
 
 
 def packed_wheel() -> bytes:

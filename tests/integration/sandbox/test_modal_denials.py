@@ -9,7 +9,6 @@ import grpclib
 import modal.exception
 import pytest
 from grpclib import Status
-from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
 from core.domain.sandbox_records import SandboxRecord, SandboxState
@@ -19,13 +18,9 @@ from sandbox.modal.account import ModalAccount, describe_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import PLAN, Stage, modal_stage, refused, soon
+from tests.integration.sandbox.modal_stage import HOUR, MINUTE, PLAN, Stage, modal_stage, refused, soon
 from tests.integration.sandbox.providers import content, pieces, run
 from tests.support.waiting import until
-
-MINUTE, HOUR = 60.0, 3600.0
-RESULT = api_pb2.GenericResult
-OUT_OF_MEMORY = RESULT(status=RESULT.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
 
 
 @pytest.fixture
@@ -39,9 +34,7 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
 async def test_an_exit_snapshot_that_is_denied_in_passing_is_used(stage: Stage, call: str) -> None:
     sandbox = await stage.worker().open("thread", fence=1)
     await sandbox.files.write("file", pieces(b"never saved by us"))
-    (made,) = stage.modal.world.living()
-    await stage.modal.world.end(made, OUT_OF_MEMORY)
-    await made.ended.wait()
+    await stage.end_sandbox()
     stage.modal.faults.arm(call, Status.NOT_FOUND, times=LOOKUPS - 1)
     other = stage.worker()
     with pytest.raises(SandboxUnavailable, match="with all files as they were"):
@@ -122,18 +115,26 @@ async def test_one_that_another_process_has_just_joined_is_not_abandoned(stage: 
 
 
 class Overtaken(MemorySandboxRecords):
-    """Once, something else happens after a list is read and before it is used."""
+    """Once, something else happens after a record or a list is read and before it is used."""
 
     meanwhile: Callable[[], Awaitable[object]] | None = None
+
+    async def find(self, provider: str, thread_id: str) -> SandboxRecord | None:
+        found = await super().find(provider, thread_id)
+        await self._overtake()
+        return found
 
     async def of_provider(
         self, provider: str, *, states: Sequence[SandboxState], unused_since: datetime
     ) -> tuple[SandboxRecord, ...]:
         found = await super().of_provider(provider, states=states, unused_since=unused_since)
+        await self._overtake()
+        return found
+
+    async def _overtake(self) -> None:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             await meanwhile()
-        return found
 
 
 async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage: Stage) -> None:
@@ -151,19 +152,45 @@ async def test_one_that_is_joined_while_it_is_about_to_be_stopped_goes_on(stage:
     assert stage.snapshots == []
 
 
+async def test_what_was_stopped_since_the_look_is_restored_as_it_was_stopped(stage: Stage) -> None:
+    stage.records = records = Overtaken()
+    leaving, other = (stage.worker() for _ in range(2))
+    sandbox = await leaving.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"saved"))
+    leaving.end_hold("thread")
+    await sandbox.files.write("file", pieces(b"as it was stopped"))
+    records.meanwhile = leaving.close
+    again = await other.open("thread", fence=2)
+    assert await content(again, "file") == b"as it was stopped"
+
+
+async def test_a_snapshot_that_was_replaced_since_the_look_is_no_loss(stage: Stage) -> None:
+    stage.records = records = Overtaken()
+    first, second, other = (stage.worker() for _ in range(3))
+    sandbox = await first.open("thread", fence=1)
+    await sandbox.files.write("file", pieces(b"one"))
+    await first.close()
+
+    async def used_meanwhile() -> None:
+        sandbox = await second.open("thread", fence=2)
+        await sandbox.files.write("file", pieces(b"two"))
+        await second.close()
+
+    records.meanwhile = used_meanwhile
+    again = await other.open("thread", fence=3)
+    assert await content(again, "file") == b"two"
+
+
 async def end_only_sandbox(stage: Stage, worker: ModalSandboxProvider) -> None:
     """Returns when the worker knows: until then, it hands out the connection that it has."""
-    (made,) = stage.modal.world.living()
-    await stage.modal.world.end(made, OUT_OF_MEMORY)
-    await made.ended.wait()
+    await stage.end_sandbox()
     await until(lambda: not worker._machines.running_by_thread())
 
 
 async def worker_whose_sandbox_lost_its_exit_snapshot(stage: Stage) -> ModalSandboxProvider:
     """The sandbox has ended. What was saved before is all that is left of its files."""
     worker, _sandbox = await stage.open_sandbox(b"saved")
-    worker.end_hold("thread")
-    await worker.wait_for_saves()
+    await stage.save(worker)
     await end_only_sandbox(stage, worker)
     for image_id in stage.exit_snapshots:
         await stage.modal.world.delete_image(image_id)
@@ -180,9 +207,7 @@ async def test_an_exit_snapshot_whose_image_is_gone_is_told_as_a_loss(stage: Sta
 async def test_lost_files_that_nobody_was_told_of_are_told_after_a_second_end(stage: Stage) -> None:
     worker = await worker_whose_sandbox_lost_its_exit_snapshot(stage)
     await worker.open("thread", fence=0)  # a link, which nobody is told through
-    (second,) = stage.modal.world.living()
-    await stage.modal.world.end(second, OUT_OF_MEMORY)
-    await second.ended.wait()
+    await stage.end_sandbox()
     with pytest.raises(SandboxUnavailable, match="as they were last saved"):
         await worker.open("thread", fence=2)
     assert await content(await worker.open("thread", fence=2), "file") == b"saved"
@@ -219,8 +244,7 @@ async def test_an_exit_snapshot_that_never_comes_is_given_up(
     sandbox = await soon(worker)
     if is_saved:
         await sandbox.files.write("file", pieces(b"saved"))
-        worker.end_hold("thread")
-        await worker.wait_for_saves()
+        await stage.save(worker)
     never_give_files(stage, call, status)
     await end_only_sandbox(stage, worker)
     await refused(worker, "still being saved")
@@ -237,8 +261,7 @@ async def test_a_thread_whose_exit_snapshot_never_comes_is_deleted(
     monkeypatch.setattr(snapshots, "END_SECONDS_MAX", 0.1)
     worker = stage.worker(start_seconds=2)
     await soon(worker)
-    worker.end_hold("thread")
-    await worker.wait_for_saves()
+    await stage.save(worker)
     never_give_files(stage, call, status)
     await end_only_sandbox(stage, worker)
     with pytest.raises(SandboxUnavailable):

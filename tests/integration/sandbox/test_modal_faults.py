@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import modal.exception
 import pytest
 from grpclib import Status
-from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
 from core.domain.threads import IncomingFile, Person, ThreadInput
@@ -18,10 +17,9 @@ from core.run.input_reader import Uploads, prepare_user_messages
 from sandbox.modal import account
 from sandbox.modal.account import describe_sdk_error, unavailable_from_sdk_error
 from sandbox.modal.provider import ModalSandboxProvider
-from tests.integration.sandbox.modal_stage import Stage, refused, soon
+from tests.integration.sandbox.modal_stage import INTERNAL_FAILURE, Stage, refused, soon
 from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
-from tests.support.narrow import require
 from tests.support.waiting import until
 
 JARGON = ("modal", "token", "grpc", "rpc", "quota", "Traceback", "image", "http")
@@ -124,12 +122,10 @@ async def test_an_image_that_takes_long_is_told_as_that(stage: Stage) -> None:
 async def test_a_sandbox_that_ends_in_a_command_is_told_once_and_replaced(stage: Stage, has_snapshot: bool) -> None:
     worker, sandbox = await stage.open_sandbox(b"kept")
     if has_snapshot:
-        worker.end_hold("thread")
-        await until(lambda: not worker._save_tasks)
+        await stage.save(worker)
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
     await until(lambda: sandbox.shell.sessions())
-    result = api_pb2.GenericResult(status=api_pb2.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE)
-    await stage.modal.world.end(stage.modal.world.living()[0], result)
+    await stage.end_sandbox(INTERNAL_FAILURE, waits_for_end=False)
     with pytest.raises(SandboxUnavailable, match="stopped working"):
         await waiting
     expected = "as they were last saved" if has_snapshot else "before its files were saved"
@@ -195,11 +191,9 @@ async def test_the_old_snapshot_outlives_a_failed_new_one(stage: Stage) -> None:
     (before,) = stage.snapshots
     await worker.open("thread", fence=2)
     stage.modal.faults.arm("TaskSnapshotFilesystem", Status.RESOURCE_EXHAUSTED, times=1)
-    worker.end_hold("thread")
-    await until(lambda: not worker._save_tasks)
+    await stage.save(worker)
     assert stage.snapshots == [before]
-    record = require(await stage.records.find("modal", "thread"))
-    assert record.snapshot_ref == before
+    assert (await stage.record()).snapshot_ref == before
 
 
 async def test_router_tokens_that_run_out_are_renewed(stage: Stage) -> None:

@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from modal_proto import api_pb2
 
 from core import failpoints
 from core.domain.errors import SandboxUnavailable
@@ -12,18 +11,10 @@ from core.failpoints import FailpointHit
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.running_sandbox import ModalRunningSandbox
 from sandbox.packed_program import packed_program
-from tests.integration.sandbox.modal_stage import Stage
+from tests.integration.sandbox.modal_stage import HOUR, INTERNAL_FAILURE, MINUTE, Stage
 from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
-from tests.support.narrow import require
 from tests.support.waiting import until
-
-MINUTE, HOUR = 60.0, 3600.0
-
-
-async def until_saved(stage: Stage, *, snapshots: int = 1) -> None:
-    await until(lambda: not any(worker._save_tasks for worker in stage.workers))
-    assert len(stage.snapshots) == snapshots
 
 
 async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None:
@@ -31,9 +22,9 @@ async def test_the_files_are_saved_after_each_run_and_once(stage: Stage) -> None
     for number in range(3):
         sandbox = await worker.open("thread", fence=number + 1)
         await sandbox.files.write("file", pieces(str(number).encode()))
-        worker.end_hold("thread")
-        await until_saved(stage)
-    record = require(await stage.records.find("modal", "thread"))
+        await stage.save(worker)
+        assert len(stage.snapshots) == 1
+    record = await stage.record()
     assert (record.state, [record.snapshot_ref]) == ("started", stage.snapshots)
     assert stage.modal.calls.count("TaskSnapshotFilesystem") == 3
 
@@ -46,12 +37,11 @@ async def test_what_nobody_uses_is_stopped_archived_and_restored(stage: Stage) -
     await stage.clock.advance(2 * MINUTE)
     await worker.background_jobs.run_once()
     assert stage.living == []
-    stopped = require(await stage.records.find("modal", "thread"))
+    stopped = await stage.record()
     assert stopped.state == "stopped"
     await stage.clock.advance(2 * HOUR)
     await worker.background_jobs.run_once()
-    archived = await stage.records.find("modal", "thread")
-    assert archived == replace(stopped, state="archived")
+    assert await stage.record() == replace(stopped, state="archived")
     with pytest.raises(SandboxUnavailable):
         await sandbox.files.list("")
     again = await worker.open("thread", fence=0)  # a listing is enough
@@ -163,9 +153,7 @@ async def test_a_sandbox_whose_worker_died_is_saved_by_another(stage: Stage) -> 
 async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(stage: Stage) -> None:
     dead, living = stage.worker(), stage.worker()
     await dead.open("thread", fence=1)
-    (made,) = stage.modal.world.living()
-    await stage.modal.world.end(made, api_pb2.GenericResult(status=6))  # an internal failure
-    await made.ended.wait()
+    await stage.end_sandbox(INTERNAL_FAILURE)
     await stage.clock.advance(18 * MINUTE)
     for _ in range(3):
         await living.background_jobs.run_once()
@@ -177,9 +165,7 @@ async def test_one_that_is_gone_is_looked_for_once_and_told_when_it_is_opened(st
 async def test_a_loss_that_a_reader_found_is_told_to_the_next_run_elsewhere_once(stage: Stage) -> None:
     dead, reader, worker = stage.worker(), stage.worker(), stage.worker()
     await dead.open("thread", fence=1)
-    (made,) = stage.modal.world.living()
-    await stage.modal.world.end(made, api_pb2.GenericResult(status=6))  # an internal failure
-    await made.ended.wait()
+    await stage.end_sandbox(INTERNAL_FAILURE)
     await reader.open("thread", fence=0)
     with pytest.raises(SandboxUnavailable, match="before its files were saved"):
         await worker.open("thread", fence=2)

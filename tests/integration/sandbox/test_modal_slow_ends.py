@@ -9,27 +9,20 @@ from grpclib import Status
 from modal_proto import api_pb2
 
 from core.domain.errors import SandboxUnavailable
-from core.domain.sandbox_records import SandboxRecord
 from core.ports import Sandbox
 from sandbox.modal import snapshots
 from sandbox.modal.config import sandbox_name
 from sandbox.modal.provider import ModalSandboxProvider
 from sandbox.modal.snapshots import LOOKUPS
 from simulator.modal.world import Pace
-from tests.integration.sandbox.modal_stage import Stage, modal_stage, refused
+from tests.integration.sandbox.modal_stage import OUT_OF_MEMORY, Stage, modal_stage, refused
 from tests.integration.sandbox.modal_stage import stage as stage
 from tests.integration.sandbox.providers import content, pieces, run
-from tests.support.narrow import require
 from tests.support.waiting import until
 
 RESULT = api_pb2.GenericResult
-OUT_OF_MEMORY = RESULT(status=RESULT.GENERIC_STATUS_KERNEL_OOM_KILL, exitcode=137)
 LIFETIME_OVER = RESULT(status=RESULT.GENERIC_STATUS_TIMEOUT)
 TERMINATED = RESULT(status=RESULT.GENERIC_STATUS_TERMINATED)
-
-
-async def recorded(stage: Stage) -> SandboxRecord:
-    return require(await stage.records.find("modal", "thread"))
 
 
 async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:
@@ -46,10 +39,9 @@ async def test_a_sandbox_that_ends_is_not_joined_by_another_worker() -> None:
 async def test_one_that_never_answered_is_replaced_under_another_name(stage: Stage) -> None:
     worker = stage.worker()
     await worker.open("thread", fence=1)
-    before = stage.modal.world.living()[0]
-    assert before.name == sandbox_name("thread", after="")
+    assert stage.modal.world.living()[0].name == sandbox_name("thread", after="")
     await stage.records.remove("modal", "thread")  # as if its process had died before the hello
-    await stage.modal.world.end(before, OUT_OF_MEMORY)
+    await stage.end_sandbox(waits_for_end=False)
     assert await (await stage.worker().open("thread", fence=1)).files.list("") == ()
     assert stage.modal.world.living()[0].name == sandbox_name("thread", after="", attempt=2)
 
@@ -58,13 +50,13 @@ async def test_one_that_never_answered_is_replaced_under_another_name(stage: Sta
 async def test_no_file_is_called_expired_because_something_else_is_not_found(stage: Stage, status: Status) -> None:
     worker, sandbox = await stage.open_sandbox(b"kept")
     await sandbox.close()
-    before = await recorded(stage)
+    before = await stage.record()
     stage.modal.faults.arm("SandboxCreateV2", status, "App ap-1 is stopped", times=9)
     for _ in range(2):
         with pytest.raises(SandboxUnavailable) as caught:
             await worker.open("thread", fence=2)
         assert "expired" not in str(caught.value)
-    assert await recorded(stage) == before
+    assert await stage.record() == before
     assert stage.snapshots == [before.snapshot_ref]
     stage.modal.faults.armed.clear()
     assert await content(await worker.open("thread", fence=2), "file") == b"kept"
@@ -87,26 +79,25 @@ def quick_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_reference_outlives_an_image_that_cannot_be_found(stage: Stage) -> None:
     worker = stage.worker()
     await (await worker.open("thread", fence=1)).close()
-    before = await recorded(stage)
+    before = await stage.record()
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
     with pytest.raises(SandboxUnavailable, match="have expired"):
         await worker.open("thread", fence=2)
-    started = await recorded(stage)
+    started = await stage.record()
     assert (started.state, started.snapshot_ref) == ("started", before.snapshot_ref)
     await (await worker.open("thread", fence=2)).close()
-    assert stage.snapshots == [before.snapshot_ref, (await recorded(stage)).snapshot_ref]
+    assert stage.snapshots == [before.snapshot_ref, (await stage.record()).snapshot_ref]
 
 
 @pytest.mark.usefixtures("quick_lookups")
 async def test_a_snapshot_that_cannot_be_read_back_replaces_nothing(stage: Stage) -> None:
     worker, sandbox = await stage.open_sandbox(b"one")
     await sandbox.close()
-    before = await recorded(stage)
+    before = await stage.record()
     sandbox = await worker.open("thread", fence=2)
     stage.modal.faults.arm("ImageFromId", Status.NOT_FOUND, times=LOOKUPS)
-    worker.end_hold("thread")
-    await until(lambda: not worker._save_tasks)
-    assert (await recorded(stage)).snapshot_ref == before.snapshot_ref
+    await stage.save(worker)
+    assert (await stage.record()).snapshot_ref == before.snapshot_ref
     assert before.snapshot_ref in stage.snapshots
 
 
@@ -145,12 +136,11 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
     stage: Stage, end: api_pb2.GenericResult
 ) -> None:
     worker, sandbox = await stage.open_sandbox(b"saved by us")
-    worker.end_hold("thread")
-    await until(lambda: not worker._save_tasks)
+    await stage.save(worker)
     await sandbox.files.write("file", pieces(b"saved by Modal"))
     waiting = asyncio.ensure_future(run(sandbox, "sleep 1000", seconds=100))
     await until(lambda: sandbox.shell.sessions())
-    await stage.modal.world.end(stage.modal.world.living()[0], end)
+    await stage.end_sandbox(end, waits_for_end=False)
     with pytest.raises(SandboxUnavailable, match="stopped working") as told:
         await waiting
     assert "files" not in str(told.value)  # nobody knows yet
@@ -158,7 +148,7 @@ async def test_what_modal_saves_at_the_end_is_used_before_anything_is_called_los
         await worker.open("thread", fence=1)
     assert await content(await worker.open("thread", fence=1), "file") == b"saved by Modal"
     assert stage.snapshots == []
-    assert stage.exit_snapshots == [(await recorded(stage)).snapshot_ref]
+    assert stage.exit_snapshots == [(await stage.record()).snapshot_ref]
 
 
 async def test_the_janitor_keeps_what_modal_saved(stage: Stage) -> None:
@@ -169,7 +159,7 @@ async def test_the_janitor_keeps_what_modal_saved(stage: Stage) -> None:
     await stage.clock.advance(3600)
     janitor = stage.worker()
     await janitor.background_jobs.run_once()
-    record = await recorded(stage)
+    record = await stage.record()
     assert (record.state, [record.snapshot_ref]) == ("stopped", stage.exit_snapshots)
     assert await content(await janitor.open("thread", fence=2), "file") == b"kept"
 
@@ -191,7 +181,7 @@ async def test_an_archived_thread_keeps_one_snapshot(stage: Stage) -> None:
     assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 1)
     await stage.clock.advance(3 * 3600)
     await worker.background_jobs.run_once()
-    assert (await recorded(stage)).state == "archived"
+    assert (await stage.record()).state == "archived"
     assert (len(stage.snapshots), len(stage.exit_snapshots)) == (1, 0)
 
 
@@ -212,7 +202,7 @@ async def test_no_order_of_opens_stops_and_ends_loses_a_saved_file(seed: int) ->
                 case 0:
                     await sandbox.close()
                 case 1:
-                    await stage.modal.world.end(stage.modal.world.living()[0], OUT_OF_MEMORY)
+                    await stage.end_sandbox(waits_for_end=False)
                 case 2:
                     await asyncio.gather(*(_open(worker, fence) for worker in workers))
                 case _:
