@@ -110,17 +110,14 @@ async def test_what_people_said_is_for_the_program_alone(tmp_path: Path) -> None
 
 
 async def test_sqlite_runs_with_the_promised_settings(tmp_path: Path) -> None:
-    database = await open_database(f"sqlite:///{tmp_path}/x.db")
-    names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+    async with close_after(await open_database(f"sqlite:///{tmp_path}/x.db")) as database:
+        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
 
-    def work(connection: Connection) -> list[object]:
-        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
+        def work(connection: Connection) -> list[object]:
+            return [connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names]
 
-    try:
         assert await database.write(TEST, work) == ["wal", 1, 1, 10_000]
         assert await database.read(work) == ["wal", 1, 1, 10_000]
-    finally:
-        await database.close()
 
 
 async def test_a_full_database_raises_one_clean_error_and_rolls_back(tmp_path: Path) -> None:
@@ -223,10 +220,7 @@ async def test_a_killed_process_leaves_whole_transactions(database_url: str) -> 
         subprocess.run, [sys.executable, "-c", KILLED, database_url], cwd=REPOSITORY, check=False
     )
     assert done.returncode == -signal.SIGKILL
-    database = await open_database(database_url)
-    left = text("DELETE FROM worker WHERE worker_id IN ('kept', 'lost') RETURNING worker_id")
-    try:
+    async with close_after(await open_database(database_url)) as database:
+        left = text("DELETE FROM worker WHERE worker_id IN ('kept', 'lost') RETURNING worker_id")
         rows = await database.write(TEST, lambda c: c.execute(left).scalars().all())
-    finally:
-        await database.close()
     assert rows == ["kept"]

@@ -27,18 +27,15 @@ TEST = Failpoint("test.postgresql")
 
 
 async def test_a_lost_server_raises_one_clean_error(postgresql_url: str) -> None:
-    database = await open_database(postgresql_url)
+    async with close_after(await open_database(postgresql_url)) as database:
 
-    def work(connection: Connection) -> None:
-        connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+        def work(connection: Connection) -> None:
+            connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
-    try:
         with pytest.raises(StorageUnavailable):
             await database.write(TEST, work)
         alive = await database.read(lambda c: c.execute(text("SELECT 1")).scalar_one())
         assert alive == 1
-    finally:
-        await database.close()
 
 
 @pytest.mark.parametrize("statement", ["SELECT CAST(:value AS int)", "SELECT CAST(CAST(:value AS text) AS int)"])
@@ -76,21 +73,18 @@ async def test_connections_that_broke_while_nobody_used_them_are_not_noticed(pos
 
 
 async def test_a_commit_in_doubt_is_not_repeated(postgresql_url: str) -> None:
-    database = await open_database(postgresql_url)
-    works = 0
+    async with close_after(await open_database(postgresql_url)) as database:
+        works = 0
 
-    def work(connection: Connection) -> None:
-        nonlocal works
-        works += 1
-        connection.execute(text("SELECT 1"))
-        connection.connection.driver_connection.terminate()
+        def work(connection: Connection) -> None:
+            nonlocal works
+            works += 1
+            connection.execute(text("SELECT 1"))
+            connection.connection.driver_connection.terminate()
 
-    try:
         with pytest.raises(StorageUnavailable):
             await database.write(TEST, work)
         assert works == 1
-    finally:
-        await database.close()
 
 
 async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_url: str) -> None:
@@ -119,28 +113,22 @@ async def test_a_server_that_falls_silent_is_not_waited_for_for_ever(postgresql_
 @pytest.mark.parametrize("limit", ["answer_seconds", "transaction_seconds"])
 async def test_a_long_transaction_has_the_time_that_it_needs(postgresql_url: str, limit: str) -> None:
     url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
-    database = PostgresqlDatabase(url, **{limit: 0.2})
-    sleep = text("SELECT pg_sleep(0.5)")
-    try:
+    async with close_after(PostgresqlDatabase(url, **{limit: 0.2})) as database:
+        sleep = text("SELECT pg_sleep(0.5)")
         with pytest.raises(StorageUnavailable):
             await database.write(TEST, lambda c: c.execute(sleep).close())
         await database.write(TEST, lambda c: c.execute(sleep).close(), is_long=True)
-    finally:
-        await database.close()
 
 
 async def test_a_transaction_that_swallowed_a_fault_is_not_taken_for_stored(postgresql_url: str) -> None:
-    database = await open_database(postgresql_url)
+    async with close_after(await open_database(postgresql_url)) as database:
 
-    def work(connection: Connection) -> None:
-        with suppress(DBAPIError):
-            connection.execute(text("SELECT 1 / 0"))
+        def work(connection: Connection) -> None:
+            with suppress(DBAPIError):
+                connection.execute(text("SELECT 1 / 0"))
 
-    try:
         with pytest.raises(StorageUnavailable):
             await database.write(TEST, work)
-    finally:
-        await database.close()
 
 
 async def test_whoever_is_cancelled_in_a_transaction_leaves_nothing_locked(postgresql_url: str) -> None:
@@ -165,17 +153,14 @@ async def test_whoever_is_cancelled_in_a_transaction_leaves_nothing_locked(postg
 
 async def test_more_transactions_than_connections_take_turns(postgresql_url: str) -> None:
     url = make_url(postgresql_url).set(drivername="postgresql+asyncpg")
-    database = PostgresqlDatabase(url, connections_max=2)
-    backends = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+    async with close_after(PostgresqlDatabase(url, connections_max=2)) as database:
+        backends = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
 
-    async def one() -> int:
-        return await database.read(lambda c: int(c.execute(text(backends)).scalar_one()))
+        async def one() -> int:
+            return await database.read(lambda c: int(c.execute(text(backends)).scalar_one()))
 
-    try:
         before = await one()
         assert max(await asyncio.gather(*(one() for _ in range(20)))) <= before + 1
-    finally:
-        await database.close()
 
 
 @pytest.mark.parametrize("is_preparing", [False, True])

@@ -91,13 +91,10 @@ def assert_kept(before: Rows, after: Rows) -> None:
 
 @pytest.mark.parametrize("revision", revisions())
 async def test_live_work_goes_to_an_earlier_schema_and_comes_back(new_url: str, revision: str) -> None:
-    database = await open_database(new_url)
-    work = LiveWork(stores_over(database))
-    try:
+    async with close_after(await open_database(new_url)) as database:
+        work = LiveWork(stores_over(database))
         await work.make()
         before = await database.read(rows)
-    finally:
-        await database.close()
     await migrate(new_url, revision=revision)
     async with connected(new_url) as older:
         there = await older.read(rows)
