@@ -101,6 +101,13 @@ class Cluster:
             worker.start(arguments=WORKER)
         await self.connected()
 
+    async def start_busy(self) -> None:
+        """Starts the processes, one run that streams, and another that executes a command."""
+        await self.start()
+        await self.say("Stream", "a1")
+        await self.say("Work", "a2")
+        await self.until(lambda: self.stage.workspace_file("marks.txt"), "the command runs")
+
     async def connected(self) -> None:
         """Waits until all running bots are connected and, for Discord, have stored their channel cursors."""
         running = [bot for bot in self.bots if bot.is_running]

@@ -25,10 +25,7 @@ async def test_the_clocks_of_bot_and_worker_may_jump(seconds: int) -> None:
             for program in (cluster.bots[0], cluster.workers[0]):
                 program.environment |= ours.environment
             cluster.workers[1].environment |= theirs.environment
-            await cluster.start()
-            await cluster.say("Stream", "a1")
-            await cluster.say("Work", "a2")
-            await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
+            await cluster.start_busy()
             ours.jump(seconds)
             theirs.jump(-seconds)
             await cluster.say("Work", "a3")

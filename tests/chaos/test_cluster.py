@@ -68,8 +68,11 @@ async def _is_still_so(cluster: Cluster) -> None:
     await settle_and_check(cluster)
 
 
-async def test_a_second_bot_changes_nothing_that_people_see(postgresql_url: str, redis_url: str) -> None:
-    async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
+@pytest.mark.parametrize("platform", ["slack", "discord"])
+async def test_a_second_bot_changes_nothing_that_people_see(
+    platform: PlatformName, postgresql_url: str, redis_url: str
+) -> None:
+    async with open_cluster(platform, postgresql_url, redis_url, bots=2) as cluster:
         await cluster.start()
         cluster.stage.platform.misbehave("duplicate", times=4)
         for number in range(6):
@@ -78,30 +81,6 @@ async def test_a_second_bot_changes_nothing_that_people_see(postgresql_url: str,
         cluster.stage.platform.misbehave("reorder", seconds=0.5)
         for number in range(4):
             await cluster.say("Hello", f"b{number}")
-        await settle_and_check(cluster)
-
-
-async def test_a_second_bot_in_discord_changes_nothing_that_people_see(postgresql_url: str, redis_url: str) -> None:
-    async with open_cluster("discord", postgresql_url, redis_url, bots=2) as cluster:
-        await cluster.start()
-        for number in range(4):
-            await cluster.say("Hello" if number % 2 else "Work", f"a{number}")
-        await settle_and_check(cluster)
-
-
-async def test_a_rough_platform_is_borne_by_all(postgresql_url: str, redis_url: str) -> None:
-    async with open_cluster("slack", postgresql_url, redis_url, bots=2) as cluster:
-        await cluster.start()
-        platform = cluster.stage.platform
-        platform.misbehave("rate_limit", times=8, seconds=1)
-        await cluster.say("Work", "a1")
-        await cluster.say("Stream", "a2")
-        platform.misbehave("error_after", method="chat.postMessage", times=2)
-        await cluster.say("Hello", "a3")
-        platform.misbehave("drop_connection")
-        await cluster.say("Hello", "a4")
-        platform.misbehave("timeout_after", method="chat.postMessage", times=1)
-        await cluster.say("Hello", "a5")
         await settle_and_check(cluster)
 
 

@@ -27,7 +27,7 @@ async def _on_a_small_disk() -> AsyncGenerator[tuple[Disk, Cluster], None]:
             servers(folder=folder) as (database, cache, url),
             open_cluster("slack", url, cache.answer) as cluster,
         ):
-            await _busy(cluster)
+            await cluster.start_busy()
             yield disk, cluster
             disk.clear()
             if not await _answers(cluster):
@@ -35,13 +35,6 @@ async def _on_a_small_disk() -> AsyncGenerator[tuple[Disk, Cluster], None]:
                 await database.end()
             await cluster.say("Work", "a9")
             await settle_and_check(cluster, seconds=SETTLE_SECONDS)
-
-
-async def _busy(cluster: Cluster) -> None:
-    await cluster.start()
-    await cluster.say("Stream", "a1")
-    await cluster.say("Work", "a2")
-    await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
 
 
 async def _answers(cluster: Cluster) -> bool:
@@ -52,7 +45,7 @@ async def _answers(cluster: Cluster) -> bool:
 
 async def test_redis_may_be_full() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await _busy(cluster)
+        await cluster.start_busy()
         async with full_redis(cache.answer):
             await cluster.say("Hello", "a3")
             await cluster.say("Work", "a4")

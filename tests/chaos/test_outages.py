@@ -2,23 +2,15 @@
 
 import pytest
 
-from tests.chaos.cluster import Cluster, open_cluster
+from tests.chaos.cluster import open_cluster
 from tests.chaos.invariants import settle_and_check
 from tests.chaos.outages import servers
 from tests.contracts.redis_servers import redis_client
 
 
-async def _busy(cluster: Cluster) -> None:
-    """Starts the cluster, one run that streams, and another that executes a command."""
-    await cluster.start()
-    await cluster.say("Stream", "a1")
-    await cluster.say("Work", "a2")
-    await cluster.until(lambda: cluster.stage.workspace_file("marks.txt"), "the command runs")
-
-
 async def test_an_emptied_redis_loses_nothing() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await _busy(cluster)
+        await cluster.start_busy()
         async with redis_client(cache.answer):
             pass  # entering the context empties Redis
         await cluster.say("Work", "a3")
@@ -27,7 +19,7 @@ async def test_an_emptied_redis_loses_nothing() -> None:
 
 async def test_redis_may_go_away_and_come_back() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await _busy(cluster)
+        await cluster.start_busy()
         await cache.begin()
         await cluster.say("Hello", "a3")
         await cluster.until(lambda: cluster.has_ended("a3"), "it answers", seconds=60)
@@ -39,7 +31,7 @@ async def test_redis_may_go_away_and_come_back() -> None:
 @pytest.mark.parametrize("with_redis", [False, True])
 async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
     async with servers() as (database, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await _busy(cluster)
+        await cluster.start_busy()
         await database.begin()
         if with_redis:
             await cache.begin()
@@ -53,7 +45,7 @@ async def test_postgresql_may_go_away_and_come_back(with_redis: bool) -> None:
 
 async def test_connections_to_the_database_may_break() -> None:
     async with servers() as (_, cache, url), open_cluster("slack", url, cache.answer) as cluster:
-        await _busy(cluster)
+        await cluster.start_busy()
         for _ in range(5):
             await cluster.rows(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
