@@ -88,11 +88,6 @@ def test_the_story_is_told_and_counted(tmp_path: Path) -> None:
     is_lacking = "jail" in ended.skipped
     assert ended.verdict["sandbox"] == ("unsafe-process" if is_lacking else "local")
     assert ended.complaints == ""
-
-
-def test_the_page_in_the_browser_is_shown_beside_the_chart(tmp_path: Path) -> None:
-    ended = play(tmp_path)
-    check_told(ended)
     if "browser" in ended.skipped:
         lacking("chromium", "the sandbox has no browser; run: scripts/setup --toolbox")
     told = "\n".join(ended.lines[:-1])
@@ -113,13 +108,9 @@ def two_demos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Ended]:
     return first, second
 
 
-def test_two_demos_at_once_do_not_meet(two_demos: tuple[Ended, Ended]) -> None:
+def test_two_demos_do_not_meet_and_an_unwritable_data_folder_does_not_matter(two_demos: tuple[Ended, Ended]) -> None:
     for ended in two_demos:
         check_told(ended)
-
-
-def test_a_data_folder_that_cannot_be_written_does_not_matter(two_demos: tuple[Ended, Ended]) -> None:
-    check_told(two_demos[1])
 
 
 def test_without_a_browser_the_chart_comes_and_the_report_says_what_was_skipped(two_demos: tuple[Ended, Ended]) -> None:

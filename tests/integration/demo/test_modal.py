@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from tests.integration.demo.namespaces import forbidden_here, without_namespaces
 from tests.integration.demo.test_headless import check_told, play
-from tests.requirements_of_the_machine import lacking
 
 AT_MODAL = {"THREADHAND_SANDBOX": "modal"}
 
@@ -15,17 +13,6 @@ def test_the_story_is_told_at_a_simulated_modal(tmp_path: Path) -> None:
     assert ended.verdict["sandbox"] == "modal"
     assert any("simulated Modal" in line for line in ended.lines)
     assert ended.complaints == ""
-
-
-def test_without_namespaces_its_commands_are_plain_processes_and_it_says_so(tmp_path: Path) -> None:
-    if reason := forbidden_here():
-        lacking("jail", f"a filter against namespaces cannot be set: {reason}")
-    ended = play(tmp_path, AT_MODAL, prefix=without_namespaces())
-    check_told(ended)
-    assert ended.verdict["sandbox"] == "modal"
-    assert ended.skipped == ["jail", "browser"]
-    loud = [line for line in ended.lines if line.startswith("THIS MACHINE ALLOWS NO JAIL")]
-    assert len(loud) == 1
 
 
 def test_a_real_model_is_not_let_loose_in_a_simulated_modal(tmp_path: Path) -> None:

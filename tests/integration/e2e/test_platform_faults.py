@@ -4,43 +4,9 @@ import time
 
 import pytest
 
-from bots.demo.thread_reader import text_of
-from tests.chaos.harness import PERSON, PlatformName, Stage
-from tests.chaos.stories import SLEEP, TALK
+from tests.chaos.harness import PERSON, PlatformName
+from tests.chaos.stories import SLEEP
 from tests.integration.e2e.staging import run_staged
-
-POSTS = {"slack": "chat.postMessage", "discord": "POST */messages"}
-
-
-async def _answered_once(stage: Stage, runs: int = 1) -> None:
-    await stage.until(lambda: stage.shows("Hi there."), "it answers", seconds=60)
-    await stage.settled(runs)
-    assert sum("Hi there." in text_of(one) for one in stage.ours()) == 1, stage.report()
-    assert len(stage.ours()) == 2, stage.report()
-    assert stage.runs() == ["completed"]
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-@pytest.mark.parametrize(
-    ("fault", "times"), [("error_after", 2), ("timeout_after", 1), ("server_error", 2), ("rate_limit", 4)]
-)
-async def test_a_post_in_doubt_is_made_once(platform: PlatformName, fault: str, times: int) -> None:
-    async with run_staged(platform, TALK) as stage:
-        stage.platform.misbehave(fault, method=POSTS[platform], times=times, seconds=0.5)
-        await stage.say("Hello")
-        await _answered_once(stage)
-
-
-@pytest.mark.parametrize("platform", ["slack", "discord"])
-@pytest.mark.parametrize("fault", ["duplicate", "drop_connection", "reconnect"])
-async def test_a_message_starts_one_run_however_it_comes(platform: PlatformName, fault: str) -> None:
-    async with run_staged(platform, TALK) as stage:
-        if fault == "duplicate":
-            stage.platform.misbehave(fault, times=10)
-        else:
-            stage.platform.misbehave(fault)
-        await stage.say("Hello")
-        await _answered_once(stage)
 
 
 @pytest.mark.parametrize("platform", ["slack", "discord"])

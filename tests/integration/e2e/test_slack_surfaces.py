@@ -71,21 +71,6 @@ async def test_the_home_shows_a_person_their_own_runs_while_they_go_on() -> None
         assert "None yet" in home_of(stage, "bob")
 
 
-async def test_the_home_shows_only_admins_what_the_start_found() -> None:
-    async with staged("slack", HELLO) as stage:
-        slack = slack_of(stage)
-        stage.program.change(admins=slack.member(PERSON).user_id)
-        stage.program.start()
-        await stage.connected()
-        finding = "THE SANDBOX IS OFF"
-        await stage.until(lambda: finding in stage.program.log(), "the start says it")
-        for person in (PERSON, "bob"):
-            await slack.open_app(person, tab="home")
-        await stage.until(lambda: finding in home_of(stage, PERSON), "the admin reads it")
-        await stage.until(lambda: "None yet" in home_of(stage, "bob"), "bob has a page")
-        assert finding not in home_of(stage, "bob")
-
-
 async def test_a_new_person_and_a_new_channel_are_greeted_once() -> None:
     async with staged("slack", HELLO) as stage:
         slack = slack_of(stage)

@@ -6,27 +6,13 @@ import pytest
 from playwright.async_api import expect
 
 from simulator.page.server import served_page
+from simulator.view import SimulatedPlatform
 from tests.integration.simulator.page.browser import IN_SHARED_BROWSER, PHONE, program, reading, window
 from tests.integration.simulator.page.browser import shared_browser as shared_browser
 
 pytestmark = [*IN_SHARED_BROWSER]
 
 
-SLOW = """
-conversations:
-  - name: slow
-    steps:
-      - text: "One moment."
-        calls: [{name: execute_command, arguments: {command: "sleep 60", blocking: true}}]
-      - {text: "never", optional: true}
-"""
-BROKEN = """
-conversations:
-  - name: broken once
-    steps:
-      - text: "It works now."
-        fault: {kind: status, status: 400, message: "no such thing", times: 1}
-"""
 HELLO = """
 conversations:
   - name: hello
@@ -45,24 +31,8 @@ HOSTILE = [
 ]
 
 
-async def test_a_stop_is_one_click_and_shown() -> None:
-    async with program(SLOW) as stage, reading(stage) as reader:
-        for platform in ("slack", "discord"):
-            await reader.says(platform, "@threadhand take your time")
-            await expect(reader.message(platform, "sleep 60")).to_be_visible()
-            await reader.button(platform, "Stop").click()
-            await expect(reader.message(platform, "Stopped")).to_be_visible()
-            await expect(reader.button(platform, "Stop")).to_have_count(0)
-        await reader.keep_picture("stopped")
-
-
-async def test_a_failed_run_offers_to_try_again() -> None:
-    async with program(BROKEN) as stage, reading(stage) as reader:
-        await reader.says("slack", "@threadhand hello")
-        await expect(reader.message("slack", "Failed")).to_be_visible()
-        await reader.keep_picture("failed")
-        await reader.button("slack", "Retry").click()
-        await expect(reader.message("slack", "It works now.")).to_be_visible()
+def public_channel(platform: SimulatedPlatform) -> str:
+    return next(one.channel_id for one in platform.view().channels if not one.is_direct)
 
 
 async def test_files_are_chosen_dropped_again_and_sent(tmp_path: Path) -> None:
@@ -93,6 +63,12 @@ async def test_commands_and_names_are_completed() -> None:
         await expect(box).to_have_value("/status ")
         await box.press("Enter")
         await expect(discord.get_by_text("Only alice can see this")).to_be_visible()
+        slack = reader.side("slack")
+        await reader.box("slack").press_sequentially("/thr")
+        await slack.get_by_role("option", name="/threadhand").click()
+        await expect(reader.box("slack")).to_have_value("/threadhand ")
+        await reader.says("slack", "/threadhand help")
+        await expect(slack.get_by_text("Only alice can see this")).to_be_visible()
         await box.press_sequentially("hello @b")
         await expect(discord.get_by_role("option", name="@bob")).to_be_visible()
         await box.press("Escape")
@@ -105,17 +81,6 @@ async def test_commands_and_names_are_completed() -> None:
         await box.press_sequentially("/agent use rese")
         await discord.get_by_role("option", name="/agent use research").click()
         await expect(box).to_have_value("/agent use research ")
-
-
-async def test_a_slash_command_of_slack_is_completed_and_called() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        slack, box = reader.side("slack"), reader.box("slack")
-        await box.press_sequentially("/thr")
-        await slack.get_by_role("option", name="/threadhand").click()
-        await expect(box).to_have_value("/threadhand ")
-        await reader.says("slack", "/threadhand help")
-        await expect(slack.get_by_text("Only alice can see this")).to_be_visible()
-        await expect(reader.message("slack", "/threadhand help")).to_have_count(0)
 
 
 async def test_a_box_to_write_in_is_one_tab_stop_away() -> None:
@@ -186,7 +151,7 @@ CUT = """bar => {
 
 async def test_a_bar_cuts_no_name_beside_an_open_thread() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
-        channel = next(one for one in stage.slack.view().channels if not one.is_direct).channel_id
+        channel = public_channel(stage.slack)
         root = await stage.slack.say("bob", channel, "where it begins")
         await stage.slack.say("bob", channel, "a reply", thread_id=root)
         await reader.button("slack", "1 reply").click()
@@ -203,7 +168,7 @@ async def test_a_bar_cuts_no_name_beside_an_open_thread() -> None:
 async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         slack = reader.side("slack")
-        channel = next(one for one in stage.slack.view().channels if not one.is_direct).channel_id
+        channel = public_channel(stage.slack)
         root = await stage.slack.say("bob", channel, "where it begins")
         for text in ("the first reply", "the second reply"):
             await stage.slack.say("bob", channel, text, thread_id=root)
@@ -231,9 +196,9 @@ async def test_a_slack_thread_opens_in_a_panel_beside_its_channel() -> None:
 
 async def test_nested_lists_keep_their_numbers() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
-        channel = next(one for one in stage.slack.view().channels if not one.is_direct)
+        channel = public_channel(stage.slack)
         text = "3. three\n    1. a\n        • point\n    2. b\n4. four\n• bullet"
-        await stage.slack.say("bob", channel.channel_id, text)
+        await stage.slack.say("bob", channel, text)
         message = reader.message("slack", "bullet")
         await expect(message.locator("ol ol > li")).to_have_count(2)
         items = await message.locator("li").evaluate_all(
@@ -267,9 +232,8 @@ async def test_hostile_messages_neither_run_nor_break_the_page(size: tuple[int, 
     async with program(HELLO) as stage, reading(stage, size=size) as reader:
         slack, discord = stage.slack, stage.discord
         for platform, limit in ((slack, 4000), (discord, 2000)):
-            channel = next(one for one in platform.view().channels if not one.is_direct)
             for text in HOSTILE:
-                await platform.say("bob", channel.channel_id, text[:limit])
+                await platform.say("bob", public_channel(platform), text[:limit])
         await reader.page.wait_for_function(
             "n => document.querySelectorAll('article').length >= n", arg=2 * len(HOSTILE)
         )
@@ -313,21 +277,10 @@ async def test_the_page_goes_on_when_the_demo_is_back() -> None:
             await running.__aexit__(None, None, None)
 
 
-async def test_a_platform_misbehaves_on_demand_and_nothing_is_lost() -> None:
-    async with program(HELLO) as stage, reading(stage) as reader:
-        slack = reader.side("slack")
-        await slack.get_by_label("Make this platform misbehave").click()
-        await slack.get_by_label("Fault").select_option("rate_limit")
-        await slack.get_by_label("How often").fill("1")
-        await reader.button("slack", "Do it").click()
-        await reader.says("slack", "@threadhand hello")
-        await expect(reader.message("slack", "Good day.")).to_be_visible()
-
-
 async def test_a_reader_of_older_messages_is_not_moved_but_told_of_new_ones() -> None:
     async with program(HELLO) as stage, reading(stage) as reader:
         slack = stage.slack
-        channel = next(one for one in slack.view().channels if not one.is_direct).channel_id
+        channel = public_channel(slack)
         root = await slack.say("bob", channel, "a long thread begins")
         for number in range(40):
             await slack.say("bob", channel, f"reply number {number}.", thread_id=root)
