@@ -4,9 +4,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from simulator.discord import DiscordSimulator
 from tests.chaos.harness import PlatformName, Stage, staged
 from tests.support.narrow import require_type
+
+BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import BOTH, run_staged
 
 SCENARIO = """
 conversations:
@@ -20,7 +20,6 @@ conversations:
 """
 RESEARCH = "You find things out."
 CODING = "You write and repair programs."
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
 @asynccontextmanager

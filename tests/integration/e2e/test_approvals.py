@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
 from datetime import datetime, timedelta
 
-import pytest
-
 from bots.demo.thread_reader import buttons_of, text_of
 from bots.inbound.actions import READING_SECONDS
 from core.domain.approval import APPROVE_ONCE, CHOICES, EXPIRED
@@ -16,6 +14,7 @@ from simulator.slack.server import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
 from tests.fakes.preloaded import command_of
+from tests.integration.e2e.staging import BOTH
 from tests.paths import FAKES
 
 SERVER = FAKES / "mcp_notebook.py"
@@ -34,9 +33,6 @@ conversations:
 """
 ASKING = (["question"], ["❓"])
 DONE = (["white_check_mark"], ["✅"])
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
-MOSTLY_SLACK = pytest.mark.parametrize("platform", ["slack", "discord"])
-MOSTLY_DISCORD = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
 def notebook(stage: Stage) -> list[str]:

@@ -4,7 +4,7 @@ from bots.demo.thread_reader import text_of
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
-from tests.integration.e2e.test_approvals import BOTH
+from tests.integration.e2e.staging import BOTH
 
 SCENARIO = """
 conversations:

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, staged
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import BOTH, run_staged
 
 HELLO = """
 conversations:
@@ -76,7 +76,7 @@ async def test_a_refused_token_leaves_one_platform_out_and_the_other_works(
             assert answer.status == 200, await answer.text()
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_hostile_names_and_empty_files_and_every_script_arrive_as_text(platform: str) -> None:
     async with run_staged(platform, HELLO) as stage:
         files = [

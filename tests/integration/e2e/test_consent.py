@@ -1,13 +1,12 @@
 """A page that people name asks for something else: they see a card that names the page, and nothing happens on a no.
 Nor does an answer link to where the page wants the data to go."""
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from core.domain.approval import DENY
 from tests.chaos.harness import PlatformName, staged
 from tests.fakes import pages
 from tests.fakes.web_service import fake_web_service
+from tests.integration.e2e.staging import BOTH
 
 SCENARIO = """
 conversations:
@@ -20,7 +19,7 @@ conversations:
 """
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_what_a_page_asks_for_needs_a_click_on_a_card_that_names_the_page(platform: PlatformName) -> None:
     async with (
         fake_web_service(pages.PAGES) as site,
@@ -51,7 +50,7 @@ conversations:
 """
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_an_answer_links_to_what_was_read_and_not_to_where_data_would_go(platform: PlatformName) -> None:
     async with (
         fake_web_service(pages.PAGES) as site,

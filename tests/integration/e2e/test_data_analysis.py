@@ -2,11 +2,9 @@
 
 import json
 
-import pytest
-
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import BOTH, run_staged
 
 DRAW = """
 import csv
@@ -19,43 +17,24 @@ bars = "".join(
 open("sales.svg", "w").write(f"<svg xmlns='http://www.w3.org/2000/svg' width='120' height='120'>{bars}</svg>")
 csv.DictWriter(open("sales-charted.csv", "w"), ["city", "sales"]).writerows(rows)
 """
-ANALYSIS = json.dumps(
-    {
-        "conversations": [
-            {
-                "name": "chart",
-                "when": {
-                    "user": {"contains": "Chart the sales"},
-                    "system": {"contains": ["You answer questions from data", "import matplotlib"]},
-                },
-                "steps": [
-                    {"calls": [{"name": "create_file", "arguments": {"file_path": "draw.py", "file_contents": DRAW}}]},
-                    {
-                        "expect": {"tool": "create_file", "success": True},
-                        "calls": [
-                            {"name": "execute_command", "arguments": {"command": "python3 draw.py", "blocking": True}}
-                        ],
-                    },
-                    {
-                        "expect": {"tool": "execute_command", "success": True},
-                        "calls": [
-                            {
-                                "name": "complete",
-                                "arguments": {
-                                    "text": "Rome sold most: 50.",
-                                    "attachments": ["sales.svg", "sales-charted.csv"],
-                                },
-                            }
-                        ],
-                    },
-                ],
-            }
-        ]
-    }
-)
+ANALYSIS = f"""
+conversations:
+  - name: chart
+    when:
+      user: {{contains: "Chart the sales"}}
+      system: {{contains: ["You answer questions from data", "import matplotlib"]}}
+    steps:
+      - calls: [{{name: create_file, arguments: {{file_path: draw.py, file_contents: {json.dumps(DRAW)}}}}}]
+      - expect: {{tool: create_file, success: true}}
+        calls: [{{name: execute_command, arguments: {{command: "python3 draw.py", blocking: true}}}}]
+      - expect: {{tool: execute_command, success: true}}
+        calls:
+          - name: complete
+            arguments: {{text: "Rome sold most: 50.", attachments: [sales.svg, sales-charted.csv]}}
+"""
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_the_data_analyst_posts_its_chart_in_the_thread(platform: PlatformName) -> None:
     async with run_staged(platform, ANALYSIS) as stage:
         table = SentFile(name="sales.csv", content=b"city,sales\nOslo,30\nRome,50\n")

@@ -1,10 +1,8 @@
 """Edits of messages that mention the agent: Slack tells each of them as a mention, too."""
 
-import pytest
-
 from bots.demo.thread_reader import messages_of
 from tests.chaos.harness import PERSON, PlatformName, Stage
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import BOTH, run_staged
 
 HELLO = """
 conversations:
@@ -25,7 +23,7 @@ def answers(stage: Stage, thread_id: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_an_edit_that_makes_a_request_is_answered_and_one_of_a_request_is_not(platform: PlatformName) -> None:
     async with run_staged(platform, HELLO) as stage:
         chat, channel = stage.platform, stage.channel_id

@@ -1,7 +1,8 @@
 """What people have forgotten is in no table any more, in the real program against both platforms."""
 
 from tests.chaos.harness import PERSON, PlatformName, Stage
-from tests.integration.e2e.test_approvals import BOTH, alice_of, answered, asking
+from tests.integration.e2e.staging import BOTH
+from tests.integration.e2e.test_approvals import alice_of, answered, asking
 
 
 @BOTH

@@ -4,8 +4,7 @@ import re
 
 from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PlatformName, Stage
-from tests.integration.e2e.staging import run_staged
-from tests.integration.e2e.test_approvals import MOSTLY_SLACK
+from tests.integration.e2e.staging import BOTH, run_staged
 
 SCENARIO = """
 conversations:
@@ -24,7 +23,7 @@ def status(stage: Stage) -> str:
     return next(text for one in reversed(stage.ours()) if "Done ·" in (text := text_of(one).replace("*", "")))
 
 
-@MOSTLY_SLACK
+@BOTH
 async def test_a_background_command_and_a_failed_step_show_no_tick(platform: PlatformName) -> None:
     async with run_staged(platform, SCENARIO) as stage:
         await stage.say("Start the server")

@@ -3,10 +3,8 @@
 from core.domain.approval import APPROVE_ONCE, DENY
 from simulator.discord.server import DiscordSimulator
 from tests.chaos.harness import PlatformName, Stage
+from tests.integration.e2e.staging import BOTH
 from tests.integration.e2e.test_approvals import (
-    BOTH,
-    MOSTLY_DISCORD,
-    MOSTLY_SLACK,
     answered,
     asking,
     notebook,
@@ -27,7 +25,7 @@ def taken(stage: Stage) -> int:
     return len(stage.rows("SELECT text FROM thread_input WHERE kind = 'message'"))
 
 
-@MOSTLY_SLACK
+@BOTH
 async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_does_nothing(
     platform: PlatformName,
 ) -> None:
@@ -48,7 +46,7 @@ async def test_a_thumb_down_of_who_may_approve_denies_and_one_of_somebody_else_d
         assert len(stage.ours()) == before + 1  # the answer; nothing is said about bob
 
 
-@MOSTLY_DISCORD
+@BOTH
 async def test_a_yes_that_replies_to_the_card_approves_once(platform: PlatformName) -> None:
     """Discord's own reply to the card is for the agent, whoever writes it, and one to another message of the agent
     is no consent. In Slack, one replies in the thread."""

@@ -9,11 +9,11 @@ from contextlib import closing
 from typing import cast
 
 import aiohttp
-import pytest
 
 from bots.observability.metrics import LAG_SECONDS
 from simulator.view import SentFile
 from tests.chaos.harness import MODEL, PlatformName, Stage, staged
+from tests.integration.e2e.staging import BOTH
 from tests.integration.e2e.test_data_analysis import ANALYSIS
 
 API_TOKEN = "the-token-of-the-api-1234"
@@ -56,7 +56,7 @@ def ids(stage: Stage) -> tuple[str, str]:
     return str(run_id), str(thread_id)
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 async def test_a_story_is_counted_and_nothing_that_was_said_is_logged(platform: PlatformName) -> None:
     async with staged(platform, ANALYSIS) as stage:
         stage.program.change(log_format="json", api_token=API_TOKEN, link_secret=LINK_SECRET, http_host="127.0.0.1")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from bots.demo.thread_reader import text_of
 from tests.chaos.harness import PERSON, PlatformName, Stage, staged
+from tests.integration.e2e.staging import BOTH
 
 SCENARIO = """
 conversations:
@@ -43,7 +42,6 @@ conversations:
       - expect: {last: {contains: "There are no plums."}}
         text: "Seven in all."
 """
-BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 ACTIVE = {"slack": "▸", "discord": "▣"}
 
 

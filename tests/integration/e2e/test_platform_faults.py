@@ -6,10 +6,10 @@ import pytest
 
 from tests.chaos.harness import PERSON, PlatformName
 from tests.chaos.stories import SLEEP
-from tests.integration.e2e.staging import run_staged
+from tests.integration.e2e.staging import BOTH, run_staged
 
 
-@pytest.mark.parametrize("platform", ["slack", "discord"])
+@BOTH
 @pytest.mark.parametrize("way", ["button", "word", "reaction", "deletion"])
 async def test_a_stop_ends_a_running_command(platform: PlatformName, way: str) -> None:
     async with run_staged(platform, SLEEP) as stage:

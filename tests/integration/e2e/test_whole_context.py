@@ -8,8 +8,7 @@ from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.view import SentFile
 from tests.chaos.harness import PlatformName, Stage
-from tests.integration.e2e.staging import run_staged
-from tests.integration.e2e.test_approvals import BOTH
+from tests.integration.e2e.staging import BOTH, run_staged
 from tests.support.narrow import require_type
 
 TABLE = SentFile(name="table.csv", content=b"city,people\nOslo,7\n", mime_type="text/csv")

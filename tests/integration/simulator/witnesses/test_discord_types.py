@@ -110,7 +110,7 @@ FRAMES_OF_THE_BOT = {
     8: "GatewayRequestGuildMembers",
 }
 OTHERS = {"refusal": "RESTError", "rate limit": "RESTRateLimit"}
-SHAPES_MIN = 300
+SHAPES_MIN = 278
 
 
 @pytest.fixture(scope="module")

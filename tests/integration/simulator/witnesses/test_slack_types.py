@@ -23,7 +23,7 @@ from tests.integration.simulator.witnesses.stage import play_stories, recorded, 
 
 pytestmark = pytest.mark.timeout(600)
 
-SHAPES_MIN = 280
+SHAPES_MIN = 275
 MESSAGES = {
     # by subtype
     "": "GenericMessageEvent",
