@@ -38,23 +38,6 @@ def text(content: str = "hello") -> Json:
     return {"type": 10, "content": content}
 
 
-GOOD = [
-    [row(button("a"), button(None, style=5, url="https://example.org"))],
-    [row(select("one", "two", placeholder="choose", max_values=2))],
-    [text(), {"type": 14, "divider": True, "spacing": 2}],
-    [{"type": 17, "accent_color": 255, "components": [text(), row(button())]}],
-    [{"type": 9, "components": [text()], "accessory": button()}],
-    [{"type": 12, "items": [{"media": {"url": "attachment://a.png"}}]}],
-    [{"type": 13, "file": {"url": "attachment://a.png"}}],
-    [row(button(f"{n}a"), button(f"{n}b")) for n in range(13)],
-]
-
-
-@pytest.mark.parametrize("components", GOOD)
-def test_what_discord_takes(components: list[Json]) -> None:
-    assert checked(components, filenames=("a.png",)) == []
-
-
 BAD = [
     ([text("")], "BASE_TYPE_BAD_LENGTH"),
     ([text("x" * 4001)], "BASE_TYPE_BAD_LENGTH"),
@@ -127,15 +110,6 @@ def label(component: Json, **more: object) -> Json:
 
 def field(**more: object) -> Json:
     return {"type": 4, "custom_id": "f", "style": 1, **more}
-
-
-def test_modals_that_discord_takes() -> None:
-    assert modal(row(field(label="Name"))) == []
-    assert modal(label(field()), label(select("a", "b")), text()) == []
-    radio = {"type": 21, "custom_id": "r", "options": select("a", "b")["options"]}
-    boxes = {"type": 22, "custom_id": "c", "options": select("a")["options"]}
-    upload = {"type": 19, "custom_id": "u", "max_values": 3}
-    assert modal(label(radio), label(boxes), label({"type": 23, "custom_id": "x"}), label(upload)) == []
 
 
 @pytest.mark.parametrize(
