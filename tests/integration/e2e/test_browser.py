@@ -3,18 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 
-from bots.bootstrap.program import run_program
-from bots.demo.scripted_model import serve_scenario
-from bots.settings import load_settings
-from simulator.model.scenario import load_scenario
-from simulator.model.server import ScriptedServer
 from tests.integration.bots.web.takeover_stage import helper
+from tests.integration.e2e.http_talk import Talk, talk
 from tests.integration.sandbox.providers import local_jails, reachable_folder
 from tests.requirements_of_the_machine import lacking
 
@@ -45,62 +40,35 @@ conversations:
 """
 
 
-class Talk:
-    def __init__(self, http: aiohttp.ClientSession, script: ScriptedServer) -> None:
-        self.http = http
-        self.script = script
-        self.thread_id = ""
-
-    async def json(self, method: str, path: str, **more: Any) -> Any:
-        async with self.http.request(method, path, **more) as answer:
-            assert answer.status < 300, await answer.text()
-            return await answer.json()
-
-    async def thread(self) -> Any:
-        return await self.json("GET", f"/api/thread/{self.thread_id}")
-
-    async def until(self, state: str) -> Any:
-        """The thread once it is in that state, and no run is under way."""
-        async with asyncio.timeout(SECONDS):
-            while True:
-                thread = await self.thread()
-                if thread["state"] == state and thread["active_run_id"] is None:
-                    return thread
-                await asyncio.sleep(0.05)
-
-    async def messages(self) -> list[dict[str, Any]]:
-        listed = await self.json("GET", f"/api/thread/{self.thread_id}/messages")
-        return [one for one in listed["messages"] if one["type"] not in ("status", "user")]
-
-
 @asynccontextmanager
-async def talk(story: str) -> AsyncIterator[Talk]:
+async def browsing() -> AsyncIterator[Talk]:
     async with local_jails() as jails:
         if jails.browser_unavailable_reason:
             lacking("chromium", jails.browser_unavailable_reason)
-    async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(reachable_folder())
-        script = await stack.enter_async_context(serve_scenario(load_scenario(story)))
-        environ = {
-            "THREADHAND_MODEL": "openai/scripted",
-            "THREADHAND_LLM_BASE_URL": script.base_url,
-            "THREADHAND_DATA_DIR": str(folder),
-            "THREADHAND_HTTP_PORT": "0",
-        }
-        program = await stack.enter_async_context(run_program(load_settings(environ, None)))
-        address = f"http://127.0.0.1:{program.http_port}"
-        http = await stack.enter_async_context(aiohttp.ClientSession(address))
-        made = Talk(http, script)
-        made.thread_id = (await made.json("POST", "/api/thread"))["thread_id"]
-        path = f"/api/thread/{made.thread_id}/messages"
-        await made.json("POST", path, json={"text": "sign in for me"})
+    async with reachable_folder() as folder, talk(folder, STORY, sandbox="local") as made:
+        await made.post(f"/api/thread/{made.thread_id}/messages", json={"text": "sign in for me"})
         yield made
+
+
+async def until(told: Talk, state: str) -> Any:
+    """The thread once it is in that state, and no run is under way."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            thread = await told.thread()
+            if thread["state"] == state and thread["active_run_id"] is None:
+                return thread
+            await asyncio.sleep(0.05)
+
+
+async def shown(told: Talk) -> list[dict[str, Any]]:
+    """The messages of the agent."""
+    return [one for one in await told.messages() if one["type"] not in ("status", "user")]
 
 
 @pytest.mark.timeout(240)
 async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
-    async with talk(STORY) as told:
-        waiting = await told.until("waiting")
+    async with browsing() as told:
+        waiting = await until(told, "waiting")
         question = waiting["ask"]["text"]
         assert question.startswith("Please knock once more.\n\n[Open the browser](http://127.0.0.1:")
         await states_stand_before_their_results(told)
@@ -112,15 +80,15 @@ async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
             await person.click(100, 40)
             await person.sees("Open")
             await person.hand_back("it is open now")
-        await told.until("idle")
-        last = (await told.messages())[-1]
+        await until(told, "idle")
+        last = (await shown(told))[-1]
         assert "Thank you." in last["content"]
         assert "title: Open" in sent(told.script.requests[-1])
 
 
 async def states_stand_before_their_results(told: Talk) -> None:
     """A result's state is the message before it, the model's own history holds none."""
-    messages = await told.messages()
+    messages = await shown(told)
     kinds = [one["type"] for one in messages]
     used = [n for n, kind in enumerate(kinds) if kind == "browser_state"]
     assert len(used) == 2

@@ -3,67 +3,39 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from bots.bootstrap.program import run_program
-from bots.demo.scripted_model import serve_scenario
-from bots.settings import load_settings
-from simulator.model.scenario import load_scenario
-from simulator.model.server import ScriptedServer
 from tests.integration.e2e.dialect_stories import ANSWER, CALLS, LABELS, QUESTION
+from tests.integration.e2e.http_talk import Talk, talk
 
 MARKUP = ("<function_calls", "<invoke", "</", "<parameter", "Action:", "Action Input:", "Thought:")
 Gist = tuple[str, str | None, str | None]
 
 
-@dataclass
-class Talk:
-    """A thread over HTTP, and the one scripted model behind it."""
+async def stream(talk: Talk, run_id: str) -> list[Gist]:
+    """Everything but chunks, in order, as (type, status type, finish reason); `chunks` are kept by turn."""
+    gists: list[Gist] = []
+    async with talk.http.get(f"/api/agent-run/{run_id}/stream") as response:
+        async for shape in _shapes(response):
+            if shape.get("message_id", "") is None:
+                talk.chunks[-1].append(shape)
+                continue
+            gists.append(_gist(shape))
+            if gists[-1][1] == "thread_run_start":
+                talk.chunks.append([])
+            if gists[-1][1] == "tool_started":
+                _let_go(talk)
+    return gists
 
-    http: aiohttp.ClientSession
-    script: ScriptedServer
-    folder: Path
-    thread_id: str = ""
-    chunks: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
 
-    async def post(self, path: str, **body: Any) -> Any:
-        async with self.http.post(path, **body) as response:
-            assert response.status in (201, 202), await response.text()
-            return await response.json()
-
-    async def get(self, path: str) -> Any:
-        async with self.http.get(path) as response:
-            assert response.status == 200, await response.text()
-            return await response.json()
-
-    async def messages(self) -> list[dict[str, Any]]:
-        return (await self.get(f"/api/thread/{self.thread_id}/messages"))["messages"]
-
-    async def stream(self, run_id: str) -> list[Gist]:
-        """Everything but chunks, in order, as (type, status type, finish reason); `chunks` are kept by turn."""
-        gists: list[Gist] = []
-        async with self.http.get(f"/api/agent-run/{run_id}/stream") as response:
-            async for shape in _shapes(response):
-                if shape.get("message_id", "") is None:
-                    self.chunks[-1].append(shape)
-                    continue
-                gists.append(_gist(shape))
-                if gists[-1][1] == "thread_run_start":
-                    self.chunks.append([])
-                if gists[-1][1] == "tool_started":
-                    self._let_go()
-        return gists
-
-    def _let_go(self) -> None:
-        """The first command of a run waits for the file of its turn, so that all that follows it is read live."""
-        for upload in self.folder.glob("**/uploads/numbers.csv"):
-            (upload.parent.parent / f"go-{len(self.chunks)}").touch()
+def _let_go(talk: Talk) -> None:
+    """The first command of a run waits for the file of its turn, so that all that follows it is read live."""
+    for upload in talk.folder.glob("**/uploads/numbers.csv"):
+        (upload.parent.parent / f"go-{len(talk.chunks)}").touch()
 
 
 async def _shapes(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
@@ -118,26 +90,6 @@ TALKED = [
 END: Gist = ("end", "completed", None)
 
 
-@asynccontextmanager
-async def talk(tmp_path: Path, story: str, **settings: str) -> AsyncIterator[Talk]:
-    async with AsyncExitStack() as stack:
-        script = await stack.enter_async_context(serve_scenario(load_scenario(story)))
-        named = {
-            "model": "openai/scripted",
-            "llm_base_url": script.base_url,
-            "sandbox": "unsafe-process",
-            "data_dir": str(tmp_path / "data"),
-            "http_port": "0",
-            **settings,
-        }
-        environ = {f"THREADHAND_{name.upper()}": value for name, value in named.items()}
-        program = await stack.enter_async_context(run_program(load_settings(environ, None)))
-        http = await stack.enter_async_context(aiohttp.ClientSession(f"http://127.0.0.1:{program.http_port}"))
-        made = Talk(http, script, tmp_path / "data")
-        made.thread_id = (await made.post("/api/thread"))["thread_id"]
-        yield made
-
-
 async def play(talk: Talk) -> tuple[list[Gist], list[Gist]]:
     """The story: a file and a request, then the answer to the question. Both streams."""
     form = aiohttp.FormData()
@@ -145,13 +97,13 @@ async def play(talk: Talk) -> tuple[list[Gist], list[Gist]]:
     form.add_field("file", b"20,22\n", filename="numbers.csv")
     path = f"/api/thread/{talk.thread_id}/messages"
     async with asyncio.timeout(60):
-        first = await talk.stream((await talk.post(path, data=form))["agent_run_id"])
-        thread = await talk.get(f"/api/thread/{talk.thread_id}")
+        first = await stream(talk, (await talk.post(path, data=form))["agent_run_id"])
+        thread = await talk.thread()
         assert thread["state"] == "waiting"
         assert thread["ask"]["text"] in (QUESTION, f"Two ways are open.\n\n{QUESTION}")
         assert thread["ask"]["options"] == ["of all", "of one"]
-        second = await talk.stream((await talk.post(path, json={"text": "of all"}))["agent_run_id"])
-    assert (await talk.get(f"/api/thread/{talk.thread_id}"))["state"] == "idle"
+        second = await stream(talk, (await talk.post(path, json={"text": "of all"}))["agent_run_id"])
+    assert (await talk.thread())["state"] == "idle"
     talk.script.check()
     return first, second
 
@@ -221,7 +173,7 @@ async def told_exactly(talk: Talk, messages: list[dict[str, Any]], dialect: str)
     assert {one["role"] for one in tools} == {"tool" if dialect == "native" else "user"}
     answers = [json.loads(one["content"]) for one in messages if one["type"] == "assistant"]
     assert all((one["tool_calls"] is not None) == (dialect == "native") for one in answers)
-    thread = await talk.get(f"/api/thread/{talk.thread_id}")
+    thread = await talk.thread()
     place = f"/api/sandboxes/{thread['sandbox_id']}/files/content?path=sum.md"
     async with talk.http.get(place) as response:
         assert (await response.text()) == "    42 < 43 && done\n"
