@@ -13,6 +13,7 @@ import pytest_asyncio
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.ports import Sandbox
 from sandbox.limits import SandboxLimits
+from sandbox.local.egress_policy import EgressConfig, parse_egress_policy
 from sandbox.local.process_table import is_alive, process_tree
 from sandbox.local.provider import LocalSandboxProvider
 from tests.integration.sandbox.all_providers import clear
@@ -23,14 +24,13 @@ MEBIBYTE = 1 << 20
 LIMITS = SandboxLimits(
     memory_bytes=256 * MEBIBYTE, processes=64, workspace_bytes=64 * MEBIBYTE, temporary_bytes=32 * MEBIBYTE
 )
-
-
+EGRESS = EgressConfig(policy=parse_egress_policy("on"))
 IN_SHARED_JAIL = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def jail_of_module() -> AsyncIterator[Sandbox]:
-    async with local_jails(LIMITS) as provider:
+    async with local_jails(LIMITS, egress=EGRESS) as provider:
         yield await provider.open("shared", fence=1)
 
 
@@ -96,11 +96,26 @@ async def test_the_system_cannot_be_written(shared_jail: Sandbox, path: str) -> 
         "python3 -c 'import fcntl; fcntl.ioctl(0, 0x5412, b\"x\")'",
         "python3 -c 'import os; os.nice(-5)'",
         "ulimit -u 100000",
+        "cat /proc/1/environ | tr '\\0' '\\n' | grep -v '^$'",
+        "ls /proc/1/root/root /proc/1/cwd/../root",
+        "cat /proc/kcore | head -c 1",
+        "cat /proc/kmsg | head -c 1 | grep .",
+        "dmesg | grep .",
+        "echo 1 > /proc/sys/vm/drop_caches",
+        "echo -1000 > /proc/self/oom_score_adj",
+        "echo x > /proc/1/comm",
+        "echo 0 > /proc/1/ns/net",
+        "ln /usr/bin/env /workspace/hard",
+        "ln /opt/threadhand/agent.py /workspace/hard",
+        "python3 -c 'import os; os.open(\"/proc/self/exe\", os.O_RDWR)'",
+        'python3 -c \'import os; os.open("/workspace", os.O_RDONLY); os.chroot(".")\'',
+        "date -s 2001-01-01",
+        "python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))'",
     ],
 )
 @IN_SHARED_JAIL
 async def test_more_rights_are_not_to_be_had(shared_jail: Sandbox, command: str) -> None:
-    done = await run(shared_jail, command, session="tries", seconds=30)
+    done = await run(shared_jail, f"set -o pipefail; {command}", session="tries", seconds=30)
     assert done.exit_code not in (0, None), done
     assert "not found" not in done.output
 
@@ -129,6 +144,14 @@ async def test_the_process_has_no_rights_and_no_descriptors(shared_jail: Sandbox
     descriptors = (await run(shared_jail, "sh -c 'ls -l /proc/$$/fd'")).output
     assert "socket:" not in descriptors
     assert "memfd" not in descriptors
+
+
+@IN_SHARED_JAIL
+async def test_the_devices_are_the_harmless_ones(shared_jail: Sandbox) -> None:
+    found = (await run(shared_jail, "find /dev -type b -o -type c | sort")).output.split()
+    harmless = {"console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"}
+    assert {Path(path).name for path in found if not path.startswith("/dev/pts/")} <= harmless
+    assert (await run(shared_jail, "grep -c : /proc/net/dev; grep -c lo: /proc/net/dev")).output == "1\n1\n"
 
 
 @IN_SHARED_JAIL
