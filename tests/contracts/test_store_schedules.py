@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from bots.bootstrap.platforms import Platforms
-from bots.inbound.actions import Outcome, UserAction
-from bots.inbound.schedules import ScheduleRunner
 from core.domain.schedules import (
     DEFAULT_LIMITS,
     EVENTS_PER_HOUR_MAX,
@@ -255,29 +252,6 @@ async def test_schedules_that_may_not_fire_hold_up_no_others(stores: Stores) -> 
     found = await stores.schedules.due_schedules(START + timedelta(hours=1), lambda one: one.schedule_id == "daily")
     assert [one.schedule.schedule_id for one in found] == ["daily"]
     assert 0 < len(await due_at(stores, START + timedelta(hours=1))) < 61
-
-
-async def test_a_firing_over_http_posts_nothing_not_even_that_its_agent_is_gone(stores: Stores) -> None:
-    async def receive(_action: UserAction) -> Outcome:
-        return Outcome(notice="There is no agent `research`.")
-
-    async def admits(_action: UserAction) -> bool:
-        return True
-
-    runner = ScheduleRunner(
-        schedules=stores.schedules,
-        conversations=stores.conversations,
-        chats=Platforms(file_sources={}),
-        admits=admits,
-        receive=receive,
-        serves=lambda _platform: True,
-        closed_reasons=lambda platform: {"slack": {"": ""}}[platform],
-    )
-    passed = datetime.now(UTC).replace(tzinfo=None) - timedelta(minutes=1)
-    over_http = Address(platform="api", workspace_id="api", channel_id="api", thread_key="")
-    await save(stores, replace(ONCE, address=over_http, timing=replace(ONCE.timing, next_local=passed)))
-    await runner.fire_due_schedules()
-    assert await stores.schedules.find("once") is None
 
 
 async def test_schedules_are_listed_by_channel_person_and_workspace(stores: Stores) -> None:
