@@ -83,7 +83,7 @@ async def test_the_model_sees_the_newest_page_and_a_person_helps() -> None:
         await until(told, "idle")
         last = (await shown(told))[-1]
         assert "Thank you." in last["content"]
-        assert "title: Open" in sent(told.script.requests[-1])
+        assert "title: Open" in str(told.script.requests[-1])
 
 
 async def states_stand_before_their_results(told: Talk) -> None:
@@ -102,14 +102,9 @@ async def states_stand_before_their_results(told: Talk) -> None:
 
 
 async def only_the_newest_state_is_sent(told: Talk) -> None:
-    third, fourth = (sent(request) for request in list(told.script.requests)[2:4])
+    third, fourth = map(str, list(told.script.requests)[2:4])
     assert third.count(MARK) == fourth.count(MARK) == 1
     assert "title: Door" in third
     assert "title: Ajar" in fourth
     assert "title: Door" not in fourth
     assert "data:image/jpeg;base64," in fourth
-
-
-def sent(request: Any) -> str:
-    """All that a request to the model said."""
-    return str(request)
