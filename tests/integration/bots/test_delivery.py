@@ -2,30 +2,27 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from functools import partial
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from bots.delivery import next_step, poster
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
-from bots.inbound.actions import decide
-from core.domain.actions import IncomingMessage, MessageEdited
+from bots.delivery.next_step import LONG_QUEUE
+from bots.delivery.run_delivery import LONG_POST_QUEUE
+from core.domain.actions import IncomingMessage
 from core.domain.approval import APPROVE_ONCE, CHOICES
-from core.domain.errors import ModelRejected, SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.domain.events import RunEvent
-from core.domain.threads import Accept, Address
-from core.ports import TextDelta
+from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
+from core.domain.threads import Accept, Address, Attention, Receipt
+from core.failpoints import Failpoint
 from core.run.execute import execute
+from core.tools.replies import no_reply
 from core.tools.tool import ToolSet
-from storage.memory.event_bus import MemoryEventBus
 from storage.sql.stores.deliveries import SqlDeliveries
 from tests.fakes.streamed_model import calls, text
-from tests.fakes.surface import Failure, Posted
+from tests.fakes.surface import ELSEWHERE, Failure, FakeSurface, Posted
 from tests.integration.bots.delivery_stage import PATIENCE_SECONDS, Stage
 from tests.integration.bots.delivery_stage import stage as stage
 from tests.integration.core.conftest import world as world
@@ -42,33 +39,6 @@ async def test_the_answer_is_a_new_message_and_the_status_one_that_is_edited(sta
     final = require_type(status.newest, RunStatus)
     assert (final.view.state, final.view.can_stop) == ("completed", False)
     assert [task.title for task in final.view.tasks] == ["echo a"]
-
-
-class SlowToLeaveBus(MemoryEventBus):
-    """Takes a moment to unsubscribe, as a bus over the network does."""
-
-    @asynccontextmanager
-    async def subscribe(self, run_id: str) -> AsyncGenerator[AsyncIterator[RunEvent]]:
-        async with super().subscribe(run_id) as events:
-            yield events
-            await asyncio.sleep(0.3)
-
-
-async def test_the_status_shows_no_end_before_the_answer_is_posted(stage: Stage) -> None:
-    deps = stage.world.deps
-    stage.world.deps = replace(deps, messaging=replace(deps.messaging, bus=SlowToLeaveBus()))
-    await stage.use_status_after(0)
-    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("The answer.")]
-    states_before: list[str] = []
-
-    def note(edited: Posted, content: Content) -> None:
-        if isinstance(content, RunStatus) and not stage.of(AnswerPart):
-            states_before.append(content.view.state)
-
-    stage.surface.on_edit = note
-    await stage.run()
-    assert stage.of(AnswerPart)
-    assert set(states_before) <= {"queued", "working"}
 
 
 def guarded(stage: Stage) -> Stage:
@@ -127,39 +97,222 @@ async def test_a_run_that_waits_asks_in_a_message_that_later_says_who_allowed_it
     assert answer.newest == AnswerPart(markdown="Said.", run_id=run_id)
 
 
-async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("echo", '{"text": "a"}')),
-        text("Said."),
+async def test_a_quick_answer_is_the_only_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.use_status_after(60.0)
+    for name in ("TYPING_AFTER_SECONDS", "QUEUED_AFTER_SECONDS"):  # as quick as these is no slow machine
+        monkeypatch.setattr(next_step, name, 60.0)
+    stage.world.model.turns = [
+        text("Hi."),
+        calls(("complete", '{"text": "Hello."}')),
+        calls(("ask", '{"text": "Which?"}')),
     ]
-    _run_id, running = await stage.begin()
+    for _ in range(3):
+        await stage.run()
+    assert stage.of(RunStatus) == []
+    assert [one for _, one in stage.surface.reactions] == ["seen", "done", "seen", "done", "seen", "asking"]
+    assert not stage.surface.was_typing
+
+
+async def said(stage: Stage, ref: str, attention: Attention) -> Receipt:
+    message = IncomingMessage(
+        dedupe_key=ref,
+        address=stage.world.address,
+        person=stage.world.author,
+        text="and the rows?",
+        message_ref=ref,
+        sent_at=datetime.now(UTC),
+        is_addressed=True,
+    )
+    decision = Accept(is_steering=True, attention=attention)
+    return await stage.world.inbox.accept_action(message, lambda _: decision)
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_a_run_that_says_nothing_leaves_no_trace(stage: Stage, is_silent: bool) -> None:
+    world = stage.world
+    tools = world.bench.toolbox().tools
+    world.with_deps(toolbox=ToolSet({**tools, no_reply.name: no_reply}))
+    world.model.turns = [calls((no_reply.name, "{}")) if is_silent else text("Seven rows.")]
+    receipt = await said(stage, "2", "unsure")
+    assert receipt.run_id is not None
+    stage.delivery.wake(receipt.run_id)
+    await execute(receipt.run_id, world.deps)
+    await stage.shown()
+    assert bool(stage.surface.posted) is not is_silent
+    signs = [sign for _, sign in stage.surface.reactions if sign]
+    assert signs == ([] if is_silent else ["done"])
+
+
+def limited(seconds: float) -> Failure:
+    return Failure("post", SurfaceRateLimited("slow down", retry_after_seconds=seconds))
+
+
+def statuses(stage: Stage) -> list[RunStatus]:
+    posted = [content for one in stage.of(RunStatus) for content in one.contents]
+    return [content for content in posted if isinstance(content, RunStatus)]
+
+
+async def test_a_run_that_waits_long_for_its_turn_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.2)
+    stage.world.model.turns = [text("Done.")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await until(lambda: any(one.view.activity == LONG_QUEUE for one in statuses(stage)))
+    await execute(run_id, stage.world.deps)
+    await stage.shown()
+    assert statuses(stage)[-1].view.state == "completed"
+    assert LONG_QUEUE not in statuses(stage)[-1].view.activity
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_an_answer_that_waits_long_is_announced_to_its_requester_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.1)
+    await stage.use_status_after(60)
+    stage.world.model.turns = [text("Done.")]
+    stage.surface.failures = [limited(0.5)]
+    if refuses:
+        stage.surface.failures.append(Failure("tell", SurfaceRefused("no", code="not_in_channel")))
+    run_id = await stage.run()
+    run = await stage.world.read_run(run_id)
+    assert run.requester is not None
+    told = [] if refuses else [(stage.world.address, run.requester.person_id, LONG_POST_QUEUE)]
+    assert stage.surface.told == told
+    assert len(stage.of(AnswerPart)) == 1
+
+
+def told(surface: FakeSurface) -> list[RunStatus]:
+    """The statuses that were posted outside the thread."""
+    found = [one.newest for one in surface.posted if one.address in ELSEWHERE]
+    return [one for one in found if isinstance(one, RunStatus)]
+
+
+async def test_an_answer_that_may_not_be_posted_is_kept_and_its_requester_told(stage: Stage) -> None:
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    run_id, running = await stage.begin()
+    await stage.world.bench.until_started("x")
     await until(lambda: bool(stage.of(RunStatus)))
-    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
+    stage.surface.closed.add(stage.world.address)
     stage.world.bench.gate("x").set()
     await running
-    await until(lambda: bool(stage.of(AskPrompt)))
-    assert stage.surface.failures == []
-    await stage.run(APPROVE_ONCE)
-    assert len(stage.of(AskPrompt)) == 1
+    await stage.shown()
+    (status,) = told(stage.surface)
+    assert status.view.state == "failed"
+    assert status.view.can_retry
+    assert "the channel is archived" in status.view.message
+    assert "answer is kept" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+
+    stage.surface.closed.clear()
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    (answer,) = [one.newest for one in stage.of(AnswerPart)]
+    assert isinstance(answer, AnswerPart)
+    assert answer.markdown == "The answer."
+    assert stage.surface.reactions[-1][1] == "done"
+    assert not await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
+    assert len(told(stage.surface)) == 1
 
 
-async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
-    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
-    await stage.execute()
-    await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
-    await until(lambda: not stage.surface.is_typing)
+async def test_no_work_is_done_in_a_thread_that_the_bot_may_not_write_to(stage: Stage) -> None:
+    stage.surface.closed.add(stage.world.address)
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("never")]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    async with asyncio.timeout(30):
+        await execute(run_id, stage.world.deps)  # the wait is never released
+    await stage.shown()
+    assert (await stage.world.read_run(run_id)).status == "stopped"
+    (status,) = told(stage.surface)
+    assert "Press Retry once I may write there" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+
+
+async def test_a_place_that_is_refused_too_is_followed_by_the_next(stage: Stage) -> None:
+    stage.surface.closed |= {stage.world.address, ELSEWHERE[0]}
+    stage.world.model.turns = [text("The answer.")]
+    await stage.run()
+    assert [one.address for one in stage.surface.posted] == [ELSEWHERE[1]]
+
+
+async def test_a_status_that_may_no_longer_be_edited_is_followed_by_its_end(stage: Stage) -> None:
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    _run_id, running = await stage.begin()
+    await stage.world.bench.until_started("x")
+    await until(lambda: bool(stage.of(RunStatus)))
+    closed_window = SurfaceRefused("no", code="edit_window_closed")
+    stage.surface.failures += [Failure("edit", closed_window)] * 20
+    stage.world.bench.gate("x").set()
+    await running
+    await stage.shown()
+    states = [one.newest.view.state for one in stage.of(RunStatus) if isinstance(one.newest, RunStatus)]
+    assert states == ["completed"]
+    assert stage.surface.reactions[-1][1] == "done"
+
+
+@pytest.mark.parametrize("missing", ["part", "file"])
+async def test_what_is_refused_after_the_first_message_is_kept_and_told(stage: Stage, missing: str) -> None:
+    """The permission goes between two parts of an answer, or between the answer and its last file."""
+    names = [f"{letter}.txt" for letter in "abc"] if missing == "file" else []
+    words = " ".join(["word"] * (350 if missing == "part" else 1))
+    arguments = json.dumps({"text": words, "attachments": ", ".join(names)})
+    stage.world.model.turns = [calls(("complete", arguments))]
+    run_id = await stage.world.say("go")
+    for name in names:
+        await stage.put_file(run_id, name, b"numbers")
+    stage.surface.on_post = lambda: stage.surface.closed.add(stage.world.address)
+    await stage.use_status_after(3600)
+    stage.delivery.wake(run_id)
+    await execute(run_id, stage.world.deps)
+    await stage.shown()
+    (status,) = told(stage.surface)
+    assert "the channel is archived" in status.view.message
+    assert stage.surface.reactions[-1][1] == "failed"
+    assert len(stage.of(AnswerPart)) == 1
+
+    stage.surface.closed.clear()
+    stage.surface.on_post = lambda: None
+    assert await SqlDeliveries(stage.world.database).reopen_delivery(run_id)
+    stage.delivery.wake(run_id)
+    await stage.shown()
+    assert len(stage.of(AnswerPart)) == (2 if missing == "part" else 1)
+    assert sorted(name for name, _ in stage.surface.all_files()) == names
+    assert stage.surface.reactions[-1][1] == "done"
+
+
+async def test_a_run_whose_events_are_gone_is_shown_as_ended(stage: Stage) -> None:
+    """The bot was away for longer than events are kept."""
+    stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
+    _, running = await stage.start_followed()
+    await until(lambda: stage.of(RunStatus))
+    await stage.delivery.close()
+    stage.world.bench.gate("x").set()
+    await running
+    await stage.world.database.write(
+        Failpoint("test.events"), lambda c: c.exec_driver_sql("DELETE FROM run_event").close()
+    )
+    stage.delivery = stage.new_delivery("worker-1")
+    stage.delivery.start()
+    await stage.shown()
     (status,) = stage.of(RunStatus)
-
-    def says_so() -> bool:
-        shown = require_type(status.newest, RunStatus)
-        return shown.view.state == "waiting" and shown.view.activity.startswith("Say a")
-
-    await until(says_so)
-    await stage.run(APPROVE_ONCE)
-    assert stage.surface.reactions[0] == ("1", "seen")
+    assert isinstance(status.newest, RunStatus)
+    view = status.newest.view
+    assert (view.state, view.can_stop) == ("completed", False)
+    assert [one.newest.markdown for one in stage.of(AnswerPart)] == ["The answer."]
     assert stage.surface.reactions[-1] == ("1", "done")
-    assert not stage.surface.is_typing
+
+
+async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(poster, "RATE_LIMIT_SECONDS_MAX", 0.05)
+    stage.world.model.turns = [text("The answer.")]
+    limited = SurfaceRateLimited("slow down", retry_after_seconds=1_000_000)
+    stage.surface.failures.append(Failure("post", limited))
+    await stage.run()
+    assert len(stage.of(AnswerPart)) == 1
 
 
 async def test_edits_keep_their_pace(stage: Stage) -> None:
@@ -169,6 +322,20 @@ async def test_edits_keep_their_pace(stage: Stage) -> None:
     await stage.run()
     assert stage.surface.edits <= 20
     assert len(stage.of(RunStatus)) == 1
+
+
+async def test_a_refused_reaction_makes_it_find_out_at_once_whether_it_may_write(stage: Stage) -> None:
+    await stage.use_status_after(3600)
+    stage.surface.closed.add(stage.world.address)
+    stage.surface.failures.append(Failure("react", SurfaceRefused("no", code="is_archived")))
+    stage.world.model.turns = [[asyncio.Event(), *text("never")]]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    async with asyncio.timeout(30):
+        await execute(run_id, stage.world.deps)  # the model never answers
+    await stage.shown()
+    assert (await stage.world.read_run(run_id)).status == "stopped"
+    assert len(told(stage.surface)) == 1
 
 
 @pytest.mark.parametrize("takes_plain_text", [True, False])
@@ -224,120 +391,36 @@ async def test_a_card_that_the_platform_never_takes_ends_its_run_and_is_told(
     assert [run.status for run in await stage.world.runs(run_id)] == ["stopped"]
 
 
-async def test_a_rate_limit_of_days_is_tried_again_before_it_is_over(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(poster, "RATE_LIMIT_SECONDS_MAX", 0.05)
-    stage.world.model.turns = [text("The answer.")]
-    limited = SurfaceRateLimited("slow down", retry_after_seconds=1_000_000)
-    stage.surface.failures.append(Failure("post", limited))
-    await stage.run()
-    assert len(stage.of(AnswerPart)) == 1
-
-
-async def test_a_quick_answer_is_the_only_message(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    await stage.use_status_after(60.0)
-    for name in ("TYPING_AFTER_SECONDS", "QUEUED_AFTER_SECONDS"):  # as quick as these is no slow machine
-        monkeypatch.setattr(next_step, name, 60.0)
-    stage.world.model.turns = [
-        text("Hi."),
-        calls(("complete", '{"text": "Hello."}')),
-        calls(("ask", '{"text": "Which?"}')),
-    ]
-    for _ in range(3):
-        await stage.run()
-    assert stage.of(RunStatus) == []
-    assert [one for _, one in stage.surface.reactions] == ["seen", "done", "seen", "done", "seen", "asking"]
-    assert not stage.surface.was_typing
-
-
-async def test_a_run_without_steps_shows_its_status_after_a_while(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await stage.use_status_after(0.05)
-    monkeypatch.setattr(next_step, "TYPING_AFTER_SECONDS", 0.05)
-    answer = asyncio.Event()
-    stage.world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")]]
-    _run_id, running = await stage.begin()
-    await until(lambda: bool(stage.of(RunStatus)) and stage.surface.is_typing)
-    answer.set()
-    await running
-    await stage.shown()
+async def test_while_it_waits_the_agent_does_not_type_and_the_request_says_so(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [calls(("echo", '{"text": "a"}')), text("Said.")]
+    await stage.execute()
+    await until(lambda: stage.surface.reactions[-1:] == [("1", "asking")])
+    await until(lambda: not stage.surface.is_typing)
     (status,) = stage.of(RunStatus)
-    states = [one.view.state for one in status.contents if isinstance(one, RunStatus)]
-    assert len(states) > 1
-    assert states[-1] == "completed"
-
-
-async def test_a_refused_status_message_does_not_keep_the_answer_back(stage: Stage) -> None:
-    stage.world.model.turns = [text("The answer.")]
-    refused = SurfaceRefused("it was deleted", code="message_not_found")
-    stage.surface.failures += [Failure("edit", refused) for _ in range(10)]
-    await stage.run()
-    assert len(stage.of(AnswerPart)) == 1
-
-
-async def test_a_failed_run_says_so_once_in_the_status(stage: Stage) -> None:
-    stage.world.model.turns = [[ModelRejected("The key was refused.")]]
-    await stage.run()
-    (status,) = stage.of(RunStatus)
-    final = require_type(status.newest, RunStatus)
-    assert (final.view.state, final.view.message) == ("failed", "The key was refused.")
-    assert final.view.can_retry
-    assert len(stage.surface.posted) == 1
-    assert stage.surface.reactions[-1] == ("1", "failed")
-
-
-async def test_a_question_whether_a_late_request_is_still_wanted(stage: Stage) -> None:
-    await stage.use_status_after(60)
-    address = stage.world.address
-    sent = IncomingMessage(
-        address=address,
-        dedupe_key="1",
-        message_ref="1.0",
-        person=stage.world.author,
-        text="delete the staging bucket today",
-        sent_at=datetime.now(UTC) - timedelta(hours=2),
-        is_missed=True,
-        is_addressed=True,
-    )
-    receipt = await stage.world.inbox.accept_action(sent, partial(decide, sent, is_late=True))
-    stage.delivery.wake(str(receipt.run_id))
-    await stage.shown()
-    (asked,) = stage.surface.posted
-    assert isinstance(asked.newest, AskPrompt)
-    assert (asked.newest.ask.text, asked.newest.ask.options) == ("I was away. Still wanted?", ("Yes, go ahead", "No"))
-    assert stage.surface.reactions[-1] == ("1.0", "asking")
-
-
-async def test_an_edit_of_the_request_is_said_to_be_read_next(stage: Stage) -> None:
-    """Its message has its reaction already, so that only the status shows that the edit has come."""
-    world, answer = stage.world, asyncio.Event()
-    world.model.turns = [[TextDelta(text="Let me "), answer, *text("see.")], text("Done.")]
-    run_id = await world.say("count the rows")
-    stage.delivery.wake(run_id)
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    await until(lambda: bool(stage.of(RunStatus) and world.model.requests))
 
     def says_so() -> bool:
-        shown = stage.of(RunStatus)[0].newest
-        return isinstance(shown, RunStatus) and "read your new message next" in shown.view.activity
+        shown = require_type(status.newest, RunStatus)
+        return shown.view.state == "waiting" and shown.view.activity.startswith("Say a")
 
-    stage.delivery.wake(run_id)
-    await asyncio.sleep(0.1)
-    assert not says_so()
-    edit = MessageEdited(
-        dedupe_key="edit",
-        address=world.address,
-        person=world.author,
-        text="count the rows of sheet 2",
-        message_ref="1",
-        sent_at=datetime.now(UTC),
-    )
-    await world.inbox.accept_action(edit, lambda _: Accept())
-    stage.delivery.wake(run_id)
     await until(says_so)
-    answer.set()
+    await stage.run(APPROVE_ONCE)
+    assert stage.surface.reactions[0] == ("1", "seen")
+    assert stage.surface.reactions[-1] == ("1", "done")
+    assert not stage.surface.is_typing
+
+
+async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage) -> None:
+    guarded(stage).world.model.turns = [
+        calls(("wait", '{"text": "x"}')),
+        calls(("echo", '{"text": "a"}')),
+        text("Said."),
+    ]
+    _run_id, running = await stage.begin()
+    await until(lambda: bool(stage.of(RunStatus)))
+    stage.surface.failures.append(Failure("post", SurfaceError("the network is away")))
+    stage.world.bench.gate("x").set()
     await running
-    await stage.shown()
-    assert not says_so()
+    await until(lambda: bool(stage.of(AskPrompt)))
+    assert stage.surface.failures == []
+    await stage.run(APPROVE_ONCE)
+    assert len(stage.of(AskPrompt)) == 1

@@ -69,15 +69,6 @@ async def test_a_large_table_is_posted_also_if_its_file_is_refused(stage: Stage)
     ]
 
 
-async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:
-    paragraphs = [f"Paragraph {n} " + "word " * 150 for n in range(6)]
-    stage.world.model.turns = [text("\n\n".join(paragraphs))]
-    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
-    await stage.run()
-    parts = [one.newest for one in stage.of(AnswerPart)]
-    assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list("012345")
-
-
 async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
     stage.world.model.turns = [calls(("complete", '{"text": "Done.", "attachments": "none.txt, ../../etc/passwd"}'))]
     await stage.run()
@@ -85,24 +76,6 @@ async def test_a_file_that_is_not_there_is_said_so(stage: Stage) -> None:
     assert len(said) == 2
     assert "none.txt" in said[0]
     assert "climbs" in said[1]
-
-
-async def test_a_file_that_is_too_large_becomes_a_link(stage: Stage) -> None:
-    stage.surface.file_bytes_max = 3
-    stage.world.model.turns = [
-        calls(("wait", '{"text": "x"}')),
-        calls(("complete", '{"text": "Done.", "attachments": "big.bin"}')),
-    ]
-    run_id, running = await stage.world.begin("go")
-    await stage.world.bench.until_started("x")
-    await stage.put_file(run_id, "big.bin", b"12345")
-    stage.world.bench.gate("x").set()
-    await running
-    stage.delivery.wake(run_id)
-    await stage.shown()
-    (notice,) = [one.newest for one in stage.of(Notice)]
-    assert isinstance(notice, Notice)
-    assert "https://links.test/big.bin" in notice.markdown
 
 
 @pytest.mark.parametrize(
@@ -181,18 +154,6 @@ async def test_files_that_do_not_fit_come_alone_and_what_is_wrong_is_said(stage:
     assert sorted(name for name, _ in stage.surface.all_files()) == sorted(names)
 
 
-async def test_a_question_with_more_options_than_menus_hold_lists_them_in_a_file(stage: Stage) -> None:
-    options = [f"option {number}" for number in range(500)]
-    stage.world.model.turns = [calls(("ask", json.dumps({"text": "Which?", "options": options})))]
-    await stage.run()
-    (card,) = [one.newest for one in stage.of(AskPrompt)]
-    assert isinstance(card, AskPrompt)
-    assert card.ask.options == tuple(options)
-    ((name, content),) = stage.surface.all_files()
-    assert name == "options.txt"
-    assert content.decode().splitlines()[499] == "500. option 499"
-
-
 @pytest.mark.parametrize(
     ("count", "length", "is_listed"),
     [(5, 300, True), (2, 300, False), (26, 120, True), (26, 75, False), (5, 75, False)],
@@ -216,3 +177,12 @@ async def test_options_whose_file_is_refused_are_told_before_the_question(stage:
     (told,), (question,) = notices(stage), stage.of(AskPrompt)
     assert told.startswith("The file `options.txt` could not be attached, because I need the")
     assert stage.surface.posted[-1] is question
+
+
+async def test_a_very_long_answer_comes_in_parts_if_its_file_is_refused(stage: Stage) -> None:
+    paragraphs = [f"Paragraph {n} " + "word " * 150 for n in range(6)]
+    stage.world.model.turns = [text("\n\n".join(paragraphs))]
+    stage.surface.failures.append(Failure("upload", SurfaceRefused("no", code="missing_scope")))
+    await stage.run()
+    parts = [one.newest for one in stage.of(AnswerPart)]
+    assert [one.markdown.split()[1] for one in parts if isinstance(one, AnswerPart)] == list("012345")

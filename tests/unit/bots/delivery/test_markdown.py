@@ -16,41 +16,9 @@ def squeezed(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def test_a_text_that_fits_stays_as_it_is():
-    assert split_markdown("  one\n\n\ntwo  \n", 50) == ["  one\n\n\ntwo  \n"]
-
-
-@pytest.mark.parametrize("blank", ["", " \n\t\n"])
-def test_a_blank_text_has_no_parts(blank: str):
-    assert split_markdown(blank, 10) == []
-
-
 def test_a_limit_below_one_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         split_markdown("text", 1)
-
-
-def test_it_cuts_between_paragraphs():
-    assert split_markdown("first one\n\nsecond one\n\nthird", 22) == ["first one\n\nsecond one", "third"]
-
-
-def test_a_long_paragraph_is_cut_after_a_sentence():
-    assert split_markdown("This is one. This is two. This is three.", 30) == [
-        "This is one. This is two.",
-        "This is three.",
-    ]
-
-
-def test_a_long_word_is_cut_as_the_last_resort():
-    assert split_markdown("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
-
-
-def test_a_fence_is_closed_and_opened_again_with_its_info_string():
-    code = "\n".join(f"line {number}" for number in range(6))
-    assert split_markdown(f"```python\n{code}\n```", 36) == [
-        "```python\nline 0\nline 1\nline 2\n```",
-        "```python\nline 3\nline 4\nline 5\n```",
-    ]
 
 
 def test_a_fence_starts_in_the_part_that_still_has_room():
@@ -78,11 +46,6 @@ def test_a_blank_line_inside_a_fence_is_kept():
     parts = split_markdown(f"```\n{code}```", 50)
     inside = [part.removeprefix("```\n").removesuffix("\n```") for part in parts]
     assert "\n".join(inside) + "\n" == code
-
-
-def test_a_table_that_fits_is_never_cut():
-    table = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"
-    assert split_markdown(f"{'text ' * 8}\n\n{table}", 45) == [("text " * 8).rstrip() + " ", table]
 
 
 def test_a_table_that_is_too_long_repeats_its_header():
@@ -153,18 +116,34 @@ def test_a_cut_keeps_an_emoji_with_its_modifiers_whole():
     ]
 
 
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |"
+CODE = [f"line {number}" for number in range(6)]
+
+
+def fenced(lines: list[str]) -> str:
+    return "\n".join(["```python", *lines, "```"])
+
+
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "limit", "parts"),
     [
-        ("> one two three four five six seven", ["> one two three four", "> five six seven"]),
-        ("go there: [the long label](http://a/b) now", ["go there:", "[the long label](http://a/b)", "now"]),
-        ("a word and **two bold words** end here", ["a word and", "**two bold words** end", "here"]),
-        ("- first item. It is\n- second item", ["- first item. It is", "- second item"]),
-        ("一二三四五六七八九十。一二三四五六七八九十。", ["一二三四五六七八九十。", "一二三四五六七八九十。"]),
+        ("", 10, []),
+        (" \n\t\n", 10, []),
+        ("  one\n\n\ntwo  \n", 50, ["  one\n\n\ntwo  \n"]),
+        ("first one\n\nsecond one\n\nthird", 22, ["first one\n\nsecond one", "third"]),
+        ("This is one. This is two. This is three.", 30, ["This is one. This is two.", "This is three."]),
+        ("x" * 25, 10, ["x" * 10, "x" * 10, "x" * 5]),
+        (fenced(CODE), 36, [fenced(CODE[:3]), fenced(CODE[3:])]),
+        (f"{'text ' * 8}\n\n{TABLE}", 45, ["text " * 8, TABLE]),
+        ("> one two three four five six seven", 20, ["> one two three four", "> five six seven"]),
+        ("go there: [the long label](http://a/b) now", 28, ["go there:", "[the long label](http://a/b)", "now"]),
+        ("a word and **two bold words** end here", 24, ["a word and", "**two bold words** end", "here"]),
+        ("- first item. It is\n- second item", 21, ["- first item. It is", "- second item"]),
+        ("一二三四五六七八九十。一二三四五六七八九十。", 21, ["一二三四五六七八九十。", "一二三四五六七八九十。"]),
     ],
-)
-def test_a_cut_keeps_quotations_links_styles_items_and_sentences(text: str, parts: list[str]):
-    assert split_markdown(text, 28 if "http" in text else 20 if ">" in text else 24 if "*" in text else 21) == parts
+)  # fmt: skip
+def test_where_a_text_is_cut(text: str, limit: int, parts: list[str]):
+    assert split_markdown(text, limit) == parts
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,8 @@ def state(of: ChatState = STARTED, view: RunView = UNKNOWN_RUN, **more: Any) -> 
 
 POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a queued run shows nothing", state(), 5.0, Wait(60.0)),
-    (
-        "a queued run says after a minute why it waits",
-        state(),
-        60.0,
-        ShowStatus(replace(UNKNOWN_RUN, activity=LONG_QUEUE)),
-    ),
+    ("a queued run says after a minute why it waits", state(), 60.0,
+     ShowStatus(replace(UNKNOWN_RUN, activity=LONG_QUEUE))),
     ("what began is no longer queued", state(view=WORKS), 60.0, ShowStatus(WORKS)),
     ("a quick answer may make the status needless", state(view=WORKS), 2.9, Wait(3.0)),
     ("the first step shows the status at once", state(view=STEPS), 0.1, ShowStatus(STEPS)),
@@ -66,64 +62,33 @@ POSTS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("the agent may decide to say nothing", state(CLEAR, WORKS), 99.0, NO_CHANGE),
     ("it does not decide so after a step", state(CLEAR, STEPS), 0.1, ShowStatus(STEPS)),
     ("an edit waits for the interval", state(view=STEPS, status=WORKS, paused_until={ShowStatus: 9.0}), 8.0, Wait(9.0)),
-    (
-        "a status that is shown is not edited",
-        state(view=STEPS, status=STEPS, paused_until={ShowStatus: 9.0}),
-        61.0,
-        NO_CHANGE,
-    ),
-    (
-        "a growing answer is not repeated in the status",
-        state(view=replace(STEPS, preview="text"), status=STEPS, is_streaming=True),
-        61.0,
-        NO_CHANGE,
-    ),
-    (
-        "an unread message is announced",
-        state(view=STEPS, status=STEPS, unread=frozenset({"2"})),
-        9.0,
-        ShowStatus(replace(STEPS, activity=f"Thinking · {READ_NEXT}")),
-    ),
+    ("a status that is shown is not edited", state(view=STEPS, status=STEPS, paused_until={ShowStatus: 9.0}), 61.0,
+     NO_CHANGE),
+    ("a growing answer is not repeated in the status",
+     state(view=replace(STEPS, preview="text"), status=STEPS, is_streaming=True), 61.0, NO_CHANGE),
+    ("an unread message is announced", state(view=STEPS, status=STEPS, unread=frozenset({"2"})), 9.0,
+     ShowStatus(replace(STEPS, activity=f"Thinking · {READ_NEXT}"))),
     ("the status comes before the card", state(view=ASKS), 0.1, ShowStatus(ASKS)),
     ("the card follows", state(view=ASKS, status=ASKS, paused_until={ShowStatus: 9.0}), 8.0, PostOutbox((True, 1, 0))),
-    (
-        "a card does not wait for the interval of edits",
-        state(view=ASKS, status=WORKS, paused_until={ShowStatus: 9.0}),
-        8.0,
-        PostOutbox((True, 1, 0)),
-    ),
-    (
-        "a decided card is edited",
-        state(view=replace(ASKS, state="working"), status=ASKS, outbox=(True, 1, 0)),
-        0.0,
-        ShowStatus(replace(ASKS, state="working")),
-    ),
-    (
-        "a second card right after the first is a new one",
-        state(view=replace(ASKS, approvals=2), status=ASKS, outbox=(True, 1, 0), paused_until={ShowStatus: 9.0}),
-        8.0,
-        PostOutbox((True, 2, 0)),
-    ),
+    ("a card does not wait for the interval of edits", state(view=ASKS, status=WORKS, paused_until={ShowStatus: 9.0}),
+     8.0, PostOutbox((True, 1, 0))),
+    ("a decided card is edited", state(view=replace(ASKS, state="working"), status=ASKS, outbox=(True, 1, 0)), 0.0,
+     ShowStatus(replace(ASKS, state="working"))),
+    ("a second card right after the first is a new one",
+     state(view=replace(ASKS, approvals=2), status=ASKS, outbox=(True, 1, 0), paused_until={ShowStatus: 9.0}), 8.0,
+     PostOutbox((True, 2, 0))),
     ("a reply that was left is posted", state(view=REPLIED, status=REPLIED), 4.0, PostOutbox((False, 0, 1))),
-    (
-        "posts that failed wait, and the status does not wait for them",
-        state(view=REPLIED, status=WORKS, paused_until={PostOutbox: 50.0}),
-        40.0,
-        ShowStatus(REPLIED),
-    ),
-    (
-        "posts that failed are tried again",
-        state(view=REPLIED, status=REPLIED, paused_until={PostOutbox: 50.0}),
-        40.0,
-        Wait(50.0),
-    ),
+    ("posts that failed wait, and the status does not wait for them",
+     state(view=REPLIED, status=WORKS, paused_until={PostOutbox: 50.0}), 40.0, ShowStatus(REPLIED)),
+    ("posts that failed are tried again", state(view=REPLIED, status=REPLIED, paused_until={PostOutbox: 50.0}), 40.0,
+     Wait(50.0)),
     ("the end comes at once", state(view=DONE, paused_until={ShowStatus: 9.0}), 0.1, PostEnd()),
     ("also if the agent was not meant", state(UNSURE, DONE), 0.1, PostEnd()),
     ("an end without its event is one", state(view=STEPS, has_ended=True), 0.1, PostEnd()),
     ("an end that failed is tried again", state(view=DONE, paused_until={PostEnd: 9.0}), 8.0, Wait(9.0)),
     ("nothing follows the end", state(view=DONE, end=RunEnd()), 9.0, None),
     ("an attempt that failed posts no end", state(view=WORKS, end=RunEnd()), 9.0, None),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), POSTS, ids=[row[0] for row in POSTS])
@@ -144,42 +109,18 @@ SIGNS: tuple[tuple[str, ChatState, float, dict[str, str | None]], ...] = (
     ("what came during the run is seen", state(UNSURE, WORKS, follow_ups=("2", "3")), 0.0, {"2": "seen", "3": "seen"}),
     ("nothing changes before the answer is posted", state(view=DONE, follow_ups=("2",)), 9.0, {}),
     ("all messages that it read show the end", state(end=ENDED), 9.0, {"1": "done", "2": "done"}),
-    (
-        "a refused answer is a failure",
-        state(view=DONE, end=replace(ENDED, state="failed")),
-        9.0,
-        {"1": "failed", "2": "failed"},
-    ),
-    (
-        "silence leaves none",
-        state(CLEAR, RunView(state="silent"), end=replace(ENDED, state="silent")),
-        9.0,
-        {"1": None, "2": None},
-    ),
-    (
-        "silence on what was for other people changes none",
-        state(UNSURE, RunView(state="silent"), end=replace(ENDED, state="silent")),
-        9.0,
-        {},
-    ),
-    (
-        "the request shows an open question",
-        state(end=replace(ENDED, state="asking", has_open_question=True)),
-        9.0,
-        {"1": "asking", "2": "done"},
-    ),
-    (
-        "a question that is answered or withdrawn is done",
-        state(end=replace(ENDED, state="asking")),
-        9.0,
-        {"1": "done", "2": "done"},
-    ),
-    (
-        "the run of the answer shows the end on the request",
-        state(end=RunEnd(state="asking", request_ref="1", has_open_question=True)),
-        9.0,
-        {},
-    ),
+    ("a refused answer is a failure", state(view=DONE, end=replace(ENDED, state="failed")), 9.0,
+     {"1": "failed", "2": "failed"}),
+    ("silence leaves none", state(CLEAR, RunView(state="silent"), end=replace(ENDED, state="silent")), 9.0,
+     {"1": None, "2": None}),
+    ("silence on what was for other people changes none",
+     state(UNSURE, RunView(state="silent"), end=replace(ENDED, state="silent")), 9.0, {}),
+    ("the request shows an open question", state(end=replace(ENDED, state="asking", has_open_question=True)), 9.0,
+     {"1": "asking", "2": "done"}),
+    ("a question that is answered or withdrawn is done", state(end=replace(ENDED, state="asking")), 9.0,
+     {"1": "done", "2": "done"}),
+    ("the run of the answer shows the end on the request",
+     state(end=RunEnd(state="asking", request_ref="1", has_open_question=True)), 9.0, {}),
     ("an attempt that failed signs nothing", state(view=WORKS, end=RunEnd()), 9.0, {}),
     *(
         (f"the end {view}", state(end=RunEnd(state=view, refs=("1",))), 9.0, {"1": sign})
@@ -187,7 +128,7 @@ SIGNS: tuple[tuple[str, ChatState, float, dict[str, str | None]], ...] = (
             dict[ViewState, str], {"completed": "done", "limited": "limited", "stopped": "failed", "failed": "failed"}
         ).items()
     ),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), SIGNS, ids=[row[0] for row in SIGNS])
@@ -201,12 +142,8 @@ REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a first reaction does not wait", state(view=WORKS), 0.0, React("1", "seen", False)),
     ("one that is there is not set again", state(view=WORKS, signs=SEEN), 9.0, NO_CHANGE),
     ("a follow-up", state(view=WORKS, signs=SEEN, follow_ups=("2",)), 9.0, React("2", "seen", False)),
-    (
-        "a question waits for its turn, because none may follow",
-        state(view=ASKS, outbox=(True, 1, 0), signs=SEEN),
-        9.0,
-        React("1", "asking", True),
-    ),
+    ("a question waits for its turn, because none may follow", state(view=ASKS, outbox=(True, 1, 0), signs=SEEN), 9.0,
+     React("1", "asking", True)),
     ("without database it waits", state(view=WORKS, paused_until={React: 12.0}), 9.0, Wait(12.0)),
     ("new messages are read", state(view=WORKS, inputs=2, inputs_read=1), 9.0, ReadInputs(2)),
     ("but not after the end", state(view=DONE, inputs=2), 9.0, NO_CHANGE),
@@ -214,15 +151,11 @@ REACTIONS: tuple[tuple[str, ChatState, float, Step | None], ...] = (
     ("a shorter one is not", state(view=DONE, tell_wait_at=60.0), 59.0, Wait(60.0)),
     ("nor is one that is over", state(view=DONE, tell_wait_at=60.0, end=RunEnd()), 60.0, None),
     ("the last ones are certain", state(end=ENDED, signs=SEEN), 9.0, React("1", "done", True)),
-    (
-        "also if they remove one",
-        state(end=RunEnd(state="silent", refs=("1",)), signs=SEEN),
-        9.0,
-        React("1", None, True),
-    ),
+    ("also if they remove one", state(end=RunEnd(state="silent", refs=("1",)), signs=SEEN), 9.0,
+     React("1", None, True)),
     ("also if this process set none", state(end=RunEnd(state="silent", refs=("1",))), 9.0, React("1", None, True)),
     ("nothing follows them", state(end=ENDED, signs={"1": "done", "2": "done"}), 9.0, None),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("why", "given", "now", "expected"), REACTIONS, ids=[row[0] for row in REACTIONS])
