@@ -135,16 +135,6 @@ async def test_a_yes_above_the_conversation_that_asks_approves_nothing_and_begin
     assert not await conversations.has_thread(above)
 
 
-async def test_clear_words_of_an_admin_approve_and_others_do_not(office: ReceiverStage) -> None:
-    run_id, ask = await asked(office, BOB)
-    unclear = message("hm, make the name shorter", key="slack:2")
-    await office.receiver.receive(unclear)
-    assert await ask_of(office) == ask
-    await office.receiver.receive(message("yes", key="slack:3"))
-    await office.play(run_id)
-    assert "weekly-report" in await agents(office)
-
-
 async def test_always_allows_no_other_draft(office: ReceiverStage) -> None:
     run_id, ask = await asked(office)
     await office.receiver.receive(click(ask, ALICE, APPROVE_ALWAYS))

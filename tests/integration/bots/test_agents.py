@@ -8,17 +8,16 @@ import pytest
 
 from bots.bootstrap.inbound import build_roster
 from bots.bootstrap.model_clients import ProviderClients, build_model_client, missing_key_warnings, shared_key_for
-from bots.inbound.actions import CommandCalled, Outcome, decide_message, split_agent_prefix
+from bots.inbound.actions import CommandCalled, Outcome, split_agent_prefix
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.table import answer_command
 from bots.settings import load_settings
 from core.agents.definition import AgentDefinition
 from core.domain.errors import ConfigurationError, ModelRejected
-from core.domain.threads import Accept, Address, Ignore, Person
+from core.domain.threads import Address, Person
 from core.ports import ModelRequest
 from storage.sql.stores.agents import SqlAgentVersions
-from tests.fakes.streamed_model import text
-from tests.integration.bots.receiver_stage import HERE, command_deps, message
+from tests.integration.bots.receiver_stage import HERE, command_deps
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world
 from tests.support.settings import settings
@@ -61,33 +60,6 @@ async def test_without_a_name_it_tells_who_there_is_and_who_works_here(world: Wo
 )
 def test_a_message_names_an_agent_at_its_start(said: str, agent_id: str, rest: str) -> None:
     assert split_agent_prefix(said) == (agent_id, rest)
-
-
-async def test_only_who_is_addressed_is_refused(world: World) -> None:
-    """What strangers write among themselves is none of our business."""
-    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
-    asked = message(agent_id="nobody")
-    refused = decide_message(asked, None, known)
-    assert refused == Ignore(reason="no such agent", notice="There is no agent nobody. There are: coding.")
-    silent = decide_message(message(agent_id="nobody", is_addressed=False), None, known)
-    assert silent == Ignore(reason="not addressed")
-    assert decide_message(message(agent_id="coding"), None, known) == Accept()
-
-
-async def test_another_agent_does_not_take_part_in_a_run(world: World) -> None:
-    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
-    await world.say("go")
-    snapshot = await world.deps.stores.conversations.find(world.address)
-    refused = decide_message(message(agent_id="coding"), snapshot, known)
-    assert isinstance(refused, Ignore)
-    assert refused.notice.startswith("Another agent is at work here")
-
-
-async def test_who_is_at_work_may_be_steered_by_name(world: World) -> None:
-    known = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
-    await world.say("go", agent_id="coding")
-    snapshot = await world.deps.stores.conversations.find(world.address)
-    assert decide_message(message(agent_id="coding"), snapshot, known) == Accept(is_steering=True)
 
 
 @pytest.mark.parametrize(
@@ -137,19 +109,6 @@ async def test_every_agents_model_is_reached_and_a_missing_key_is_one_sentence()
     assert router.client_for("anthropic/claude-x") is router.client_for("anthropic/claude-x")
     assert router.client_for("openai/gpt-y") is not router.client_for("anthropic/claude-x")
     await router.close()
-
-
-async def test_a_run_whose_model_has_no_key_ends_with_that_sentence(world: World) -> None:
-    router = ProviderClients(settings(MODEL="openai/gpt-x"))
-    world.with_deps(model="openai/gpt-x", ask_model=router.stream)
-    run_id = await world.run("hello")
-    run = await world.read_run(run_id)
-    assert (run.status, run.error) == (
-        "failed",
-        "This agent's model has no API key. Please tell the person who runs this bot.",
-    )
-    world.with_deps(ask_model=world.model.stream).model.turns.append(text("ok"))
-    await world.run("again")
 
 
 @pytest.mark.parametrize(

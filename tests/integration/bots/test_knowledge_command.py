@@ -10,7 +10,7 @@ from sqlalchemy import select
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.table import answer_command
-from core.domain.budget import Budget, Limit, Price
+from core.domain.budget import Price
 from core.domain.errors import AgentError
 from core.domain.threads import Address, IncomingFile, Person
 from core.knowledge.knowledge_base import KnowledgeBase
@@ -146,35 +146,3 @@ async def test_vectors_are_booked_to_who_added_the_file_and_to_the_run_that_asks
     assert {(row.user_id, row.channel_id, row.input_tokens) for row in added} == {("U1", "C1", 9)}
     assert sum(row.cost_usd for row in added) == pytest.approx(0.009 * len(added))
     assert [(row.run_id, row.input_tokens) for row in embedded if row.run_id] == [(run_id, 4)]
-
-
-async def test_no_vectors_are_made_once_the_budget_of_the_day_is_used_up(world: World, deps: CommandDeps) -> None:
-    assert deps.knowledge is not None
-    async with vectors_in(world) as (fake, vectors):
-        fake.tokens = 90
-        knowledge = replace(
-            deps.knowledge,
-            knowledge_base=replace(deps.knowledge.knowledge_base, semantics=vectors),
-            budget=Budget(run=Limit(tokens=1), person=Limit(tokens=90)),
-        )
-        tight = replace(deps, knowledge=knowledge)
-        second = replace(CAT, file_ref="Our dog is called Rex.", name="dog.txt")
-        answer = await told(tight, "add", CAT, second)
-        asked = len(fake.seen)
-        again = await told(tight, "add", second)
-
-    assert answer.splitlines() == [
-        "- I know `cat.txt` now (about 15 tokens).",
-        "- `dog.txt` was not added: Your budget for today is used up: 90 of 90 tokens. A new one starts at 00:00 UTC."
-        " Whoever runs this bot can raise it with the setting `THREADHAND_BUDGET_USER_DAY_TOKENS`,"
-        " or name admins in `THREADHAND_ADMINS`, who can change it in chat.",
-    ]
-    assert again == answer.splitlines()[1]
-    assert len(fake.seen) == asked == 1
-    assert "dog" not in await told(tight, "list")
-
-
-async def test_what_costs_nothing_is_added_whatever_was_spent(world: World, deps: CommandDeps) -> None:
-    assert deps.knowledge is not None
-    knowledge = replace(deps.knowledge, budget=Budget(workspace=Limit(tokens=0)))
-    assert "I know `cat.txt` now" in await told(replace(deps, knowledge=knowledge), "add", CAT)

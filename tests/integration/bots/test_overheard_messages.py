@@ -88,25 +88,6 @@ async def test_slack_is_not_asked_about_a_thread_that_begins_with_the_request() 
         assert [one.method for one in list(slack.calls)[calls:]] == []
 
 
-async def test_discord_tells_what_others_said_in_the_thread() -> None:
-    async with (
-        DiscordSimulator() as discord,
-        close_after(
-            DiscordApp(token=discord.token, receive=ignored, cursors=NoCursors(), api_url=discord.api_url)
-        ) as app,
-    ):
-        await app.start()
-        channel = next(one for one in discord.view().channels if not one.is_direct).channel_id
-        dm = next(one for one in discord.view().channels if one.is_direct).channel_id
-        await discord.say("alice", dm, "first @bob")
-        await discord.say("alice", dm, "second")
-        address = Address(platform="discord", workspace_id="@me", channel_id=dm, thread_key="dm")
-        heard = await heard_in(app, address)
-        assert [one.text for one in heard] == ["first @Bob", "second"]
-        unopened = replace(address, workspace_id="3001", channel_id=channel, thread_key="1000000000000")
-        assert await heard_in(app, unopened) == []
-
-
 async def slack_thread(slack: SlackSimulator, app: SlackApp, channel: str, count: int) -> Address:
     """Returns a thread with this many replies, of which the app gets no events."""
     world = slack.workspace

@@ -78,15 +78,6 @@ async def test_an_added_step_is_seen_at_once_and_done(flow_world: World) -> None
     assert [step.result for step in plan.steps] == ["a", "b", "c", "d"]
 
 
-async def test_the_step_at_work_can_be_skipped_but_not_removed(flow_world: World) -> None:
-    async with Working(flow_world, text("b"), text("c"), text("in")) as run_id:
-        assert "`plan skip 1` leaves it" in (await word(flow_world, "remove 1")).notice
-        assert "[-] Look (skipped by alice)" in (await word(flow_world, "skip 1")).notice
-    plan = await plan_of(flow_world, run_id)
-    assert [step.status for step in plan.steps] == ["skipped", "completed", "completed"]
-    assert await said(flow_world, run_id) == "in"
-
-
 async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
     working = Working(flow_world)
     async with working as run_id:
@@ -96,6 +87,14 @@ async def test_a_plan_that_is_given_up_ends_the_run(flow_world: World) -> None:
     assert (await flow_world.read_end(run_id)).status == "stopped"
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending", "pending"]
     assert (await word(flow_world, "add More")).notice == OVER
+
+
+async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) -> None:
+    """The signal is lost where another process runs it; what is stored is not."""
+    async with Working(flow_world) as run_id:
+        await word(flow_world, "stop", signals=MemoryStopSignals())
+    assert (await said(flow_world, run_id)).startswith("The plan was given up.")
+    assert flow_world.model.turns == []
 
 
 async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(flow_world: World) -> None:
@@ -111,20 +110,3 @@ async def test_a_repeated_stop_ends_the_run_whose_plan_was_given_up_already(flow
         async with asyncio.timeout(30):
             await working.running
     assert (await flow_world.read_end(run_id)).status == "stopped"
-
-
-async def test_a_plan_given_up_unheard_ends_at_the_next_turn(flow_world: World) -> None:
-    """The signal is lost where another process runs it; what is stored is not."""
-    async with Working(flow_world) as run_id:
-        await word(flow_world, "stop", signals=MemoryStopSignals())
-    assert (await said(flow_world, run_id)).startswith("The plan was given up.")
-    assert flow_world.model.turns == []
-
-
-async def test_an_emptied_plan_ends_the_run_with_a_word(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("Open"), *([text("BLOCKED: no key")] * 3)]
-    await world.run("go in")
-    assert "0 of 0 steps" in (await word(world, "remove 1")).notice
-    run_id = await world.run("continue")
-    assert "The plan is empty now" in await said(world, run_id)

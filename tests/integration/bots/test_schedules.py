@@ -10,7 +10,6 @@ import pytest
 from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE
 from core.domain.messages import JsonObject
-from core.domain.schedules import EVENTS_PER_HOUR_MAX
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged
@@ -31,7 +30,6 @@ conversations:
             arguments: {{task: "Say it is time.", when: WHEN, thread: THREAD, time_zone: UTC}}
       - text: "Noted."
 {DUE}"""
-HOURLY = "RRULE:FREQ=HOURLY;BYMINUTE=0"
 BOTH = pytest.mark.parametrize("platform", ["slack", "discord"])
 
 
@@ -80,27 +78,6 @@ async def test_a_reminder_fires_once_in_a_thread_of_its_own(platform: PlatformNa
         assert len(announcements(stage)) == 1
 
 
-@BOTH
-async def test_the_approved_card_leads_to_what_people_do_with_the_schedule(platform: PlatformName) -> None:
-    async with asked(platform, HOURLY) as stage:
-        assert stage.button("Run now") is None
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.shows("Noted."), "it is armed")
-        ((schedule_id, _),) = schedules(stage)
-        await stage.press("Pause")
-        await stage.until(lambda: schedules(stage) == [(schedule_id, "paused")], "it is paused")
-        await stage.press("Edit")
-        await stage.until(lambda: stage.shows("in your own words what to change"), "it says how")
-        await stage.press("Run now")
-        await stage.until(lambda: announcements(stage), "it runs, although it is paused")
-        await stage.settled(2)
-        await stage.press("Delete")
-        await stage.until(lambda: schedules(stage) == [], "it is deleted")
-        await stage.press("Run now")
-        await stage.until(lambda: stage.shows("There is no schedule"), "a late press is told")
-        assert len(announcements(stage)) == 1
-
-
 TRIGGERED = """
 conversations:
   - name: triggered
@@ -126,19 +103,6 @@ async def test_a_task_begins_for_each_new_post_in_the_thread_of_the_post(platfor
         assert "My printer is on fire." in str(stage.last_request())
         await stage.settled(2)
         assert announcements(stage) == []
-
-
-@BOTH
-async def test_a_task_begins_for_a_message_that_gets_the_emoji(platform: PlatformName) -> None:
-    name = {"slack": "ticket", "discord": "🎫"}[platform]
-    async with asked(platform, f"ON:EMOJI {name}", more=TRIGGERED) as stage:
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.shows("Noted."), "it is armed")
-        stage.thread_id = await stage.platform.say("bob", stage.channel_id, "My printer is on fire.")
-        await stage.platform.react("carol", stage.channel_id, stage.thread_id, name)
-        await stage.platform.react("bob", stage.channel_id, stage.thread_id, name)
-        await stage.until(lambda: stage.shows("I made a ticket of it."), "it does the task once")
-        await stage.settled(2)
 
 
 GREETED = """
@@ -261,36 +225,6 @@ async def test_a_program_proposes_a_schedule_that_a_person_arms(platform: Platfo
         await stage.settled(2)
 
 
-@BOTH
-async def test_a_schedule_has_the_rights_that_its_owner_has_when_it_is_due(platform: PlatformName) -> None:
-    async with asked(platform, "PT5S") as stage:
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.shows("Noted."), "it is armed")
-        await stage.settled(1)
-        stage.program.terminate()
-        await stage.program.ended()
-        stage.program.change(allowed_workspaces="", allowed_users="U0SOMEBODY")
-        stage.program.start()
-        await stage.until(lambda: [state for _, state in schedules(stage)] == ["paused"], "it is paused")
-        direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
-        assert any("has left or may no longer ask me there" in text_of(one) for one in direct), "its owner is told"
-        assert announcements(stage) == []
-
-
-@BOTH
-async def test_a_post_that_came_while_the_bot_was_away_is_answered(platform: PlatformName) -> None:
-    async with asked(platform, "ON:POST", more=TRIGGERED) as stage:
-        await stage.press(APPROVE_ONCE)
-        await stage.until(lambda: stage.shows("Noted."), "it is armed")
-        await stage.settled(1)
-        stage.program.terminate()
-        await stage.program.ended()
-        stage.thread_id = await stage.platform.say("bob", stage.channel_id, "My printer is on fire.")
-        stage.program.start()
-        await stage.until(lambda: stage.shows("Have you tried the handbook?"), "it answers the post")
-        await stage.settled(2)
-
-
 ALERTED = f"""{GREETED}
   - name: alerted
     when: {{user: {{contains: "first message above"}}}}
@@ -332,16 +266,6 @@ async def test_an_apps_message_begins_a_task_and_is_nobodys_request(platform: Pl
         await alert(stage, "FIRING: disk full on db2.")
         await stage.settled(3)
         assert len(stage.rows("SELECT event_key FROM firing")) == 2, "what it has begun begins nothing"
-
-
-@BOTH
-async def test_a_trigger_that_sets_itself_off_ends(platform: PlatformName) -> None:
-    async with watching(platform) as stage:
-        for number in range(EVENTS_PER_HOUR_MAX + 1):
-            await alert(stage, f"FIRING {number}")
-        await stage.until(lambda: [state for _, state in schedules(stage)] == ["paused"], "it is paused")
-        direct = [one for channel in stage.view().channels if channel.is_direct for one in channel.messages]
-        assert any("as something does that sets itself off" in text_of(one) for one in direct), "its owner is told"
 
 
 async def alert(stage: Stage, text: str, *, thread_id: str | None = None) -> str:

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bots.inbound.actions import decide
+from bots.inbound.actions import ANOTHER_AGENT_RUNNING, SHORT_HELP, UNKNOWN_CONTROL, decide
+from core.agents.definition import AgentDefinition
 from core.domain.actions import (
     ActorContext,
     AskAnswered,
@@ -14,7 +15,17 @@ from core.domain.actions import (
     StopRequested,
     StoredAction,
 )
-from core.domain.threads import Accept, Decision, Ignore, Overhear, Person, StopRun, ThreadParticipants, ThreadSnapshot
+from core.domain.threads import (
+    Accept,
+    Decision,
+    Ignore,
+    IncomingFile,
+    Overhear,
+    Person,
+    StopRun,
+    ThreadParticipants,
+    ThreadSnapshot,
+)
 from tests.unit.bots.test_what_actions_touch import ALICE, SLACK, at, ref, snapshot
 
 BOB, APP = Person(person_id="bob", name="Bob"), Person(person_id="app:A1", name="alerts")
@@ -131,3 +142,29 @@ def test_what_comes_late_answers_nothing_and_is_asked_about_once(
     decision = decide(replace(SAID, text="yes"), now, is_late=is_late)
     assert outcome(decision) == expected
     assert getattr(decision, "is_late", is_late) is is_late
+
+
+AGENTS = {"coding": AgentDefinition(agent_id="coding", name="A", description="B")}
+OF_CODING = replace(RUNNING, active_run=replace(RUNNING.active_run, agent_id="coding"))
+FILE = IncomingFile(file_ref="f", name="a.csv")
+
+
+@pytest.mark.parametrize(
+    ("action", "now", "notice"),
+    [
+        (replace(SAID, agent_id="nobody"), None, "There is no agent nobody. There are: coding."),
+        (replace(SAID, agent_id="nobody", is_addressed=False), None, ""),
+        (replace(SAID, agent_id="coding"), RUNNING, ANOTHER_AGENT_RUNNING),
+        (replace(SAID, agent_id="coding"), OF_CODING, None),
+        (replace(SAID, text=" "), RUNNING, SHORT_HELP),
+        (replace(SAID, text=" ", is_addressed=False), RUNNING, ""),
+        (replace(SAID, text="", files=(FILE,)), None, None),
+        (ANSWER, RUNNING, "This question is no longer open."),
+        (replace(ANSWER, option=0), ASKING, UNKNOWN_CONTROL),
+    ],
+)
+def test_what_is_not_taken_is_answered_with_a_word(
+    action: StoredAction, now: ThreadSnapshot | None, notice: str | None
+) -> None:
+    decision = decide(action, now, agents=AGENTS)
+    assert (decision.notice if isinstance(decision, Ignore) else None) == notice

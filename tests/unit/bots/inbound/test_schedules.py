@@ -1,5 +1,6 @@
 """What the runner of schedules does with a time that has come, over ports in memory."""
 
+import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from bots.inbound.actions import Outcome
-from bots.inbound.schedules import ScheduleRunner
+from bots.inbound.schedules import TOO_OFTEN, ScheduleRunner
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused
 from core.domain.schedules import Firing, Schedule, Timing, Trigger, TriggerEvent
@@ -45,6 +46,7 @@ class Ports:
     is_served: bool = True
     waiting: tuple[Schedule, ...] = ()
     error: Exception | None = None
+    event_refusal: str = "begun"
     events: list[str] = field(default_factory=list[str])
     requests: list[IncomingMessage] = field(default_factory=list[IncomingMessage])
 
@@ -95,7 +97,7 @@ class Ports:
 
     async def begin_event(self, _schedule: Schedule, event: TriggerEvent, **_more: object) -> str:
         self.events.append(f"begins for {event.message_ref}")
-        return "begun"
+        return self.event_refusal
 
     async def run_with_thread(self, _run_id: str) -> Any:
         return None, SimpleNamespace(address=replace(CHANNEL, thread_key="6.0"))
@@ -162,6 +164,15 @@ async def test_an_event_is_looked_up_once_if_a_schedule_waits_for_it(is_located:
     assert lookups == ["looks"] * is_located
     await runner.handle_trigger_event(replace(EYES, emoji="tada"), locate)
     assert lookups == ["looks"] * is_located
+
+
+async def test_a_trigger_that_sets_itself_off_is_given_up_once() -> None:
+    ports = Ports(waiting=(ON_EMOJI,), event_refusal="too_often")
+    runner = ports.runner()
+    for _ in range(2):
+        await runner.handle_trigger_event(EYES)
+    await asyncio.gather(*runner.tasks)
+    assert ports.events == ["begins for 5.0"] * 2 + ["tells U1", f"pauses: {TOO_OFTEN}"]
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
