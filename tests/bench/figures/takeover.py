@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.bench.figure import Figure, Unmeasurable
 from tests.bench.figures.jail import jails
 from tests.integration.bots.web.takeover_stage import click_to_pixel_ms, helper, waiting
-from tests.integration.bots.web.test_takeover_scrolling import PAGE
+from tests.integration.bots.web.test_takeover_page import LONG_PAGE
 
 CLICKS = 40
 
@@ -16,7 +16,7 @@ async def click_p95_ms() -> float:
         if provider.browser_unavailable_reason:
             raise Unmeasurable(provider.browser_unavailable_reason)
         with tempfile.TemporaryDirectory() as folder:
-            async with waiting(Path(folder), provider, PAGE) as scene, helper(scene.link) as person:
+            async with waiting(Path(folder), provider, LONG_PAGE) as scene, helper(scene.link) as person:
                 await person.begin()
                 taken = sorted(await click_to_pixel_ms(person, clicks=CLICKS))
     return taken[int(CLICKS * 0.95) - 1]

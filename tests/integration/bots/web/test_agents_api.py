@@ -83,15 +83,6 @@ async def test_an_agent_is_made_changed_compared_and_rolled_back(stage: Stage) -
     assert (await stage.json("DELETE", path, status=404))["error"] == "agent_not_found"
 
 
-async def test_a_shipped_agent_is_changed_and_its_file_holds_again(stage: Stage) -> None:
-    file = require(await definition(stage, "coding"))
-    changed = {"agent_id": "coding", "name": "Coding", "description": "Codes.", "prompt": "Be brief."}
-    assert (await stage.json("POST", "/api/agents", json=changed, status=201))["number"] == 2
-    assert (await versions(stage, "coding"))[0]["definition"] == file
-    assert (await stage.http.delete("/api/agents/coding")).status == 204
-    assert await definition(stage, "coding") == file
-
-
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [

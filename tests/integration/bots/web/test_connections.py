@@ -185,15 +185,6 @@ async def test_a_client_that_takes_its_answer_slowly_keeps_its_connection(caplog
         assert "has closed a connection" not in caplog.text
 
 
-async def test_a_live_stream_that_is_read_stays_open() -> None:
-    async with (
-        served() as port,
-        aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
-        http.get("/drip", params={"first": "0", "more": "12"}) as answer,
-    ):
-        assert (await answer.read()).count(b"more") == 12
-
-
 async def test_a_body_that_arrives_at_the_least_speed_without_end_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     async with served() as port:
         streams = await connect(port, HEAD)

@@ -3,7 +3,6 @@
 import socket
 from pathlib import Path
 
-import aiohttp.web
 import pytest
 
 from bots.web.app import serve_app, web_app
@@ -72,20 +71,6 @@ def test_a_public_address_needs_a_token(host: str) -> None:
     check_exposure(host, "token")
 
 
-async def test_the_server_does_not_start_in_the_open(stage: Stage) -> None:
-    with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
-        async with serve_app(web_app(stage.ports), host=ANYWHERE, port=0):
-            pass
-
-
-async def test_a_port_in_use_is_one_sentence(stage: Stage) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"Port {port} on 127.0.0.1 is in use"):
-            async with serve_app(web_app(stage.ports), host="127.0.0.1", port=port):
-                pass
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
@@ -100,12 +85,6 @@ async def test_the_frameworks_refusals_are_json_too(
     answer = await stage.json(method, path, status=status)
     assert answer["error"] == code
     assert answer["message"].endswith(".")
-
-
-async def test_a_body_that_does_not_unpack_is_the_callers_mistake(stage: Stage) -> None:
-    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
-    answer = await stage.json("POST", "/api/thread", data=b"abc", headers=headers, status=400)
-    assert answer["error"] == "bad_request"
 
 
 async def test_health_is_open_and_the_figures_count(tmp_path: Path) -> None:
@@ -138,16 +117,15 @@ async def test_a_lost_database_is_told(tmp_path: Path) -> None:
         assert (await stage.json("GET", PATH, status=503))["error"] == "storage_unavailable"
 
 
-async def test_routes_of_others_bring_their_own_checks(tmp_path: Path) -> None:
-    async with staged(tmp_path, api_token="t") as stage:
+async def test_the_server_does_not_start_in_the_open(stage: Stage) -> None:
+    with pytest.raises(ConfigurationError, match="THREADHAND_API_TOKEN"):
+        async with serve_app(web_app(stage.ports), host=ANYWHERE, port=0):
+            pass
 
-        async def events(_: aiohttp.web.Request) -> aiohttp.web.Response:
-            return aiohttp.web.Response(text="ok")
 
-        app = web_app(stage.ports)
-        app.add_routes([aiohttp.web.post("/slack/events", events)])
-        async with (
-            serve_app(app, host="127.0.0.1", port=0) as port,
-            stage.http.post(f"http://127.0.0.1:{port}/slack/events") as response,
-        ):
-            assert await response.text() == "ok"
+async def test_a_port_in_use_is_one_sentence(stage: Stage) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"Port {port} on 127.0.0.1 is in use"):
+            async with serve_app(web_app(stage.ports), host="127.0.0.1", port=port):
+                pass

@@ -137,13 +137,6 @@ async def test_a_link_works_once(stage: ConsentStage) -> None:
     assert stage.server.asked.count("authorization_code") == 1
 
 
-async def test_an_answer_that_comes_twice_at_once_is_taken_once(stage: ConsentStage) -> None:
-    async with browser() as person:
-        back = await agree(person, await begin(person, stage.link()))
-        copies = await asyncio.gather(*(person.get(back) for _ in range(5)))
-        assert sorted(one.status for one in copies) == [200, 410, 410, 410, 410]
-
-
 async def test_a_newer_link_ends_the_older_one(stage: ConsentStage) -> None:
     older, newer = stage.link(), stage.link()
     async with browser() as person:
@@ -278,3 +271,10 @@ async def test_only_admins_get_a_link_and_only_for_servers_that_ask(stage: Conse
     assert "Everyone here would see the answer" in (await answer_command(public, deps)).notice
     stage.url = ""
     assert "threadhand mcp-login fake" in (await answer_command(command("fake"), deps)).notice
+
+
+async def test_an_answer_that_comes_twice_at_once_is_taken_once(stage: ConsentStage) -> None:
+    async with browser() as person:
+        back = await agree(person, await begin(person, stage.link()))
+        copies = await asyncio.gather(*(person.get(back) for _ in range(5)))
+        assert sorted(one.status for one in copies) == [200, 410, 410, 410, 410]

@@ -1,5 +1,6 @@
 """Pages of a workspace over HTTP: shown with their neighbours, and with no power over anything else."""
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
+from bots.settings import load_settings
 from bots.web.errors import ApiError
 from bots.web.links import (
     SignedLinks,
+    load_link_secret,
     local_url,
     sign_file_link,
     sign_preview_link,
@@ -21,8 +24,11 @@ from bots.web.links import (
     verify_preview_link,
 )
 from bots.web.sandbox_files import content_type
+from core.domain.errors import ConfigurationError
 from core.domain.ids import new_id
-from tests.integration.bots.web.stage import Stage, staged
+from tests.chaos.disks import MEBIBYTE, small_disk
+from tests.integration.bots.web.stage import Stage
+from tests.support.narrow import require
 
 SECRET = b"k" * 32
 SITE = {
@@ -129,14 +135,6 @@ async def test_a_page_cannot_reach_the_open_api(stage: Stage) -> None:
         assert answer["error"] == "forbidden"
 
 
-async def test_a_preview_needs_no_bearer(tmp_path: Path) -> None:
-    async with staged(tmp_path, api_token="t") as stage:
-        stage.http.headers["Authorization"] = "Bearer t"
-        url = await site(stage)
-        del stage.http.headers["Authorization"]
-        assert (await get(stage, url)).status == 200
-
-
 @pytest.mark.parametrize("asked", ["site", "site/", "site/index.html"])
 async def test_a_folder_is_its_index(stage: Stage, asked: str) -> None:
     shown = await get(stage, await site(stage, path=asked))
@@ -183,13 +181,6 @@ async def test_an_expired_or_forged_preview_shows_nothing(stage: Stage) -> None:
     assert (await get(stage, "/preview/W10.W10/index.html")).status == 404
     foreign = sign_preview_link(b"other", "", new_id(), "a", expires_at=time.time() + 60)
     assert (await get(stage, foreign)).status == 404
-
-
-async def test_a_thread_without_a_sandbox_has_no_pages(stage: Stage) -> None:
-    thread_id = await stage.thread()
-    url = sign_preview_link(stage.ports.links.secret, "", thread_id, "a", expires_at=time.time() + 60)
-    assert (await stage.json("GET", url, status=404))["error"] == "sandbox_not_found"
-    assert stage.sandboxes.opened == []
 
 
 def test_a_token_for_one_purpose_is_none_for_the_other() -> None:
@@ -263,3 +254,90 @@ def test_links_hold_for_a_week() -> None:
 )
 def test_a_local_address_can_be_opened(host: str, expected: str) -> None:
     assert local_url(host, 8700) == expected
+
+
+SHARED = "0123456789abcdef" * 2
+
+
+def test_a_link_that_one_machine_makes_opens_at_another(tmp_path: Path) -> None:
+    there, here = (load_link_secret(tmp_path / "there", SHARED), load_link_secret(tmp_path / "here", SHARED))
+    links = SignedLinks(there, "https://agent.example.org", "")
+    link = require(links.file_url("t-1", "report.md"))
+    assert verify_file_link(here, link.rpartition("/")[2]) == ("t-1", "report.md")
+    assert not list(tmp_path.iterdir()), "a secret that is given is kept nowhere"
+
+
+def test_where_nobody_can_reach_a_server_there_are_no_links() -> None:
+    links = SignedLinks(b"s" * 32, "", "")
+    assert links.file_url("t-1", "a") is None
+    assert links.page_preview_url("t-1", "a") is None
+    assert links.takeover_url("t-1") is None
+
+
+def test_a_short_secret_is_refused_and_not_repeated() -> None:
+    short = "short-but-secret"
+    with pytest.raises(ConfigurationError, match="THREADHAND_LINK_SECRET") as caught:
+        load_settings({"THREADHAND_LINK_SECRET": short}, None)
+    assert "openssl rand -hex 32" in str(caught.value)
+    assert short not in str(caught.value)
+
+
+def test_a_full_disk_is_told_in_one_line_and_keeps_no_half_secret() -> None:
+    with small_disk(MEBIBYTE) as disk:
+        folder = disk.folder / "data"
+        folder.mkdir()
+        disk.fill()
+        with pytest.raises(ConfigurationError, match="No space left on device"):
+            load_link_secret(folder)
+        assert list(folder.iterdir()) == []
+        disk.clear()
+        assert load_link_secret(folder) == load_link_secret(folder)
+
+
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
+async def page(stage: Stage, path: str, status: int) -> str:
+    """The page's text, as lines."""
+    async with stage.http.get(path, headers=BROWSER) as response:
+        assert response.status == status
+        assert response.content_type == "text/html"
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+        assert response.headers["Cache-Control"] == "no-store"
+        text = await response.text()
+    assert "<script" not in text
+    body = text.partition("<body>")[2]
+    return "\n".join(line.strip() for line in re.sub(r"<[^>]+>", "", body).split("\n") if line.strip())
+
+
+async def test_an_expired_file_link_says_how_to_get_a_new_one(stage: Stage) -> None:
+    url = sign_file_link(stage.ports.links.secret, "", "s", "a", expires_at=time.time() - 1)
+    assert await page(stage, url, 410) == (
+        "This link has expired\nIt has expired: links work for a limited time.\n"
+        "Write to the agent in the thread where you found the link, and ask for a new one."
+    )
+
+
+@pytest.mark.parametrize("path", ["/files/x.y", "/preview/x.y/", "/takeover/x.y", "/nothing", "/files/%3Cb%3E"])
+async def test_a_wrong_link_is_no_raw_json_for_people(stage: Stage, path: str) -> None:
+    text = await page(stage, path, 404)
+    assert text.startswith("Nothing is here\n")
+    assert "ask for a new one" in text
+
+
+async def test_a_file_that_is_gone_says_so(stage: Stage) -> None:
+    lease = await stage.claimed(await stage.send(await stage.thread()))
+    await stage.give_sandbox(lease)
+    secret, soon = stage.ports.links.secret, time.time() + 60
+    url = sign_file_link(secret, "", lease.thread_id, "no.txt", expires_at=soon)
+    assert (await page(stage, url, 404)).startswith("This file is not here\n")
+
+
+async def test_the_api_stays_json_whatever_is_accepted(stage: Stage) -> None:
+    for path in (f"/api/thread/{new_id()}", "/api/nothing"):
+        async with stage.http.get(path, headers=BROWSER) as response:
+            assert response.content_type == "application/json"
+    async with stage.http.get("/files/x.y") as response:
+        assert response.content_type == "application/json"
+    async with stage.http.post("/files/x.y", headers=BROWSER) as response:
+        assert response.content_type == "application/json"

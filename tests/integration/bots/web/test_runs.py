@@ -55,14 +55,6 @@ async def reading(stage: Stage) -> None:
     await until(lambda: stage.bus._readers)
 
 
-async def test_a_run_shows_its_state(stage: Stage) -> None:
-    lease = await started(stage)
-    shown = await stage.json("GET", f"/api/agent-run/{lease.run_id}")
-    assert (shown["status"], shown["thread_id"], shown["attempt"]) == ("running", lease.thread_id, 1)
-    assert shown["usage"]["input_tokens"] == 0
-    assert shown["finished_at"] is None
-
-
 async def test_a_stop_is_asked_for_and_a_late_one_does_no_harm(stage: Stage) -> None:
     lease = await started(stage)
     path = f"/api/agent-run/{lease.run_id}/stop"
@@ -99,12 +91,6 @@ async def test_the_stream_is_live_and_ends_with_the_run(stage: Stage) -> None:
         assert [(i, shape) async for i, shape in events] == [
             ("1-4", {"type": "status", "status": "completed", "message": "Done."})
         ]
-
-
-async def test_an_end_that_was_not_stored_is_told_from_the_run(stage: Stage) -> None:
-    lease = await started(stage)
-    await stage.end(lease, DONE, keep=False)
-    assert await replay(stage, lease.run_id) == [("", "run completed")]
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

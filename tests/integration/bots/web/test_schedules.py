@@ -10,7 +10,7 @@ import pytest
 from bots.bootstrap.platforms import Platforms
 from bots.inbound.schedules import ScheduleRunner
 from core.domain.errors import SurfaceRefused
-from core.domain.schedules import DEFAULT_LIMITS, Schedule, Trigger, parse_when
+from core.domain.schedules import DEFAULT_LIMITS, Schedule, parse_when
 from core.domain.threads import Address, Person
 from storage.sql.stores.schedules import SqlSchedules
 from tests.integration.bots.web.stage import Stage, staged
@@ -53,19 +53,6 @@ async def in_chat(stage: Stage, schedule_id: str = "chat") -> str:
     )
     assert await SqlSchedules(stage.database).save(schedule, DEFAULT_LIMITS, by=ALICE, change="created")
     return schedule_id
-
-
-async def test_pages_go_on_after_a_schedule_that_waits_for_an_event(stage: Stage) -> None:
-    for name in ("a", "b"):
-        await in_chat(stage, name)
-        found = await SqlSchedules(stage.database).find(name)
-        assert found is not None
-        trigger = replace(found, timing=Trigger(kind="post"))
-        assert await SqlSchedules(stage.database).save(trigger, DEFAULT_LIMITS, by=ALICE, change="changed")
-    first = await stage.json("GET", "/api/schedules?limit=1")
-    second = await stage.json("GET", f"/api/schedules?limit=1&cursor={first['next_cursor']}")
-    assert [one["schedule_id"] for page in (first, second) for one in page["schedules"]] == ["a", "b"]
-    await stage.json("GET", f"/api/schedules?cursor={'9' * 18}-a", status=400)
 
 
 async def test_a_schedule_of_the_api_is_armed_at_once(stage: Stage) -> None:
@@ -147,13 +134,6 @@ async def test_a_schedule_whose_card_the_chat_does_not_take_is_not_proposed(tmp_
         answer = await stage.json("POST", "/api/schedules", json={**DAILY, "address": IN_CHAT}, status=409)
         assert answer["error"] == "chat_refused"
         assert (await stage.json("GET", "/api/schedules"))["schedules"] == []
-
-
-async def test_a_person_may_not_have_more_schedules_over_http_than_in_chat(stage: Stage) -> None:
-    for _ in range(DEFAULT_LIMITS.per_person):
-        await armed(stage)
-    answer = await stage.json("POST", "/api/schedules", json=DAILY, status=409)
-    assert answer["error"] == "not_scheduled"
 
 
 async def test_a_schedule_is_paused_resumed_run_and_deleted(stage: Stage) -> None:
