@@ -152,7 +152,7 @@ NOT_PASSED = {
     "slack.greet": "a greeting that is lost is not told again; mentions work without it",
     "slack.publish_home": "the next opening of the Home publishes it again",
     "storage.record_feedback": "one row; Slack shows a failed click, and the last one counts",
-    "slack.list_channels": "as slack.catch_up, in test_first_messages.py",
+    "slack.list_channels": "as slack.catch_up, in test_catchup.py",
     "slack.oauth": "only asks; whoever installs begins again",
     "sandbox.pack": "tests/integration/sandbox/test_archive.py has the folder as a crash leaves it at each step",
     "sandbox.unpack": "as sandbox.pack",

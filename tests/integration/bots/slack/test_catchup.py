@@ -1,8 +1,12 @@
 """What is said while nobody listens is read at the next start, and taken once."""
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,16 +14,25 @@ from aiohttp import web
 from yarl import URL
 
 from bots.delivery.content import AnswerPart
+from bots.inbound.actions import MISSED_SECONDS_MAX
 from bots.slack.app import SlackApp
 from bots.slack.events import backfill
+from bots.slack.events.backfill import OVERLAP_SECONDS, Backfill, find_gaps, last_listed_ts, newest_cursor_by_workspace
+from bots.slack.events.cursors import ChannelCursors
+from bots.slack.events.handler import EventHandler
+from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
+from bots.slack.workspaces import Workspaces
+from core import failpoints
 from core.domain.actions import IncomingMessage
-from core.domain.threads import Address
+from core.domain.threads import Address, Ignore
 from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.events.message_events import posted_event
 from simulator.slack.people.interactions import BusyPeople
+from simulator.slack.settings import SCOPES
 from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.slack.installable_app import opened
-from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of
+from tests.integration.bots.slack.socket_mode_app import WAIT_SECONDS, RecordingReceiver, channel_of
 from tests.integration.bots.slack.storing_app import (
     UNHEARD,
     StoringReceiver,
@@ -43,17 +56,16 @@ async def slack() -> AsyncIterator[SlackSimulator]:
         yield simulator
 
 
-def direct(slack: SlackSimulator) -> str:
+def direct(slack: SlackSimulator, name: str = "bob") -> str:
     workspace = slack.workspace
-    alice = workspace.names["alice"]
-    return workspace.direct_with(alice.user_id, workspace.bot.user_id).channel_id
+    return workspace.direct_with(workspace.names[name].user_id, workspace.bot.user_id).channel_id
 
 
 async def test_what_was_said_meanwhile_is_taken_once_and_nothing_else(
     slack: SlackSimulator, storing_receiver: StoringReceiver, speaker: SlackApp, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level("INFO")
-    channel, private = channel_of(slack), direct(slack)
+    channel, private = channel_of(slack), direct(slack, "alice")
     async with listening(slack, storing_receiver):
         root = await slack.say("alice", channel, "@threadhand begin")
         await slack.say("alice", private, "are you there?")
@@ -112,47 +124,6 @@ async def test_a_thread_is_read_from_where_the_agent_came_in(
     assert storing_receiver.taken == ["order", "cook", "with salt"]
 
 
-async def test_a_stop_that_was_said_meanwhile_stops(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    channel = channel_of(slack)
-    root = await heard_once(slack, storing_receiver, "@threadhand count", by="bob")
-    await slack.say("bob", channel, "stop", thread_id=root)
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken == ["count", "(stop)"]
-
-
-async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    channel = channel_of(slack)
-    root = await heard_once(slack, storing_receiver)
-    await slack.delete("alice", channel, root)
-    await slack.say("alice", channel, "@threadhand anew")
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken == ["begin", "anew"]
-    assert calls_of(slack, "conversations.replies") == 1
-    assert "not caught up" not in caplog.text
-
-
-async def test_all_pages_are_read(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    await heard_once(slack, storing_receiver)
-    await slack.say("alice", channel_of(slack), "@threadhand the oldest")
-    for _ in range(PAGE_SIZE + 1):
-        await slack.say("bob", channel_of(slack), "chatter")
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken == ["begin", "the oldest"]
-    assert "too much was missed" not in caplog.text
-
-
 async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
     slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
 ):
@@ -171,26 +142,6 @@ async def test_what_is_beyond_the_last_page_is_left_and_said_to_be(
     )
     pages = [call for call in slack.calls if call.method == "conversations.history"]
     assert sum(call.arguments["channel"] == channel for call in pages) == CHANNEL_PAGES_MAX
-
-
-async def test_a_channel_that_refuses_keeps_no_other_from_being_read(
-    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
-):
-    caplog.set_level("INFO")
-    closed = slack.workspace.channel_names["other"]
-    async with listening(slack, storing_receiver):
-        await slack.say("alice", channel_of(slack), "@threadhand begin")
-        await slack.say("alice", closed.channel_id, "@threadhand here too")
-        await until(lambda: len(storing_receiver.taken) == 2)
-        await storing_receiver.marked(2)
-    del closed.members[slack.workspace.bot.user_id]
-    await slack.say("alice", closed.channel_id, "@threadhand unheard")
-    await slack.say("alice", channel_of(slack), "@threadhand heard")
-    async with listening(slack, storing_receiver):
-        await told(caplog, "caught up in workspace")
-    assert storing_receiver.taken[2:] == ["heard"]
-    refused = await told(caplog, "not caught up")
-    assert refused.endswith(f"(not_in_channel): {closed.channel_id}")
 
 
 async def test_a_channel_that_could_not_be_read_is_tried_again(
@@ -275,3 +226,290 @@ async def test_what_slack_did_not_deliver_for_too_many_events_is_read(
             assert await send(url, body, signed(body)) == (200, "")
             await until(lambda: "while Slack said nothing" in storing_receiver.taken)
     assert "more events than Slack delivers" in caplog.text
+
+
+def test_nothing_is_read_that_is_too_old_or_no_mark() -> None:
+    now = 1_800_000_000.0
+    fresh, old = f"{now - 60:.6f}", f"{now - MISSED_SECONDS_MAX - 60:.6f}"
+    marks = {"T1:C1": old, "T1:C2": fresh, "T2:C3": fresh, "T2:C4": "99", "C5": fresh}
+
+    gaps = find_gaps(marks, now=now)
+
+    assert {team_id: [gap.channel_id for gap in found] for team_id, found in gaps.items()} == {
+        "T1": ["C2", "C1"],
+        "T2": ["C3"],
+    }
+    newer, older = gaps["T1"]
+    assert (float(newer.oldest), newer.is_cut) == (now - 60 - OVERLAP_SECONDS, False)
+    assert (float(older.oldest), older.is_cut) == (now - MISSED_SECONDS_MAX, True)
+
+
+@pytest.mark.parametrize("failpoint", ["slack.catch_up.before", "slack.catch_up.after"])
+async def test_what_was_cut_off_while_reading_is_read_at_the_next_start(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, storing_receiver)
+    marks = await storing_receiver.marks()
+    await slack.say("alice", channel_of(slack), "@threadhand still wanted")
+    failpoints.arm(f"{failpoint}:raise")
+    try:
+        async with listening(slack, storing_receiver):
+            await told(caplog, "catching up in workspace")
+            await slack.say("alice", channel_of(slack), "@threadhand live")
+            await until(lambda: storing_receiver.taken[-1] == "live")
+    finally:
+        failpoints.arm("")
+    assert marks.items() <= (await storing_receiver.marks()).items()
+    async with listening(slack, storing_receiver):
+        await told(caplog, "caught up in workspace")
+    assert storing_receiver.taken == ["begin", "live", "still wanted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    client: SlackClient
+    teams: Workspaces
+    catch_up: Backfill
+    event_handler: EventHandler
+
+
+@asynccontextmanager
+async def unplugged(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, *, outage_seconds: float
+) -> AsyncGenerator[Parts, None]:
+    """The parts without a socket: what is heard is what the test hands over."""
+    marks = ChannelCursors(storing_receiver.inbox)
+    teams = Workspaces(
+        tokens=None,
+        new_client=lambda token: SlackClient(bot_token=token, api_url=slack.api_url),
+        new_event_handler=lambda client, people: EventHandler(client, people, storing_receiver.receive, cursors=marks),
+    )
+    client = SlackClient(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    identity = await client.sign_in()
+    team = teams.build_workspace(client)
+    teams.add(identity.team_id, team)
+    assert team.event_handler is not None
+    catch_up = Backfill(storing_receiver.inbox, marks, teams, outage_seconds=outage_seconds)
+    try:
+        yield Parts(client=client, teams=teams, catch_up=catch_up, event_handler=team.event_handler)
+    finally:
+        await catch_up.close()
+        await teams.close()
+
+
+async def test_an_absence_is_made_good(slack: SlackSimulator, storing_receiver: StoringReceiver):
+    async with unplugged(slack, storing_receiver, outage_seconds=0.0) as parts:
+        catch_up, event_handler = parts.catch_up, parts.event_handler
+        await _hand_over(slack, event_handler, "@threadhand begin")
+        before = await storing_receiver.marks()
+        catch_up.on_connection_state(is_connected=True)
+        catch_up.on_connection_state(is_connected=False)
+        await slack.say("alice", channel_of(slack), "@threadhand anybody?")
+        await _hand_over(slack, event_handler, "@threadhand first again")
+        assert await storing_receiver.marks() == before
+        catch_up.on_connection_state(is_connected=True)
+        await until(lambda: "anybody?" in storing_receiver.taken)
+        while await storing_receiver.marks() == before:
+            await asyncio.sleep(0.01)
+    assert storing_receiver.taken == ["begin", "first again", "anybody?"]
+
+
+async def _hand_over(slack: SlackSimulator, event_handler: EventHandler, words: str) -> None:
+    channel = slack.workspace.channels[channel_of(slack)]
+    ts = await slack.say("alice", channel.channel_id, words)
+    await event_handler.on_event(posted_event(slack.workspace, channel, channel.messages[ts]))
+
+
+async def test_marks_stay_before_a_gap_until_it_is_filled(storing_receiver: StoringReceiver):
+    marks = ChannelCursors(storing_receiver.inbox)
+    first, second, third = (f"{int(time.time())}.00000{n}" for n in (1, 2, 3))
+    hear = partial(marks.record_message, "T1", "C1")
+
+    async def stored() -> dict[str, str]:
+        await marks.flush()
+        return await storing_receiver.marks()
+
+    hear(first)
+    marks.pause()
+    marks.record_message("T1", "C2", first)
+    assert await stored() == {"T1:C1": first}
+    marks.resume(["T1:C1"])
+    assert (await stored()).pop("T1:C2") == first
+    hear(third)
+    assert await stored() == {"T1:C1": first, "T1:C2": first}
+    marks.close_gap("T1:C1", second)
+    assert await stored() == {"T1:C1": third, "T1:C2": first}
+    hear("not a time")
+    marks.record_message("T1", "", third)
+    assert await stored() == {"T1:C1": third, "T1:C2": first}
+
+
+FIRST, SECOND = "T0SIM0001", "T0SIM0002"
+THROUGH = "caught up in workspace"
+
+
+def other(slack: SlackSimulator) -> str:
+    return slack.workspace.channel_names["other"].channel_id
+
+
+async def test_a_first_mention_and_a_first_direct_message_are_taken_once(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, storing_receiver)
+    await slack.say("bob", other(slack), "nothing for anybody")
+    await slack.say("bob", other(slack), "@threadhand over here")
+    await slack.say("bob", direct(slack), "and here")
+    for _ in range(2):
+        async with listening(slack, storing_receiver):
+            await told(caplog, THROUGH)
+        caplog.clear()
+        await slack.say("alice", channel_of(slack), "chatter")
+    assert storing_receiver.taken[0] == "begin"
+    assert sorted(storing_receiver.taken[1:]) == ["and here", "over here"]
+
+
+async def test_a_first_word_is_found_where_nothing_was_ever_heard(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    async with listening(slack, storing_receiver):
+        await until_known(storing_receiver)
+    await slack.say("bob", direct(slack), "the first word")
+    async with listening(slack, storing_receiver):
+        await told(caplog, THROUGH)
+    assert storing_receiver.taken == ["the first word"]
+
+
+async def until_known(storing_receiver: StoringReceiver) -> None:
+    """Waits until it is stored since when the bot listens."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while f"{FIRST}:" not in await storing_receiver.inbox.cursors("slack"):
+            await asyncio.sleep(0.01)
+
+
+async def test_all_pages_are_listed_and_no_more_than_so_many_channels_at_a_start(
+    storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level("INFO")
+    monkeypatch.setattr(backfill, "NEW_CHANNELS_MAX", PAGE_SIZE + 5)
+    channels = ("general", "other", *(f"c{number}" for number in range(PAGE_SIZE + 10)))
+    settings = SlackSettings(rate_scale=0, offline_seconds=0.0, channels=channels)
+    async with SlackSimulator(settings=settings) as slack:
+        await heard_once(slack, storing_receiver)
+        async with listening(slack, storing_receiver):
+            await until(lambda: calls_of(slack, "conversations.history") > 0)
+            await settled(storing_receiver, 1 + PAGE_SIZE + 5)
+        assert calls_of(slack, "users.conversations") == 3 + 2
+        async with listening(slack, storing_receiver):
+            await settled(storing_receiver, len(slack.workspace.channels))
+
+
+async def settled(storing_receiver: StoringReceiver, channels: int) -> None:
+    await storing_receiver.marked(channels)
+    assert len(await storing_receiver.marks()) == channels
+
+
+async def test_what_was_found_is_read_at_a_later_start_where_this_one_is_cut_off(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, storing_receiver)
+    await slack.say("bob", other(slack), "@threadhand still wanted")
+    failpoints.arm("slack.catch_up.before:raise")
+    try:
+        async with listening(slack, storing_receiver):
+            await told(caplog, "catching up in workspace")
+            await slack.say("alice", channel_of(slack), "@threadhand live")
+            await until(lambda: storing_receiver.taken[-1] == "live")
+            await slack.say("bob", other(slack), "@threadhand live, too")
+            await until(lambda: storing_receiver.taken[-1] == "live, too")
+    finally:
+        failpoints.arm("")
+    async with listening(slack, storing_receiver):
+        await told(caplog, THROUGH)
+    assert storing_receiver.taken == ["begin", "live", "live, too", "still wanted"]
+
+
+def test_what_was_looked_for_last_counts_and_no_clock_that_was_ahead() -> None:
+    early, late = "1800000000.000000", "1800000009.000000"
+    cursors = {"T1:C1": early, "T1:C2": "0", "T1:": late, "T2:": late, "T3:C1": late, "T3:": early}
+    assert [last_listed_ts(one, cursors) for one in ("T1", "T2", "T3", "T4")] == [early, late, early, ""]
+    assert newest_cursor_by_workspace({**cursors, ":C": late}) == {"T1": early, "T3": late}
+
+
+@pytest.mark.parametrize("failpoint", ["slack.list_channels.before", "slack.list_channels.after"])
+async def test_a_listing_that_fails_keeps_nothing_else_from_being_read_and_is_done_again(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture, failpoint: str
+):
+    caplog.set_level("INFO")
+    await heard_once(slack, storing_receiver)
+    await slack.say("bob", other(slack), "@threadhand not yet")
+    await slack.say("alice", channel_of(slack), "@threadhand known")
+    failpoints.arm(f"{failpoint}:raise")
+    try:
+        async with listening(slack, storing_receiver):
+            await told(caplog, THROUGH)
+    finally:
+        failpoints.arm("")
+    assert storing_receiver.taken == ["begin", "known"]
+    caplog.clear()
+    async with listening(slack, storing_receiver):
+        await told(caplog, THROUGH)
+    assert storing_receiver.taken == ["begin", "known", "not yet"]
+
+
+async def test_a_stop_that_was_said_meanwhile_stops(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    root = await heard_once(slack, storing_receiver, "@threadhand count", by="bob")
+    await slack.say("bob", channel, "stop", thread_id=root)
+    async with listening(slack, storing_receiver):
+        await told(caplog, "caught up in workspace")
+    assert storing_receiver.taken == ["count", "(stop)"]
+
+
+async def test_a_short_absence_is_left_to_slack(slack: SlackSimulator, storing_receiver: StoringReceiver):
+    async with unplugged(slack, storing_receiver, outage_seconds=60.0) as parts:
+        catch_up, event_handler = parts.catch_up, parts.event_handler
+        catch_up.on_connection_state(is_connected=True)
+        catch_up.on_connection_state(is_connected=False)
+        catch_up.on_connection_state(is_connected=True)
+        await _hand_over(slack, event_handler, "@threadhand begin")
+        assert list(await storing_receiver.marks()) == [f"{FIRST}:{channel_of(slack)}"]
+    assert calls_of(slack, "conversations.history") == 0
+
+
+async def test_what_was_left_alone_is_not_decided_again(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    async with listening(slack, storing_receiver):
+        storing_receiver.decision = Ignore(reason="another agent is at work")
+        root = await slack.say("alice", channel, "@threadhand not now")
+        await storing_receiver.marked()
+        await storing_receiver.marked_ignored()
+        storing_receiver.decision = None
+    await slack.say("alice", channel, "@threadhand but now", thread_id=root)
+    async with listening(slack, storing_receiver):
+        await told(caplog, "caught up in workspace")
+    assert storing_receiver.taken == ["but now"]
+
+
+async def test_without_the_scopes_all_else_is_read(storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO")
+    scopes = tuple(one for one in SCOPES if one not in ("channels:read", "im:read"))
+    async with SlackSimulator(settings=replace(UNHEARD, scopes=scopes)) as slack:
+        await heard_once(slack, storing_receiver)
+        await slack.say("alice", channel_of(slack), "@threadhand known")
+        await slack.say("bob", other(slack), "@threadhand unknown")
+        async with listening(slack, storing_receiver):
+            await told(caplog, THROUGH)
+    assert storing_receiver.taken == ["begin", "known"]
+    assert "missing_scope for the kind im" in caplog.text
+    assert "missing_scope for the kind public_channel" in caplog.text
+    assert "for the kind mpim" not in caplog.text

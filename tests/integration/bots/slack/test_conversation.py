@@ -1,14 +1,19 @@
 """A conversation over Socket Mode with the simulated Slack: what people do comes in once, what we say is seen."""
 
+from dataclasses import replace
+
 import pytest
 
 from bots.delivery.content import AnswerPart, AskPrompt, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.slack.app import SlackApp
-from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
-from core.domain.threads import Ask
+from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES
+from core.domain.actions import AskAnswered, IncomingMessage, StopRequested
+from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
+from simulator.slack.events.payloads import Payload, Refused
+from simulator.slack.web_api import METHODS, Call
 from simulator.view import Button, SentFile
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver, channel_of, general, running
 from tests.support.waiting import until
@@ -73,46 +78,8 @@ async def test_a_lost_socket_is_made_again(
     await until(lambda: receiver.taken)
 
 
-async def test_a_slack_that_was_away_is_found_again(receiver: RecordingReceiver):
-    async with SlackSimulator() as slack:
-        app = SlackApp(
-            bot_token=slack.settings.bot_token,
-            app_token=slack.settings.app_token,
-            api_url=slack.api_url,
-            receive=receiver.receive,
-        )
-        await app.start()
-    async with SlackSimulator(slack.port) as slack:
-        await slack.say("alice", channel_of(slack), "@threadhand back again?")
-        await until(lambda: receiver.taken)
-        await app.close()
-
-
 def opened(slack: SlackSimulator) -> int:
     return sum(call.method == "apps.connections.open" for call in slack.calls)
-
-
-async def test_edits_deletions_and_stop_signs_come_in(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
-    channel = channel_of(slack)
-    root = await slack.say("alice", channel, "@threadhand count to three")
-    reply = await slack.say("bob", channel, "and four", thread_id=root)
-    await until(lambda: len(receiver.taken) == 2)
-    await slack.edit("bob", channel, reply, "and five")
-    await until(lambda: len(receiver.taken) == 3)
-    await slack.delete("bob", channel, reply)
-    await until(lambda: len(receiver.taken) == 4)
-    await slack.react("alice", channel, root, "x")
-    await until(lambda: len(receiver.taken) == 5)
-    assert [type(one) for one in receiver.taken] == [
-        IncomingMessage,
-        IncomingMessage,
-        MessageEdited,
-        MessageDeleted,
-        StopRequested,
-    ]
-    assert {one.address.thread_key for one in receiver.taken} == {root}
 
 
 async def test_a_click_answers_a_question_after_a_restart(receiver: RecordingReceiver):
@@ -167,6 +134,49 @@ async def test_reactions_follow_the_work_one_at_a_time(receiver: RecordingReceiv
 
 def reactions(slack: SlackSimulator) -> list[str]:
     return [one.emoji for one in general(slack).messages[0].reactions]
+
+
+SESSION, LINE = "agents.sessions.setStatus", "assistant.threads.setStatus"
+
+
+def statuses(slack: SlackSimulator) -> list[tuple[str, str]]:
+    return [(call.method, call.error) for call in slack.calls if "setStatus" in call.method]
+
+
+async def test_slacks_own_stop_button_is_a_wish_to_stop():
+    receiver = RecordingReceiver()
+    settings = SlackSettings(scopes=BOT_SCOPES, subscriptions=BOT_EVENTS)
+    async with SlackSimulator(settings=settings) as slack, running(slack, receiver) as app:
+        root = await slack.say("alice", channel_of(slack), "@threadhand count")
+        await until(lambda: receiver.taken)
+        address = receiver.taken[0].address
+        async with app.surface.typing(address):
+            assert general(slack).typing
+            await slack.stop_session("alice", channel_of(slack), root)
+            await until(lambda: len(receiver.taken) == 2)
+        assert not general(slack).typing
+        with pytest.raises(ValueError, match="no session is processing"):
+            await slack.stop_session("alice", channel_of(slack), root)
+        assert statuses(slack) == [(SESSION, "")] * 2
+    stop = receiver.taken[1]
+    assert isinstance(stop, StopRequested)
+    assert stop.address == address
+    assert stop.person.person_id == slack.member("alice").user_id
+
+
+@pytest.mark.parametrize("refusal", ["feature_not_enabled", "missing_scope", "not_authorized", "unknown_method"])
+async def test_an_app_without_sessions_shows_the_line_and_asks_no_more(
+    slack: SlackSimulator, speaker: SlackApp, address: Address, monkeypatch: pytest.MonkeyPatch, refusal: str
+):
+    def refuse(call: Call) -> Payload:
+        raise Refused(refusal)
+
+    monkeypatch.setitem(METHODS, SESSION, replace(METHODS[SESSION], run=refuse))
+    for _ in range(2):
+        async with speaker.surface.typing(address):
+            assert general(slack).typing
+        assert not general(slack).typing
+    assert statuses(slack) == [(SESSION, refusal), *[(LINE, "")] * 4]
 
 
 async def test_who_cannot_be_looked_up_goes_by_the_id(receiver: RecordingReceiver):

@@ -15,7 +15,7 @@ from bots.slack.app import SlackApp
 from bots.slack.events.message_content import build_file_ref
 from bots.slack.web_api.downloads import is_slack_url
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, safe_file_name
-from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear, ToolError
+from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
@@ -47,18 +47,6 @@ async def test_a_file_goes_into_the_thread_and_can_be_found(slack: SlackSimulato
     assert await speaker.surface.find(address, "d2") is None
 
 
-async def test_an_unclear_end_of_an_upload_is_found_by_another_process(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
-    slack.misbehave("error_after", method="files.completeUploadExternal")
-    with pytest.raises(SurfaceUnclear):
-        await speaker.surface.upload(address, outgoing("a.txt", b"text"), delivery_id="d1")
-    other = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await other.start()
-    assert await other.surface.find(address, "d1") is not None
-    await other.close()
-
-
 ANSWER = "# Result\n\n| a | b |\n|---|---|\n| 1 | `x` |\n\n- **one**\n\n```\n<code>\n```"
 
 
@@ -82,22 +70,6 @@ async def test_an_answer_comes_with_its_files_and_another_process_finds_them(
     assert found == {message.message_id}
     assert await other.surface.find(address, str(uuid.uuid4())) is None
     await other.close()
-
-
-async def test_where_slack_takes_no_buttons_with_a_file_the_answer_comes_without(
-    slack: SlackSimulator, speaker: SlackApp, address: Address
-):
-    slack.misbehave("refuse", method="files.completeUploadExternal", code="invalid_blocks")
-    answer = AnswerPart(markdown=ANSWER, run_id="run-1")
-    await speaker.surface.post(address, answer, files=[outgoing("a.txt", b"text")], delivery_id="d1")
-    slack.misbehave("none")
-    await speaker.surface.post(address, answer, files=[outgoing("b.txt", b"text")], delivery_id="d2")
-    _, without, with_buttons = general(slack).threads[0].messages
-    assert "Result" in text_of(without)
-    assert [len([one for one in each.elements if isinstance(one, Button)]) for each in (without, with_buttons)] == [
-        0,
-        2,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -133,16 +105,6 @@ def test_names_of_files_are_made_safe(name: str, safe: str):
     assert safe_file_name(name) == safe
 
 
-async def test_a_file_whose_source_fails_raises_that(speaker: SlackApp, address: Address):
-    async def lost() -> AsyncIterator[bytes]:
-        yield b"begin"
-        raise ToolError("The sandbox is gone.")
-
-    file = OutgoingFile(name="a", size_bytes=10, pieces=lost())
-    with pytest.raises(ToolError, match="gone"):
-        await speaker.surface.upload(address, file, delivery_id="d1")
-
-
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 1000], ids=["empty", "long"])
 async def test_an_attached_file_is_read_whole(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver, content: bytes
@@ -159,16 +121,6 @@ async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
     unsized = IncomingFile(file_ref=file.file_ref, name=file.name)
     with pytest.raises(AgentError, match="larger than"):
         await read(app, unsized, bytes_max=1000)
-
-
-async def test_a_file_of_a_shared_channel_is_asked_for(
-    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
-):
-    file = await attached(slack, receiver, b"shared")
-    bare = IncomingFile(file_ref=file.file_ref.partition(" ")[0], name=file.name)
-    assert await read(app, bare) == b"shared"
-    with pytest.raises(AgentError, match="cannot be read"):
-        await read(app, IncomingFile(file_ref="F404", name="gone"))
 
 
 async def test_a_login_page_is_no_file(receiver: RecordingReceiver):
@@ -229,13 +181,6 @@ async def test_a_redirect_is_followed_without_the_token_and_never_away_from_slac
     assert foreign == []
 
 
-async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
-    async with server({"/loop": lambda: moved("/loop")}, []) as origin, speaking(origin) as app:
-        for path in ("loop", "missing"):
-            with pytest.raises(AgentError, match="The file 'f' cannot be read from Slack"):
-                await read(app, named(origin / path))
-
-
 @pytest.mark.parametrize("encoding", ["plain", "gzip", "chunked"])
 async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right(encoding: str):
     page = "<html>mine</html>"
@@ -287,3 +232,67 @@ async def test_an_upload_address_elsewhere_is_refused():
 )
 def test_only_slacks_own_hosts_count(url: str, is_own: bool):
     assert is_slack_url(URL(url), API) == is_own
+
+
+async def test_a_file_that_its_message_names_by_id_alone_comes_with_its_name(receiver: RecordingReceiver):
+    async with SlackSimulator(settings=SlackSettings(is_shared=True)) as slack, running(slack, receiver) as app:
+        file = await attached(slack, receiver, b"shared")
+        assert (file.name, file.size_bytes) == ("a.bin", 6)
+        assert await read(app, file) == b"shared"
+
+
+@pytest.mark.parametrize(
+    ("url", "is_own"),
+    [
+        ("http://localhost:8080/x", True),
+        ("http://127.0.0.1:8080/x", True),
+        ("http://[::1]:8080/x", True),
+        ("http://localhost:8081/x", False),
+        ("https://localhost:8080/x", False),
+        ("http://localhost.example.com:8080/x", False),
+    ],
+)
+def test_a_stand_in_on_this_machine_may_call_it_by_another_name(url: str, is_own: bool):
+    assert is_slack_url(URL(url), URL("http://127.0.0.1:8080/api/")) == is_own
+
+
+async def test_where_slack_takes_no_buttons_with_a_file_the_answer_comes_without(
+    slack: SlackSimulator, speaker: SlackApp, address: Address
+):
+    slack.misbehave("refuse", method="files.completeUploadExternal", code="invalid_blocks")
+    answer = AnswerPart(markdown=ANSWER, run_id="run-1")
+    await speaker.surface.post(address, answer, files=[outgoing("a.txt", b"text")], delivery_id="d1")
+    slack.misbehave("none")
+    await speaker.surface.post(address, answer, files=[outgoing("b.txt", b"text")], delivery_id="d2")
+    _, without, with_buttons = general(slack).threads[0].messages
+    assert "Result" in text_of(without)
+    assert [len([one for one in each.elements if isinstance(one, Button)]) for each in (without, with_buttons)] == [
+        0,
+        2,
+    ]
+
+
+async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
+    async with server({"/loop": lambda: moved("/loop")}, []) as origin, speaking(origin) as app:
+        for path in ("loop", "missing"):
+            with pytest.raises(AgentError, match="The file 'f' cannot be read from Slack"):
+                await read(app, named(origin / path))
+
+
+async def test_a_file_of_a_shared_channel_is_asked_for(
+    slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
+):
+    file = await attached(slack, receiver, b"shared")
+    bare = IncomingFile(file_ref=file.file_ref.partition(" ")[0], name=file.name)
+    assert await read(app, bare) == b"shared"
+    with pytest.raises(AgentError, match="cannot be read"):
+        await read(app, IncomingFile(file_ref="F404", name="gone"))
+
+
+async def test_a_file_that_slack_tells_nothing_of_is_known_by_its_id(receiver: RecordingReceiver):
+    async with SlackSimulator(settings=SlackSettings(is_shared=True)) as slack, running(slack, receiver) as app:
+        slack.misbehave("server_error", method="files.info", times=9)
+        file = await attached(slack, receiver, b"shared")
+        assert (file.name, file.size_bytes) == ("file", None)
+        slack.misbehave("none")
+        assert await read(app, file) == b"shared"

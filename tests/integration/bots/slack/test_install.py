@@ -5,19 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cryptography.fernet import Fernet
 from yarl import URL
 
 from bots.delivery.content import AnswerPart
-from bots.inbound import retry_buffer
-from bots.slack.install.tokens import TokenCipher
 from core.domain.actions import IncomingMessage
-from core.domain.errors import AgentError, StorageUnavailable, SurfaceRefused
+from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
-from storage.sql.stores.workspaces import SqlInstallations
-from tests.integration.bots.slack.installable_app import KEY, InstallableApp, new_browser, opened
+from tests.integration.bots.slack.installable_app import InstallableApp, new_browser, opened
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.narrow import require, require_type
 from tests.support.waiting import until
@@ -50,19 +46,6 @@ async def test_a_workspace_that_installs_the_bot_has_a_token_of_its_own(installa
         assert (access.token, access.identity.team_id) == (tokens[team_id], team_id)
 
 
-async def test_two_installations_in_two_tabs_of_a_browser_both_work(installable: InstallableApp) -> None:
-    async with new_browser() as browser:
-        ways_back: list[URL] = []
-        for _ in range(2):
-            start = installable.url / "slack/install"
-            async with browser.get(start, allow_redirects=False) as begin:
-                page = URL(begin.headers["Location"])
-            async with browser.get(page, allow_redirects=False) as agreed:
-                ways_back.append(URL(agreed.headers["Location"], encoded=True))
-        for back in ways_back:
-            assert (await installable.come_back(back, browser))[0] == 200
-
-
 async def test_the_way_back_serves_once_and_in_its_own_browser_alone(installable: InstallableApp) -> None:
     async with new_browser() as browser, new_browser() as other:
         async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
@@ -89,15 +72,6 @@ async def test_a_code_that_slack_does_not_confirm_installs_nothing(installable: 
             state = URL(begin.headers["Location"]).query["state"]
         back = (installable.url / "slack/oauth_redirect").with_query(code="none", state=state)
         assert (await installable.come_back(back, browser))[0] == 502
-    assert await installable.stored() == []
-
-
-async def test_who_declines_installs_nothing(installable: InstallableApp) -> None:
-    async with new_browser() as browser:
-        async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
-            state = URL(begin.headers["Location"]).query["state"]
-        back = (installable.url / "slack/oauth_redirect").with_query(error="access_denied", state=state)
-        assert "not installed" in (await installable.come_back(back, browser))[1]
     assert await installable.stored() == []
 
 
@@ -168,23 +142,6 @@ async def test_who_takes_the_bot_away_is_not_heard_any_more(installable: Install
         await installable.app.surface.post(here, AnswerPart(markdown="x"), delivery_id="d")
 
 
-async def test_a_removal_waits_for_the_database(installable: InstallableApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.02)
-    outbox = installable.slack.oauth.outbox
-    outbox.settings = replace(outbox.settings, retry_seconds=())  # Slack delivers nothing again
-    await installable.install(FIRST)
-    leave, failures = SqlInstallations.leave_workspace, ["a", "b", "c"]
-
-    async def unavailable(store: SqlInstallations, platform: str, workspace_id: str) -> tuple[str, ...]:
-        if failures:
-            raise StorageUnavailable(failures.pop())
-        return await leave(store, platform, workspace_id)
-
-    monkeypatch.setattr(SqlInstallations, "leave_workspace", unavailable)
-    installable.slack.oauth.uninstall(FIRST)
-    await until(lambda: installable.left)
-
-
 async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: InstallableApp) -> None:
     installable.slack.oauth.lifetime_seconds = 60
     await installable.install(FIRST)
@@ -198,13 +155,23 @@ async def test_a_token_that_expires_soon_is_refreshed_and_kept(installable: Inst
     assert again == access
 
 
-async def test_a_token_under_an_old_key_is_sealed_with_the_newest(installable: InstallableApp) -> None:
-    await installable.install(FIRST)
-    before = await installable.tokens.find_token(FIRST)
-    newest = Fernet.generate_key().decode()
-    old = installable.tokens
-    rotated = replace(old, token_cipher=TokenCipher([newest, KEY]))
-    assert await rotated.find_token(FIRST) == before
-    without = replace(old, token_cipher=TokenCipher([newest]))
-    assert await without.find_token(FIRST) == before
-    assert await installable.tokens.find_token(FIRST) is None
+async def test_two_installations_in_two_tabs_of_a_browser_both_work(installable: InstallableApp) -> None:
+    async with new_browser() as browser:
+        ways_back: list[URL] = []
+        for _ in range(2):
+            start = installable.url / "slack/install"
+            async with browser.get(start, allow_redirects=False) as begin:
+                page = URL(begin.headers["Location"])
+            async with browser.get(page, allow_redirects=False) as agreed:
+                ways_back.append(URL(agreed.headers["Location"], encoded=True))
+        for back in ways_back:
+            assert (await installable.come_back(back, browser))[0] == 200
+
+
+async def test_who_declines_installs_nothing(installable: InstallableApp) -> None:
+    async with new_browser() as browser:
+        async with browser.get(installable.url / "slack/install", allow_redirects=False) as begin:
+            state = URL(begin.headers["Location"]).query["state"]
+        back = (installable.url / "slack/oauth_redirect").with_query(error="access_denied", state=state)
+        assert "not installed" in (await installable.come_back(back, browser))[1]
+    assert await installable.stored() == []

@@ -72,6 +72,16 @@ async def test_what_is_not_for_the_bot_costs_no_look_up(
         assert looked_up(slack) == [1, 0, 0]
 
 
+async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
+    storing_receiver: StoringReceiver, database: Database
+) -> None:
+    settings = SlackSettings(commands=(SlashCommand(name="/threadhand", description="Asks the agent"),))
+    async with SlackSimulator(settings=settings) as slack, guarded(slack, storing_receiver, database, groups=("S1",)):
+        for _ in range(MANY):
+            await slack.command("bob", channel_of(slack), "threadhand", {"text": "what is new here today?"})
+        assert looked_up(slack) == [1, 0, 1]
+
+
 async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
     slack: SlackSimulator, storing_receiver: StoringReceiver, database: Database
 ) -> None:
@@ -84,16 +94,6 @@ async def test_a_reaction_in_a_thread_finds_its_run_without_asking_slack(
         await slack.react("alice", channel, request, "octagonal_sign")
         await until(lambda: storing_receiver.taken == ["hello", "(stop)"])
         assert looked_up(slack) == [1, 0, 0]
-
-
-async def test_somebody_without_access_is_looked_up_once_in_some_minutes(
-    storing_receiver: StoringReceiver, database: Database
-) -> None:
-    settings = SlackSettings(commands=(SlashCommand(name="/threadhand", description="Asks the agent"),))
-    async with SlackSimulator(settings=settings) as slack, guarded(slack, storing_receiver, database, groups=("S1",)):
-        for _ in range(MANY):
-            await slack.command("bob", channel_of(slack), "threadhand", {"text": "what is new here today?"})
-        assert looked_up(slack) == [1, 0, 1]
 
 
 async def test_a_message_waits_until_its_author_is_known(

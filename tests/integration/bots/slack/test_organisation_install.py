@@ -96,16 +96,6 @@ async def test_one_installation_serves_each_workspace_of_the_organisation(
     assert [one and one.identity.organisation_id for one in found] == [EVERYBODY, EVERYBODY, None]
 
 
-async def test_a_person_is_told_in_a_direct_message_what_a_thread_refuses(
-    installable: InstallableApp, grid: Grid, receiver: RecordingReceiver
-) -> None:
-    await installed(installable, grid)
-    address = await installable.said(grid.sales, "dan", "hello")
-    dan = receiver.taken[-1].person
-    (direct,) = [one async for one in installable.app.surface.fallback_addresses(address, dan.person_id)]
-    await post(installable, direct)
-
-
 async def test_a_workspace_is_served_with_its_own_token_first(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     await installable.install(SALES)
@@ -134,19 +124,6 @@ async def test_an_organisation_that_is_not_named_is_turned_away(
         assert grid.slack.tenants.organisations[EVERYBODY].token == "", "it is given back"
 
 
-async def test_an_organisation_may_install_for_one_of_its_workspaces(
-    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
-) -> None:
-    async with opened(grid.slack, receiver, tmp_path, allowed=(SALES,)) as installable:
-        grid.reach(SALES, RESEARCH)
-        await installable.install(EVERYBODY)
-        for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-            await installable.said(people, person, "hello")
-    here, there = receiver.taken
-    assert refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
-    assert refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED
-
-
 async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
     installable: InstallableApp, grid: Grid
 ) -> None:
@@ -160,16 +137,6 @@ async def test_an_organisation_that_is_listed_stands_for_its_workspaces(
     assert [refusal_sentence(one, policy) for one in installable.receiver.taken] == [NOT_ALLOWED, None, NOT_ALLOWED]
 
 
-async def test_a_workspace_of_a_listed_organisation_may_install_for_itself(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installable.install(RESEARCH)
-    await installable.said(grid.research, "erin", "hello")
-    access = require(await installable.tokens.find_token(RESEARCH))
-    assert (access.installed_by, access.identity.organisation_id) == (RESEARCH, EVERYBODY)
-    assert refusal_sentence(installable.receiver.taken[-1], AccessPolicy(workspaces=(EVERYBODY,))) is None
-
-
 async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: InstallableApp, grid: Grid) -> None:
     await installed(installable, grid)
     here = await installable.said(grid.sales, "dan", "hello")
@@ -181,20 +148,6 @@ async def test_an_organisation_takes_the_bot_out_of_one_workspace(installable: I
         await post(installable, here)
     await post(installable, there)
     await installable.said(grid.research, "erin", "we go on")
-
-
-async def test_the_end_of_the_organisation_s_access_leaves_a_workspace_its_own(
-    installable: InstallableApp, grid: Grid
-) -> None:
-    await installed(installable, grid)
-    await installable.install(SALES)
-    here = await installable.said(grid.sales, "dan", "hello")
-    await installable.said(grid.research, "erin", "hello")
-    installable.slack.oauth.leave(SALES)
-    installable.slack.oauth.uninstall(EVERYBODY)
-    await until(lambda: installable.left)
-    assert set(installable.left) == {("slack", EVERYBODY)}
-    await post(installable, here)
 
 
 async def test_somebody_at_home_elsewhere_presses_a_button_where_it_stands(
@@ -250,12 +203,14 @@ async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
             _ = [piece async for piece in installable.app.files.open(forged_file, bytes_max=100)]
 
 
-async def test_a_token_of_an_organisation_is_refreshed_once_for_all(installable: InstallableApp, grid: Grid) -> None:
-    installable.slack.oauth.lifetime_seconds = 60
-    await installed(installable, grid)
-    for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
-        await installable.said(people, person, "hello")
-    installable.slack.oauth.lifetime_seconds = 43_200
-    found = [await installable.tokens.find_token(one) for one in (SALES, RESEARCH)]
-    tokens = {one.token for one in found if one}
-    assert tokens == {installable.slack.tenants.organisations[EVERYBODY].token}
+async def test_an_organisation_may_install_for_one_of_its_workspaces(
+    grid: Grid, receiver: RecordingReceiver, tmp_path: Path
+) -> None:
+    async with opened(grid.slack, receiver, tmp_path, allowed=(SALES,)) as installable:
+        grid.reach(SALES, RESEARCH)
+        await installable.install(EVERYBODY)
+        for people, person in ((grid.sales, "dan"), (grid.research, "erin")):
+            await installable.said(people, person, "hello")
+    here, there = receiver.taken
+    assert refusal_sentence(here, AccessPolicy(workspaces=(SALES,))) is None
+    assert refusal_sentence(there, AccessPolicy(workspaces=(SALES,))) == NOT_ALLOWED

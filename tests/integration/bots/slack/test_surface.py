@@ -35,13 +35,6 @@ async def test_an_edit_under_a_rate_limit_comes_back_at_once(
     assert calls(slack, "chat.update") == 1
 
 
-async def test_a_long_rate_limit_is_the_callers_to_plan(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    slack.misbehave("rate_limit", method="chat.postMessage", seconds=120)
-    with pytest.raises(SurfaceRateLimited) as refusal:
-        await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert refusal.value.retry_after_seconds == 120
-
-
 @pytest.mark.parametrize(("fault", "posted"), [("server_error", 0), ("error_after", 1)])
 async def test_an_unclear_post_is_never_repeated_and_can_be_found(
     slack: SlackSimulator,
@@ -57,21 +50,6 @@ async def test_an_unclear_post_is_never_repeated_and_can_be_found(
     found = await speaker.surface.find(address, "d1")
     assert (found is not None) == bool(posted)
     assert await speaker.surface.find(address, "d2") is None
-
-
-async def test_a_message_of_the_bot_is_deleted(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    ref = await speaker.surface.post(address, ANSWER, delivery_id="d1")
-    assert replies(slack) == 1
-    await speaker.surface.delete(address, ref)
-    assert replies(slack) == 0
-    with pytest.raises(SurfaceRefused, match="message_not_found"):
-        await speaker.surface.delete(address, ref)
-
-
-async def test_a_refusal_names_the_platforms_code(slack: SlackSimulator, speaker: SlackApp, address: Address):
-    with pytest.raises(SurfaceRefused) as refusal:
-        await speaker.surface.edit(address, "1.000001", ANSWER)
-    assert refusal.value.code == "message_not_found"
 
 
 async def test_finding_reads_every_page_of_a_long_thread(
@@ -98,20 +76,6 @@ async def test_a_wrong_token_is_told_to_the_operator(
         await app.start()
 
 
-async def test_a_slack_out_of_reach_is_told_to_the_operator():
-    app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
-    with pytest.raises(ConfigurationError, match="cannot be reached"):
-        await app.start()
-
-
-async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
-    slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
-    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
-    await app.start()
-    assert app.identity.team_id
-    await app.close()
-
-
 async def test_an_app_that_cannot_hear_is_told_to_the_operator(receiver: RecordingReceiver):
     with pytest.raises(ConfigurationError, match="THREADHAND_SLACK_SIGNING_SECRET"):
         SlackApp(bot_token="xoxb-1", receive=receiver.receive)
@@ -131,3 +95,24 @@ async def test_a_person_is_told_in_a_direct_message_what_the_channel_refuses(
     assert await speaker.surface.find(direct, "d1") is None
     assert direct.channel_id == slack.workspace.direct[alice.user_id].channel_id
     assert [one async for one in speaker.surface.fallback_addresses(direct, alice.user_id)] == []
+
+
+async def test_a_slack_out_of_reach_is_told_to_the_operator():
+    app = SlackApp(bot_token="xoxb-1", api_url="http://127.0.0.1:9/api/")
+    with pytest.raises(ConfigurationError, match="cannot be reached"):
+        await app.start()
+
+
+async def test_a_start_waits_while_slack_asks_for_patience(slack: SlackSimulator):
+    slack.misbehave("rate_limit", method="auth.test", times=6, seconds=1)
+    app = SlackApp(bot_token=slack.settings.bot_token, api_url=slack.api_url)
+    await app.start()
+    assert app.identity.team_id
+    await app.close()
+
+
+async def test_a_long_rate_limit_is_the_callers_to_plan(slack: SlackSimulator, speaker: SlackApp, address: Address):
+    slack.misbehave("rate_limit", method="chat.postMessage", seconds=120)
+    with pytest.raises(SurfaceRateLimited) as refusal:
+        await speaker.surface.post(address, ANSWER, delivery_id="d1")
+    assert refusal.value.retry_after_seconds == 120

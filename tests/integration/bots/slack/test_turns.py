@@ -16,7 +16,6 @@ from simulator.slack import SlackSimulator
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client
 from tests.integration.bots.slack.socket_mode_app import channel_of
-from tests.servers import redis
 from tests.support.waiting import until
 
 POSTS = 8
@@ -111,19 +110,6 @@ async def test_what_one_bot_is_refused_the_other_does_not_try(slack: SlackSimula
     assert 10 < there.value.retry_after_seconds <= 70
     assert sum(call.method == "chat.update" for call in slack.calls) == 1
     assert posted(slack) == ["answer"]
-
-
-@pytest.mark.parametrize("limits_proactively", [True, False])
-async def test_without_redis_messages_arrive_all_the_same(slack: SlackSimulator, limits_proactively: bool) -> None:
-    with redis() as url:
-        pass
-    async with AsyncExitStack() as stack:
-        client = create_redis_client(url)
-        stack.push_async_callback(client.aclose)
-        budget = RedisRateBudget(client, RedisStreams(client), MemoryRateBudget())
-        speaker = await stack.enter_async_context(speaking(slack, budget, limits_proactively=limits_proactively))
-        await post_by_turns(slack, speaker, speaker, posts=4)
-    assert posted(slack) == [f"{number}" for number in range(4)]
 
 
 async def test_a_stand_in_on_this_machine_is_not_paced_ahead(slack: SlackSimulator) -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task, ViewState, apply_event
-from bots.inbound.actions import RunButtonPressed
 from bots.slack import limits
 from bots.slack.events.parse import parse_click
 from bots.slack.events.payload_fields import get_objects, get_text
@@ -308,12 +307,6 @@ def test_few_short_options_are_buttons():
     assert "replying in this thread" in str(drawing.blocks[-1])
 
 
-def test_many_options_are_a_select():
-    drawing = checked(ask(*(f"Option {number}" for number in range(6))))
-    assert [one["type"] for one in controls(drawing)] == ["static_select"]
-    assert chosen(drawing, 5) == "Option 5"
-
-
 @pytest.mark.parametrize("count", [1, 5, 6, 26, 100, 101, 500])
 @pytest.mark.parametrize("length", [10, 140])
 def test_every_option_can_be_chosen_however_many_there_are(count: int, length: int):
@@ -368,14 +361,6 @@ def test_an_answered_question_shows_who_and_what_and_no_controls():
     drawing = checked(AskPrompt(ask=answered))
     assert controls(drawing) == []
     assert drawing.blocks[-1]["text"] == r"✅ **\*alice\* \[b\](c)** answered: Blue & \<green\>"
-
-
-def test_the_stop_button_says_which_run():
-    drawing = checked(RunStatus(run_id="r-7", view=RunView()))
-    (stop,) = controls(drawing)
-    action: JsonObject = {"action_id": stop["action_id"], "value": stop["value"], "action_ts": "9.1"}
-    parsed = require_type(parse_click({**fixture("button_pressed"), "actions": [action]}, KNOWN), RunButtonPressed)
-    assert (parsed.run_id, parsed.action) == ("r-7", "stop")
 
 
 APPROVAL = Ask(ask_id="a-1", run_id="r-1", text="May I?", options=CHOICES, kind="approval")

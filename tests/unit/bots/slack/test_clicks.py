@@ -27,13 +27,6 @@ def test_a_button_answers_the_question_with_its_own_text():
     )
 
 
-def test_a_select_answers_too():
-    payload = fixture("button_pressed")
-    payload["actions"] = [{"type": "static_select", "action_id": "ask:a-1", "selected_option": {"value": "Red"}}]
-    parsed = require_type(parse_click(payload, KNOWN), AskAnswered)
-    assert (parsed.ask_id, parsed.text) == ("a-1", "Red")
-
-
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])
 def test_the_buttons_of_the_status_message(action: str):
     payload = fixture("button_pressed")

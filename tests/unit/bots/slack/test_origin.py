@@ -18,18 +18,11 @@ def tenant(team_id: str, organisation_id: str = "") -> Tenant:
 
 SHAPES: list[tuple[str, JsonObject, str, Tenant]] = [
     ("a workspace", {"team_id": "T1"}, "T1", tenant("T1")),
-    (
-        "a workspace in an organisation, with an installation of its own",
-        {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized("T1", is_whole=False)},
-        "T1",
-        tenant("T1"),
-    ),
-    (
-        "an organisation's event without its workspace among the authorizations",
-        {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized(None, is_whole=True)},
-        "",
-        tenant("T1", "E1"),
-    ),
+    ("a workspace in an organisation, with an installation of its own",
+     {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized("T1", is_whole=False)}, "T1", tenant("T1")),
+    ("an organisation's event without its workspace among the authorizations",
+     {"team_id": "T1", "enterprise_id": "E1", "authorizations": authorized(None, is_whole=True)}, "",
+     tenant("T1", "E1")),
     (
         "an organisation's event of a channel that another company shares",
         {
@@ -41,12 +34,8 @@ SHAPES: list[tuple[str, JsonObject, str, Tenant]] = [
         "",
         tenant("T1", "E1"),
     ),
-    (
-        "the organisation's own id in the place of a workspace's",
-        {"team_id": "T1", "authorizations": authorized("E1", is_whole=True)},
-        "E1",
-        tenant("T1", "E1"),
-    ),
+    ("the organisation's own id in the place of a workspace's",
+     {"team_id": "T1", "authorizations": authorized("E1", is_whole=True)}, "E1", tenant("T1", "E1")),
     (
         "a shortcut, which says nothing but where somebody is at home",
         {
@@ -70,26 +59,14 @@ SHAPES: list[tuple[str, JsonObject, str, Tenant]] = [
         "T1",
         tenant("T2", "E1"),
     ),
-    (
-        "a button of a workspace's own installation, whatever the message says",
-        {"team": {"id": "T1"}, "enterprise": None, "message": {"team": "T2"}},
-        "T1",
-        tenant("T1"),
-    ),
-    (
-        "a command, which says so in words",
-        {"team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": "true"},
-        "T1",
-        tenant("T1", "E1"),
-    ),
-    (
-        "the end of an organisation's installation",
-        {"enterprise_id": "E1", "event": {"type": "app_uninstalled"}},
-        "",
-        tenant("", "E1"),
-    ),
+    ("a button of a workspace's own installation, whatever the message says",
+     {"team": {"id": "T1"}, "enterprise": None, "message": {"team": "T2"}}, "T1", tenant("T1")),
+    ("a command, which says so in words", {"team_id": "T1", "enterprise_id": "E1", "is_enterprise_install": "true"},
+     "T1", tenant("T1", "E1")),
+    ("the end of an organisation's installation", {"enterprise_id": "E1", "event": {"type": "app_uninstalled"}}, "",
+     tenant("", "E1")),
     ("nonsense", {"authorizations": "x", "team_id": 5, "enterprise": [], "team": 1}, "", tenant("")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("body", "team_id", "expected"), [shape[1:] for shape in SHAPES])
