@@ -16,6 +16,7 @@ from bots.discord.gateway import client
 from bots.inbound.actions import Outcome, UserAction
 from core.domain.actions import IncomingMessage
 from core.domain.errors import StorageUnavailable
+from core.domain.threads import Address
 from simulator.discord import DiscordSettings, DiscordSimulator
 from simulator.view import SeenChannel, SeenMessage, SeenThread
 from tests.support.waiting import until
@@ -88,6 +89,13 @@ class World:
         await self.until(lambda: len(self.program.received) >= count)
         assert len(self.program.received) == count, self.program.received
         return self.program.received[-1]
+
+    async def begin(self) -> Address:
+        """Somebody asks the bot something. Returns the address of the thread that it opens."""
+        await self.say("@threadhand hello")
+        address = (await self.received()).address
+        await self.until(lambda: self.general.threads)
+        return address
 
     async def until(self, condition: Callable[[], object]) -> None:
         await until(condition)

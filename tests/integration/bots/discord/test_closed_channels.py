@@ -9,7 +9,7 @@ import pytest
 from bots.delivery.content import Notice
 from bots.discord.address import DIRECT
 from bots.discord.permissions import MISSING_WRITE_PERMISSION, NO_THREADS_HERE, THREAD_LOCKED
-from core.domain.actions import IncomingMessage, MessageDeleted, StopRequested
+from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import SurfaceRefused
 from core.domain.threads import Address
 from simulator.discord.gateway.events import tell_channel
@@ -26,16 +26,8 @@ def signs(world, message_id: str) -> list[str]:
     return [one.emoji for one in world.message(message_id).reactions]
 
 
-async def opened(world) -> str:
-    """A thread that the bot works in."""
-    said = await world.say("@threadhand hello")
-    await world.received()
-    await world.until(lambda: world.general.threads)
-    return said
-
-
 async def test_a_thread_in_which_the_bot_may_not_write_gets_a_word_in_its_channel(world) -> None:
-    thread_id = await opened(world)
+    thread_id = (await world.begin()).thread_key
     world.discord.allow("4001", denied=SEND_IN_THREADS)
     said = await world.say("@threadhand more", thread_id=thread_id)
     await world.until(lambda: shown(world.general.messages))
@@ -64,7 +56,7 @@ async def test_who_has_no_access_is_told_nothing_of_the_channel(world) -> None:
 
 
 async def test_talk_in_a_closed_thread_is_left_alone(world) -> None:
-    thread_id = await opened(world)
+    thread_id = (await world.begin()).thread_key
     world.discord.allow("4001", denied=SEND_IN_THREADS)
     await world.say("hello bob", thread_id=thread_id)
     await world.say("@threadhand hello", thread_id=thread_id)
@@ -76,8 +68,7 @@ async def test_talk_in_a_closed_thread_is_left_alone(world) -> None:
 async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived: bool) -> None:
     """Also for a bot that may manage threads, and could write there."""
     world.discord.settings.bot_permissions |= MANAGE_THREADS
-    await opened(world)
-    address = world.program.received[0].address
+    address = await world.begin()
     status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
     stop = require_type(await world.received(2), StopRequested)
@@ -88,8 +79,7 @@ async def test_a_locked_thread_stops_its_run_and_stays_closed(world, is_archived
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(world, connect, is_archived: bool) -> None:
     world.discord.settings.bot_permissions |= MANAGE_THREADS
-    await opened(world)
-    address = world.program.received[0].address
+    address = await world.begin()
     status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
     await world.app.close()
     world.discord.lock_thread(address.thread_key, is_archived=is_archived)
@@ -101,8 +91,7 @@ async def test_a_thread_that_was_locked_while_the_bot_was_away_stays_closed(worl
 async def test_a_thread_is_looked_at_before_the_first_post_of_a_session(world, connect) -> None:
     """Because not all archived threads are looked at when the bot starts."""
     world.discord.settings.bot_permissions |= MANAGE_THREADS
-    await opened(world)
-    address = world.program.received[0].address
+    address = await world.begin()
     status = await world.app.surface.post(address, Notice(markdown="working"), delivery_id="d1")
     await world.app.close()
     world.discord.lock_thread(address.thread_key, is_archived=True)
@@ -139,7 +128,7 @@ async def stays_closed(world, app, address: Address, status: str, *, is_archived
 
 
 async def test_a_request_in_a_locked_thread_is_refused_in_its_channel(world) -> None:
-    thread_id = await opened(world)
+    thread_id = (await world.begin()).thread_key
     world.discord.lock_thread(thread_id)
     await world.received(2)
     message = await world.say("@threadhand go on", thread_id=thread_id, is_moderator=True)
@@ -149,8 +138,7 @@ async def test_a_request_in_a_locked_thread_is_refused_in_its_channel(world) -> 
 
 
 async def test_a_deleted_thread_stops_its_run_and_no_other_is_opened(world, connect) -> None:
-    await opened(world)
-    address = world.program.received[0].address
+    address = await world.begin()
     world.discord.delete_channel(address.thread_key)
     assert isinstance(await world.received(2), StopRequested)
     restarted = await connect(world.program)  # it has not seen how the thread was deleted
@@ -166,17 +154,6 @@ async def test_a_thread_that_was_never_opened_gets_the_title_of_its_request(worl
     address = Address(platform="discord", workspace_id="3001", channel_id="4001", thread_key=said)
     await world.app.surface.post(address, Notice(markdown="answer"), delivery_id="d1")
     assert world.thread.title == "count the lines"
-
-
-async def test_a_bulk_delete_is_told_message_by_message(world) -> None:
-    said = [await world.say("@threadhand one"), await world.say("@threadhand two")]
-    await world.received(2)
-    await world.until(lambda: len(world.general.threads) == 2)
-    world.discord.delete_messages("4001", said)
-    await world.received(4)
-    deleted = world.program.received[2:]
-    assert [type(one) for one in deleted] == [MessageDeleted, MessageDeleted]
-    assert [one.message_ref for one in deleted] == said
 
 
 @pytest.mark.parametrize("kind", [VOICE, STAGE])

@@ -118,25 +118,6 @@ async def test_a_message_handled_before_a_crash_gets_its_thread_afterwards(world
     assert again.program.received == []
 
 
-async def test_of_several_shards_each_tells_its_part(discord, world, connect) -> None:
-    await world.app.close()
-    discord.settings.shards = 3
-    again = await connect(world.program)
-    assert len(again.app.client.shards) == 3
-    await again.say("@threadhand one")
-    await again.received()
-    await again.discord.say("alice", again.direct.channel_id, "direct")
-    await again.received(2)
-    await again.until(lambda: again.general.threads)
-    again.discord.misbehave("invalid_session")
-    again.discord.misbehave("reconnect")
-    await again.say("two", thread_id=again.thread.thread_id)
-    await again.received(3)
-    await asyncio.sleep(0.2)
-    assert [one.text for one in again.program.received] == ["one", "direct", "two"]
-    await again.until(lambda: again.app.is_ready)
-
-
 async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> None:
     await world.say("@threadhand one")
     await world.received()
@@ -145,17 +126,6 @@ async def test_a_gateway_that_talks_nonsense_is_connected_to_again(world) -> Non
     await world.received(2)
     assert [one.text for one in world.program.received] == ["one", "two"]
     await world.until(lambda: world.app.is_ready)
-
-
-async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
-    discord.world.gateway_url = "ws://127.0.0.1:1/"
-    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
-    starting = spawn(app.start(), name="start")
-    await asyncio.sleep(1)  # past the login, also on a slow machine
-    starting.cancel()
-    async with asyncio.timeout(30):
-        with pytest.raises(asyncio.CancelledError):
-            await starting
 
 
 async def test_a_start_that_is_given_up_between_two_shards_leaves_no_heart_beating(discord, program) -> None:

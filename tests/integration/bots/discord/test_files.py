@@ -27,10 +27,6 @@ def pointing_to(file: IncomingFile, **parts: str) -> IncomingFile:
     return replace(file, file_ref=json.dumps({**json.loads(file.file_ref), **parts}))
 
 
-async def test_an_empty_file_is_a_file(world) -> None:
-    assert await read(world.app.files, await attached(world, content=b"")) == b""
-
-
 async def test_an_expired_link_is_looked_up_again(world) -> None:
     file = await attached(world)
     stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0] + "?ex=1&is=1&hm=0")

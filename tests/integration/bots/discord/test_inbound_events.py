@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from bots.inbound import retry_buffer
 from bots.inbound.actions import CommandCalled, Outcome
-from core.domain.actions import IncomingMessage, MessageEdited, StopRequested
+from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
+from core.domain.errors import StorageUnavailable
 from core.domain.threads import Address
-from simulator.view import SentFile
+from simulator.discord.rules.permissions import READ_HISTORY
 from tests.support.narrow import require_type
 
 
@@ -79,15 +81,6 @@ async def test_an_ignored_mention_opens_no_thread_and_its_notice_pings_nobody(wo
     await world.until(lambda: len(world.general.messages) == 2)
     assert world.general.messages[-1].elements[0].text == "No, @\u200deveryone."
     assert world.general.threads == ()
-
-
-async def test_attachments_come_along(world) -> None:
-    await world.say("@threadhand read this", files=[SentFile(name="a.csv", content=b"a,b\n1,2\n")])
-    inbound = await world.received()
-    (file,) = inbound.files
-    assert (file.name, file.size_bytes) == ("a.csv", 8)
-    pieces = [piece async for piece in world.app.files.open(file, bytes_max=100)]
-    assert b"".join(pieces) == b"a,b\n1,2\n"
 
 
 async def test_an_edit_that_adds_the_mention_is_a_request_and_one_that_keeps_it_is_not(world) -> None:
@@ -180,3 +173,53 @@ async def test_a_message_that_cannot_be_handled_does_not_close_its_channel(world
 async def test_ids_are_written_as_people_read_them(world) -> None:
     await world.say("@threadhand see <:party:123> in <#99> <@&98>")
     assert (await world.received()).text == "see :party: in #channel @role"
+
+
+FAILURES = 3
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_buffer, "RETRY_SECONDS", 0.02)
+
+
+async def test_deletions(world) -> None:
+    channel_id, message_id = world.general.channel_id, (await world.begin()).thread_key
+    others = [await world.say(text, thread_id=world.thread.thread_id) for text in ("more", "and more")]
+    await world.received(3)
+    world.program.failures = FAILURES
+    await world.discord.delete("alice", channel_id, message_id)
+    world.discord.delete_messages(world.thread.thread_id, others)
+    await world.received(6)
+    deletions = world.program.received[3:]
+    assert {type(one) for one in deletions} == {MessageDeleted}
+    assert {one.message_ref for one in deletions} == {message_id, *others}
+
+
+async def test_a_cross(world) -> None:
+    channel_id, message_id = world.general.channel_id, (await world.begin()).thread_key
+    world.program.failures = FAILURES
+    await world.discord.react("bob", channel_id, message_id, "❌")
+    assert isinstance(await world.received(2), StopRequested)
+
+
+async def test_a_message_in_a_channel_whose_history_the_bot_may_not_read(world) -> None:
+    world.discord.allow("4001", denied=READ_HISTORY)
+    world.program.failures = FAILURES
+    await world.say("@threadhand count the lines")
+    assert isinstance(await world.received(), IncomingMessage)
+
+
+async def test_an_uninstall(world) -> None:
+    left: list[str] = []
+
+    async def leave(_platform: str, workspace_id: str) -> None:
+        left.append(workspace_id)
+        if len(left) < FAILURES:
+            raise StorageUnavailable("it is away")
+
+    world.app.client.on_uninstall = leave
+    guild_id = world.discord.world.home.guild_id
+    guild = world.app.client.get_guild(int(guild_id))
+    await world.app.client.on_guild_remove(guild)
+    await world.until(lambda: len(left) == FAILURES)

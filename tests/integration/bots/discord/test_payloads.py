@@ -4,9 +4,7 @@ import time
 
 import pytest
 
-from bots.discord.interactions.commands import sync_commands
 from core.domain.actions import IncomingMessage, MessageEdited
-from core.domain.errors import SurfaceRefused
 from core.domain.messages import JsonObject
 from simulator.discord.payloads import message_json
 from simulator.discord.world import Event
@@ -57,25 +55,6 @@ async def test_an_edit_that_is_told_in_part_is_asked_for_whole(world):
     assert edited.text.endswith("count the words")
 
 
-class WithoutList:
-    """Discord's interface, where the commands can be written and not read."""
-
-    def __init__(self) -> None:
-        self.written: list[object] = []
-
-    async def call(self, method: str, path: str, *, body: object = None, **_more: str) -> object:
-        if method == "GET":
-            raise SurfaceRefused("Discord answered 404: 404: Not Found", code="404")
-        self.written.append(body)
-        return body
-
-
-async def test_commands_are_registered_where_their_list_cannot_be_read(world):
-    rest = WithoutList()
-    assert await sync_commands(world.app.client.tree, rest, 1)
-    assert len(rest.written) == 1
-
-
 NEVER_ENDS = {
     "question": {"text": "When?"},
     "answers": [{"answer_id": 1, "poll_media": {"text": "Friday"}}],
@@ -98,28 +77,10 @@ async def add_odd_message(world, text: str, **parts: object) -> None:
     publish(Event(name="MESSAGE_CREATE", payload=message_json(world.discord.world, message)))
 
 
-async def test_a_poll_without_an_end_is_read(world):
-    await add_odd_message(world, "@threadhand vote", poll=NEVER_ENDS)
-    assert (await world.received()).text == "vote\nPoll: When?\n- Friday"
-
-
-async def test_a_poll_without_a_question_is_read(world):
-    await add_odd_message(world, "@threadhand vote", poll={**NEVER_ENDS, "question": {}})
-    assert (await world.received()).text == "vote\nPoll: (without a question)\n- Friday"
-
-
-async def test_an_author_without_an_avatar_is_heard(world, monkeypatch: pytest.MonkeyPatch):
-    publish = world.discord.world.publish
-
-    def publish_less(event: Event) -> None:
-        author = event.payload.get("author")
-        event.payload["author"] = {key: author[key] for key in ("id", "username")} if author else author
-        publish(event)
-
-    monkeypatch.setattr(world.discord.world, "publish", publish_less)
-    await world.say("@threadhand hello")
-    said = await world.received()
-    assert (said.text, said.person.name) == ("hello", "alice")
+@pytest.mark.parametrize(("lacks", "question"), [({}, "When?"), ({"question": {}}, "(without a question)")])
+async def test_a_poll_without_an_end_or_a_question_is_read(world, lacks: JsonObject, question: str):
+    await add_odd_message(world, "@threadhand vote", poll={**NEVER_ENDS, **lacks})
+    assert (await world.received()).text == f"vote\nPoll: {question}\n- Friday"
 
 
 async def test_a_message_loses_only_the_part_that_cannot_be_parsed(world, caplog: pytest.LogCaptureFixture):
@@ -137,3 +98,17 @@ async def test_missed_messages_after_one_that_cannot_be_parsed_are_read(world, c
     await again.until(lambda: len(again.program.received) >= 3)
     texts = [one.text.partition("\n")[0] for one in again.program.received]
     assert texts == ["one", "two", "three"]
+
+
+async def test_an_author_without_an_avatar_is_heard(world, monkeypatch: pytest.MonkeyPatch):
+    publish = world.discord.world.publish
+
+    def publish_less(event: Event) -> None:
+        author = event.payload.get("author")
+        event.payload["author"] = {key: author[key] for key in ("id", "username")} if author else author
+        publish(event)
+
+    monkeypatch.setattr(world.discord.world, "publish", publish_less)
+    await world.say("@threadhand hello")
+    said = await world.received()
+    assert (said.text, said.person.name) == ("hello", "alice")

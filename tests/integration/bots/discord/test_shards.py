@@ -102,37 +102,6 @@ async def test_what_shards_without_a_process_missed_is_read_by_it_and_by_no_othe
     assert texts(first) == ["north"]
 
 
-async def test_direct_messages_are_caught_up_on_by_the_first_shard(discord, connect) -> None:
-    _, there, direct = places(discord)
-    first, second = two_programs()
-    away = await connect(first, FIRST)
-    await discord.say("alice", direct, "one")
-    await until(lambda: f"0/{direct}" in first.cursor_of)
-    await away.close()
-    await discord.say("alice", direct, "two")
-    await connect(second, SECOND)
-    await discord.say("alice", there, "@threadhand south")
-    await until(lambda: second.received)
-    await connect(first, FIRST)
-    await until(lambda: len(first.received) == 2)
-    assert (texts(first), texts(second)) == (["one", "two"], ["south"])
-
-
-async def test_cursors_from_before_the_division_lose_nothing(discord, connect) -> None:
-    here, there, _ = places(discord)
-    for channel_id in (here, there):
-        await discord.say("alice", channel_id, "@threadhand missed")
-    first, second = two_programs()
-    first.cursor_of.update({here: "1", there: "1"})
-    await connect(first, FIRST)
-    await until(lambda: first.received)
-    assert first.received[0].address.channel_id == here
-    await connect(second, SECOND)
-    await until(lambda: second.received)
-    assert second.received[0].address.channel_id == there
-    assert len(first.received) == len(second.received) == 1
-
-
 async def test_a_process_is_ready_while_all_of_its_shards_are(discord, connect) -> None:
     first, second = two_programs()
     one, other = await connect(first, FIRST), await connect(second, SECOND)

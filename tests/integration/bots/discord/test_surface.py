@@ -1,6 +1,5 @@
 """Posting, editing, finding, uploading and signing, against the simulated Discord."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,11 +9,15 @@ import pytest
 from bots.delivery.content import AnswerPart, AskPrompt, Notice, RunStatus
 from bots.delivery.run_view import RunView, Task
 from bots.demo.thread_reader import text_of
+from bots.discord.render.components import render_content, simplify_message
+from bots.inbound.actions import RunButtonPressed
 from core import failpoints
+from core.domain.actions import AskAnswered
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
 from core.domain.ids import new_id
 from core.domain.threads import Address, Ask
 from core.ports import OutgoingFile
+from simulator.view import Button
 
 WORKING = RunStatus(
     run_id="r1", view=RunView(state="working", tasks=(Task(call_id="1", title="Counting", state="running"),))
@@ -29,19 +32,12 @@ def file_of(name: str, content: bytes) -> OutgoingFile:
     return OutgoingFile(name=name, size_bytes=len(content), pieces=pieces())
 
 
-async def begun(world) -> Address:
-    await world.say("@threadhand hello")
-    address = (await world.received()).address
-    await world.until(lambda: world.general.threads)
-    return address
-
-
 def texts(world, message_id: str) -> str:
     return "\n".join(getattr(e, "text", "") for e in world.message(message_id).elements)
 
 
 async def test_a_status_is_posted_once_and_then_edited(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
     assert "▸ Counting" in texts(world, ref)
     done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
@@ -61,7 +57,7 @@ async def test_a_status_is_posted_once_and_then_edited(world) -> None:
     ],
 )
 async def test_everything_posted_is_found_by_its_delivery_id(world, content) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ref = await world.app.surface.post(address, content, delivery_id="d1")
     await world.app.surface.post(address, content, delivery_id="d2")
     assert await world.app.surface.find(address, "d1") == ref
@@ -69,7 +65,7 @@ async def test_everything_posted_is_found_by_its_delivery_id(world, content) -> 
 
 
 async def test_a_message_is_found_below_a_long_conversation_since(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     delivery_id = new_id()
     ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id=delivery_id)
     for number in range(150):
@@ -77,32 +73,8 @@ async def test_a_message_is_found_below_a_long_conversation_since(world) -> None
     assert await world.app.surface.find(address, delivery_id) == ref
 
 
-async def test_what_was_there_before_a_delivery_is_not_searched_for_it(world) -> None:
-    address = await begun(world)
-    for number in range(100):
-        await world.discord.say("bob", world.thread.thread_id, f"word {number}")
-    pages = world.calls("GET", "/messages")
-    made_later = str(uuid.UUID(int=uuid.UUID(new_id()).int + (3_600_000 << 80)))
-    assert await world.app.surface.find(address, made_later) is None
-    assert world.calls("GET", "/messages") == pages + 1
-
-
-async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
-    message_id = await world.say("hello, nobody")
-    address = Address(
-        platform="discord",
-        workspace_id=world.discord.world.home.guild_id,
-        channel_id=world.general.channel_id,
-        thread_key=message_id,
-    )
-    assert await world.app.surface.find(address, "d1") is None
-    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert world.thread.thread_id == message_id
-    assert world.thread.messages[0].message_id == ref
-
-
 async def test_a_file_is_uploaded_and_found_again(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ref = await world.app.surface.upload(address, file_of("../ré\n“sum”é.csv", b"x" * 5000), delivery_id="d1")
     (seen,) = world.message(ref).files
     assert seen.size_bytes == 5000
@@ -111,7 +83,7 @@ async def test_a_file_is_uploaded_and_found_again(world) -> None:
 
 
 async def test_an_answer_comes_with_its_files_and_each_is_found(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ids = [str(uuid.uuid4()) for _ in range(11)]
     files = [replace(file_of(f"{at}.csv", b"x" * 50), delivery_id=one) for at, one in enumerate(ids[1:])]
     answer = AnswerPart(markdown="Here they are.")
@@ -124,7 +96,7 @@ async def test_an_answer_comes_with_its_files_and_each_is_found(world) -> None:
 
 
 async def test_files_that_are_too_large_together_are_refused_before_they_are_sent(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     half = world.app.surface.file_limit(address) // 2 + 1
     before = world.calls("POST", "/messages")
     files = [OutgoingFile(name="a", size_bytes=half, pieces=file_of("a", b"x").pieces) for _ in "ab"]
@@ -134,49 +106,8 @@ async def test_files_that_are_too_large_together_are_refused_before_they_are_sen
     assert world.calls("POST", "/messages") == before
 
 
-async def test_a_file_over_the_limit_of_the_guild_is_refused_before_it_is_sent(world) -> None:
-    address = await begun(world)
-    limit = world.app.surface.file_limit(address)
-    assert limit == 10 * 1024 * 1024
-    before = world.calls("POST", "/messages")
-
-    async def never() -> AsyncIterator[bytes]:
-        pytest.fail("read")
-        yield b""
-
-    large = OutgoingFile(name="a.bin", size_bytes=limit + 1, pieces=never())
-    with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.upload(address, large, delivery_id="d1")
-    assert refused.value.code == "too_large"
-    assert world.calls("POST", "/messages") == before
-
-
-async def test_a_message_of_the_bot_is_deleted(world) -> None:
-    address = await begun(world)
-    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
-    await world.app.surface.delete(address, ref)
-    assert list(world.thread.messages) == []
-    with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.delete(address, ref)
-    assert refused.value.code == "10008"
-
-
-async def test_an_edit_of_a_message_that_is_gone_is_refused(world) -> None:
-    address = await begun(world)
-    with pytest.raises(SurfaceRefused) as refused:
-        await world.app.surface.edit(address, "1", WORKING)
-    assert refused.value.code == "10008"
-
-
-async def test_a_short_rate_limit_is_waited_out(world) -> None:
-    address = await begun(world)
-    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.05)
-    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
-    assert "42" in texts(world, ref)
-
-
 async def test_a_long_rate_limit_is_handed_on(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=45)
     with pytest.raises(SurfaceRateLimited) as limited:
         await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
@@ -184,7 +115,7 @@ async def test_a_long_rate_limit_is_handed_on(world) -> None:
 
 
 async def test_no_answer_is_unclear_and_the_message_can_be_looked_for(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     world.app.client.rest.attempt_seconds = 0.2
     world.discord.misbehave("timeout_after", method="POST /channels/*/messages")
     with pytest.raises(SurfaceUnclear):
@@ -192,18 +123,8 @@ async def test_no_answer_is_unclear_and_the_message_can_be_looked_for(world) -> 
     assert await world.app.surface.find(address, "d1") == world.thread.messages[0].message_id
 
 
-async def test_a_cancelled_caller_does_not_lock_the_rate_limit(world) -> None:
-    address = await begun(world)
-    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.3)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await world.app.surface.post(address, AnswerPart(markdown="1"), delivery_id="d1")
-    async with asyncio.timeout(30):
-        await world.app.surface.post(address, AnswerPart(markdown="2"), delivery_id="d2")
-
-
 async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ref = world.general.messages[0].message_id
     await world.app.surface.react(address, ref, "failed")
     again = await connect(world.program)
@@ -213,7 +134,7 @@ async def test_signs_of_an_earlier_life_are_taken_away(world, connect) -> None:
 
 
 async def test_a_sign_that_was_half_exchanged_can_be_given_again(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     ref = world.general.messages[0].message_id
     await world.app.surface.react(address, ref, "seen")
     world.discord.misbehave("rate_limit", method="DELETE *", seconds=100)
@@ -223,29 +144,8 @@ async def test_a_sign_that_was_half_exchanged_can_be_given_again(world) -> None:
     assert [r.emoji for r in world.message(ref).reactions] == ["✅"]
 
 
-async def test_a_sign_on_a_message_that_is_gone_is_refused(world) -> None:
-    address = await begun(world)
-    with pytest.raises(SurfaceRefused):
-        await world.app.surface.react(address, "1", "done")
-
-
-async def test_typing_is_shown_while_it_works(world) -> None:
-    address = await begun(world)
-    async with world.app.surface.typing(address):
-        await world.until(lambda: world.calls("POST", "/typing"))
-
-
-async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:
-    address = await begun(world)
-    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
-    world.discord.world.channels[address.thread_key].is_archived = True
-    done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
-    await world.app.surface.edit(address, ref, done)
-    assert "Done" in texts(world, ref)
-
-
 async def test_a_crash_after_the_post_leaves_a_message_that_is_found(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     failpoints.arm("discord.post.after:raise")
     try:
         with pytest.raises(failpoints.FailpointHit):
@@ -256,7 +156,7 @@ async def test_a_crash_after_the_post_leaves_a_message_that_is_found(world) -> N
 
 
 async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) -> None:
-    address = await begun(world)
+    address = await world.begin()
     await world.discord.say("alice", world.direct.channel_id, "hello")
     thread = world.discord.world.channels[world.thread.thread_id]
     thread.is_archived = thread.is_locked = True
@@ -270,3 +170,82 @@ async def test_a_person_is_told_elsewhere_what_a_locked_thread_refuses(world) ->
         posted = await world.app.surface.post(place, WORKING, delivery_id=delivery_id)
         assert await world.app.surface.find(place, delivery_id) == posted
     assert [place.channel_id for place in places] == [world.general.channel_id, world.direct.channel_id]
+
+
+STEP = Task(call_id="1", title="Counting", state="running")
+STOPPABLE = RunStatus(run_id="r1", view=RunView(state="working", tasks=(STEP,), can_stop=True))
+DONE = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
+ASK = AskPrompt(ask=Ask(ask_id="a", run_id="r", text="Which?", options=("red", "blue")))
+
+
+async def begun_without_layouts(world) -> Address:
+    address = await world.begin()
+    world.discord.settings.knows_layouts = False
+    return address
+
+
+def buttons(world, ref: str) -> dict[str, Button]:
+    return {one.label: one for one in world.message(ref).elements if isinstance(one, Button)}
+
+
+async def test_a_status_is_shown_found_and_edited(world):
+    address = await begun_without_layouts(world)
+    surface = world.app.surface
+    ref = await surface.post(address, STOPPABLE, delivery_id="d1")
+    assert "Counting" in str(world.message(ref).elements)
+    assert await surface.find(address, "d1") == ref
+    await surface.edit(address, ref, DONE)
+    assert "Done" in str(world.message(ref).elements)
+    assert len(world.thread.messages) == 1
+    assert buttons(world, ref) == {}
+
+
+async def test_the_buttons_of_a_question_and_a_status_do_what_they_say(world):
+    address = await begun_without_layouts(world)
+    ref = await world.app.surface.post(address, ASK, delivery_id="d1")
+    await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["red"].control_id)
+    answered = await world.received(2)
+    assert isinstance(answered, AskAnswered)
+    assert (answered.ask_id, answered.option) == ("a", 0)
+    ref = await world.app.surface.post(address, STOPPABLE, delivery_id="d2")
+    await world.discord.press("alice", address.thread_key, ref, buttons(world, ref)["Stop"].control_id)
+    assert isinstance(await world.received(3), RunButtonPressed)
+
+
+def test_an_ordinary_message_stays_as_it_is():
+    assert simplify_message(render_content(AnswerPart(markdown="42"))) is None
+
+
+async def test_an_edit_wakes_a_thread_that_sleeps(world) -> None:
+    address = await world.begin()
+    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
+    world.discord.world.channels[address.thread_key].is_archived = True
+    done = RunStatus(run_id="r1", view=RunView(state="completed", can_stop=False))
+    await world.app.surface.edit(address, ref, done)
+    assert "Done" in texts(world, ref)
+
+
+async def test_what_was_there_before_a_delivery_is_not_searched_for_it(world) -> None:
+    address = await world.begin()
+    for number in range(100):
+        await world.discord.say("bob", world.thread.thread_id, f"word {number}")
+    pages = world.calls("GET", "/messages")
+    made_later = str(uuid.UUID(int=uuid.UUID(new_id()).int + (3_600_000 << 80)))
+    assert await world.app.surface.find(address, made_later) is None
+    assert world.calls("GET", "/messages") == pages + 1
+
+
+async def test_typing_is_shown_while_it_works(world) -> None:
+    address = await world.begin()
+    async with world.app.surface.typing(address):
+        await world.until(lambda: world.calls("POST", "/typing"))
+
+
+async def test_a_message_of_the_bot_is_deleted(world) -> None:
+    address = await world.begin()
+    ref = await world.app.surface.post(address, WORKING, delivery_id="d1")
+    await world.app.surface.delete(address, ref)
+    assert list(world.thread.messages) == []
+    with pytest.raises(SurfaceRefused) as refused:
+        await world.app.surface.delete(address, ref)
+    assert refused.value.code == "10008"

@@ -148,15 +148,6 @@ def test_few_short_options_are_buttons_and_an_own_answer_is_always_possible() ->
     ]
 
 
-def test_many_options_are_a_select() -> None:
-    ask = Ask(ask_id="a", run_id="r", text="Which?", options=tuple(f"o{n}" for n in range(25)))
-    select, write = controls(render_content(AskPrompt(ask=ask))["components"])
-    assert select["custom_id"] == "th:ask:a:pick"
-    assert len(select["options"]) == 25
-    assert select["options"][7] == {"label": "o7", "value": "7"}
-    assert write["custom_id"] == "th:ask:a:write"
-
-
 @pytest.mark.parametrize("count", [1, 5, 26, 101, 425, 426, 500])
 def test_every_option_is_offered_as_far_as_a_message_holds_them(count: int) -> None:
     options = tuple(f"option {number} ".ljust(100, "x") for number in range(count))

@@ -126,13 +126,6 @@ async def test_invisible_characters_around_words_change_nothing(state: Any, arou
     assert nothing.text == ""
 
 
-async def test_knowledge_is_added_in_words(state: Any):
-    called = parse_message(message(state, said("<@9> knowledge add", attachments=[FILE])), CHANNEL, 9)
-    assert isinstance(called, CommandCalled)
-    assert (called.name, called.argument) == ("knowledge", "add")
-    assert [one.name for one in called.files] == ["a.ogg"]
-
-
 @pytest.mark.parametrize("name", [one for one in SAID if one not in ("app", "webhook", "reply to the bot")])
 async def test_an_edit_says_all_that_the_message_says(state: Any, name: str):
     payload, text = SAID[name]

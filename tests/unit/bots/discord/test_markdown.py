@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from bots.delivery.markdown import truncate, utf16_length
-from bots.discord.limits import remove_unsendable
-from bots.discord.render.markdown import neutralize_mentions, to_discord_markdown
+from bots.discord.render.markdown import to_discord_markdown
 
 
 def test_a_table_becomes_aligned_text() -> None:
@@ -38,11 +37,6 @@ def test_a_table_that_would_grow_too_long_stays_as_it_was_written() -> None:
     table = "| a | b |\n|--:|--:|\n" + "\n".join(f"| {n} | {'x' * (40 if n == 0 else 1)} |" for n in range(40))
     assert to_discord_markdown(table, length_max=len(table)) == table
     assert to_discord_markdown(table, length_max=len(table) + 8) == f"```\n{table}\n```"
-
-
-def test_a_table_inside_a_code_fence_is_code() -> None:
-    fenced = "```\n| a | b |\n|---|---|\n| 1 | 2 |\n```"
-    assert to_discord_markdown(fenced, length_max=2000) == fenced
 
 
 def test_crowds_are_not_pinged() -> None:
@@ -91,18 +85,6 @@ def test_a_line_that_is_no_rule_of_a_table_is_known_at_once(line: str) -> None:
 @given(st.text(max_size=500), st.integers(1, 300))
 def test_clipping_keeps_to_the_limit(text: str, length_max: int) -> None:
     assert utf16_length(truncate(text, length_max)) <= max(length_max, 1)
-
-
-@given(st.text(max_size=300))
-def test_neutral_text_has_no_live_crowd_mention_outside_code(text: str) -> None:
-    if "`" not in text:
-        found = neutralize_mentions(f"{text}@everyone")
-        assert "@everyone" not in found
-
-
-@given(st.text(alphabet=st.characters(), max_size=100))
-def test_encodable_text_can_always_be_sent(text: str) -> None:
-    remove_unsendable(text + "\ud800\x00").encode()
 
 
 def test_a_table_in_an_indented_fence_stays_as_it_is() -> None:
