@@ -66,13 +66,6 @@ def test_an_unknown_setting_is_one_line_and_exit_code_two(tmp_path: Path, name: 
     assert result.stdout == ""
 
 
-def test_an_unknown_line_of_the_env_file_is_found(tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("THREADHAND_HTTP_PRT=1\n")
-    result = command(tmp_path, "up")
-    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-    assert "THREADHAND_HTTP_PORT" in result.stderr
-
-
 def test_malformed_failpoints_are_refused(tmp_path: Path) -> None:
     result = command(tmp_path, "up", THREADHAND_FAILPOINTS="slack.post.before:explode")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)

@@ -69,15 +69,6 @@ def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.levelname for one in caplog.records if one.name == "sandbox.modal.run_queue"]
 
 
-async def test_each_run_is_a_call_of_the_function_and_no_claim_gets_one() -> None:
-    async with staged() as (queue, stage, _):
-        claiming = spawn(queue.claim(), name="claim")
-        await asyncio.gather(*map(queue.put, ("a", "b")))
-        await until(lambda: sorted(map(str, called(stage))) == ["a", "b"])
-        assert not claiming.done()
-        await cancel(claiming)
-
-
 async def test_a_run_is_handed_over_once_a_minute() -> None:
     async with staged() as (queue, stage, minute):
         for _ in range(3):
@@ -135,19 +126,6 @@ async def test_a_start_without_the_function_is_refused() -> None:
             with pytest.raises(ConfigurationError, match="modal deploy"):
                 async with open_modal_run_queue(ModalAccount(app), Minute()):
                     pass
-
-
-async def test_a_start_without_a_token_that_modal_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with deployed("execute_run"):
-        monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
-        with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with open_modal_run_queue(ModalAccount(APP), Minute()):
-                pass
-        monkeypatch.delenv("MODAL_TOKEN_ID")
-        monkeypatch.delenv("MODAL_TOKEN_SECRET")
-        with pytest.raises(ConfigurationError, match="MODAL_TOKEN_ID"):
-            async with open_modal_run_queue(ModalAccount(APP), Minute()):
-                pass
 
 
 async def test_a_modal_that_does_not_answer_delays_and_keeps_nobody_from_starting(

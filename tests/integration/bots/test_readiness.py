@@ -6,14 +6,12 @@ from dataclasses import dataclass, field
 from bots.bootstrap.messaging import Messaging, open_messaging
 from bots.bootstrap.observability import messaging_checks, worker_check
 from bots.bootstrap.platforms import connection_check
-from bots.discord.app import DiscordApp
 from bots.inbound.actions import Outcome, UserAction
 from bots.settings import load_settings
 from bots.slack.app import SlackApp
 from core.domain.errors import StorageUnavailable
 from core.run.worker import HEARTBEAT_LATE_SECONDS, Worker
 from storage.memory.run_queue import MemoryRunQueue
-from storage.sql.stores.inbox import SqlInbox
 from tests.integration.bots.test_workers import RecordedClaims
 from tests.integration.core.conftest import World
 from tests.integration.core.conftest import world as world  # a fixture is found by name
@@ -89,12 +87,6 @@ async def test_slack_is_connected_once_its_socket_is() -> None:
     assert await connection_check(by_socket)() == "It is not connected just now."
     by_http = SlackApp(bot_token="xoxb-1", signing_secret="s", receive=receive)
     assert await connection_check(by_http)() == ""
-
-
-async def test_discord_is_connected_once_its_gateway_is(world: World) -> None:
-    app = DiscordApp(token="t", receive=receive, cursors=SqlInbox(world.database))
-    assert await connection_check(app)() == "It is not connected just now."
-    await app.close()
 
 
 async def test_redis_is_asked_where_there_is_one() -> None:

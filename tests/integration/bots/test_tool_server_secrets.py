@@ -12,7 +12,6 @@ import pytest
 from bots.bootstrap.mcp import build_mcp_servers
 from bots.observability.logs import configure_logging
 from bots.settings import load_settings
-from core.domain.errors import ConfigurationError
 from core.mcp.settings import McpServerConfig, parse_servers, secret_values
 from core.tools.tool import ToolSet
 from tests.fakes.streamed_model import calls, text
@@ -96,8 +95,3 @@ def test_of_a_header_the_whole_and_the_word_after_its_scheme_are_secret() -> Non
         headers={"Authorization": "Bearer word-of-mouth", "Accept-Language": "en-GB,en;q=0.9"},
     )
     assert secret_values(server) == ("Bearer word-of-mouth", "word-of-mouth")
-
-
-def test_a_broken_file_is_still_told(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        build_mcp_servers(load_settings({"THREADHAND_MCP_CONFIG": str(tmp_path / "none")}, Path("no such file")))

@@ -70,13 +70,6 @@ def test_a_traceback_stays_on_the_line_of_its_entry() -> None:
         assert "xoxb" not in line
 
 
-@given(st.text())
-def test_no_message_makes_a_second_line(message: str) -> None:
-    line = formatted("%s", message)
-    assert "\n" not in line
-    assert "\r" not in line
-
-
 async def test_the_lines_of_a_task_bear_its_marks_and_those_of_others_do_not() -> None:
     async def work(run_id: str) -> str:
         set_log_context(run_id=run_id)

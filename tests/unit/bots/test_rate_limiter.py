@@ -14,7 +14,6 @@ from bots.delivery.rate_limiter import (
     RateLimiter,
     waiting_at_most,
 )
-from bots.observability.metrics import Metrics
 from core.domain.errors import SurfaceRateLimited
 
 POST = RateLimit(owner="slack:digest", name="post", interval_seconds=10, is_proactive=True)
@@ -109,17 +108,6 @@ async def test_a_process_that_stood_still_looks_before_it_posts(oversleeps: bool
     with pytest.raises(SurfaceRateLimited) as limited:
         await limiter.admit([POST], wait_seconds_max=100, oversleeps=False)
     assert limited.value.retry_after_seconds == 0
-
-
-async def test_waits_are_counted_by_what_is_called() -> None:
-    metrics, day = Metrics(), Day()
-    limiter = RateLimiter(day.budget, waited=metrics.observe_wait, sleep=day.sleep, clock=lambda: day.now)
-    await limiter.refuse([EDIT], seconds=7)
-    await limiter.admit([EDIT], wait_seconds_max=100)
-    labels = {"platform": "slack", "call": "edit"}
-    read = metrics.registry.get_sample_value
-    assert read("threadhand_rate_wait_seconds_sum", labels) == 7
-    assert read("threadhand_rate_wait_seconds_count", labels) == 1
 
 
 async def test_a_platform_that_says_for_ever_is_not_believed() -> None:

@@ -36,12 +36,6 @@ class Handled:
         assert self.names == list(names)
 
 
-async def test_an_event_that_can_be_handled_is_handled_at_once() -> None:
-    handled = Handled()
-    await RetryBuffer("slack").handle("1", handled.event("one"))
-    assert handled.names == ["one"]
-
-
 async def test_events_behind_one_that_waits_for_the_database_keep_their_order() -> None:
     handled, buffer = Handled(), RetryBuffer("slack")
     away = StorageUnavailable("away")
