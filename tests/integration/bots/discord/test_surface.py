@@ -249,3 +249,17 @@ async def test_a_message_of_the_bot_is_deleted(world) -> None:
     with pytest.raises(SurfaceRefused) as refused:
         await world.app.surface.delete(address, ref)
     assert refused.value.code == "10008"
+
+
+async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
+    message_id = await world.say("hello, nobody")
+    address = Address(
+        platform="discord",
+        workspace_id=world.discord.world.home.guild_id,
+        channel_id=world.general.channel_id,
+        thread_key=message_id,
+    )
+    assert await world.app.surface.find(address, "d1") is None
+    ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
+    assert world.thread.thread_id == message_id
+    assert world.thread.messages[0].message_id == ref
