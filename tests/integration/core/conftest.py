@@ -1,8 +1,10 @@
 """The dependencies of runs on a real database, a real bus and a scripted model, for runs without a chat platform."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from core.dialects.native import NativeDialect
 from core.domain.actions import IncomingMessage
 from core.domain.budget import NO_BUDGET
 from core.domain.consent import STAYS
-from core.domain.events import AgentEvent, RunEvent, RunFinished
+from core.domain.events import AgentEvent, RunEvent, RunFinished, TextStreamed
 from core.domain.ids import new_id
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Address, IncomingFile, Lease, Person, Reply, Run
@@ -121,6 +123,17 @@ class Bench:
         return ToolSet({**made, **talk})
 
 
+class ShownText(MemoryEventBus):
+    """Keeps the text that people see while runs work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+
+    async def publish(self, events: Sequence[RunEvent]) -> None:
+        self.text += "".join(one.event.text for one in events if isinstance(one.event, TextStreamed))
+
+
 class VanishingClaims(SqlRunClaims):
     """Claims whose release does not get through, as with a process that was killed."""
 
@@ -143,7 +156,6 @@ class World:
     signals: MemoryStopSignals
     address: Address
     model: StreamedModel
-    published: list[RunEvent] = field(default_factory=list[RunEvent])
     author: Person = ALICE
 
     async def say(
@@ -175,6 +187,22 @@ class World:
         run_id = await self.say(words, **more)
         return run_id, asyncio.ensure_future(execute(run_id, self.deps))
 
+    async def lose_worker(
+        self, run_id: str, seen: Callable[[], Awaitable[object]] | None = None, *, name: str = "dead", **deps: Any
+    ) -> None:
+        """Executes the run as a worker that is killed once `seen` returns, or by one of the dependencies: what it has
+        stored stays, its lease is not released, and its death is known."""
+        claims = VanishingClaims(self.database)
+        mortal = replace_dependencies(self.deps, claims=claims, worker_id=name, **deps)
+        running = asyncio.ensure_future(execute(run_id, mortal))
+        if seen is not None:
+            async with asyncio.timeout(60):
+                await seen()
+            running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        await claims.remove_worker(name)
+
     def with_deps(self, **changes: Any) -> "World":
         self.deps = replace_dependencies(self.deps, **changes)
         return self
@@ -205,6 +233,11 @@ class World:
 
     async def history(self, run_id: str) -> list[Message]:
         return [one for one in await self.messages(run_id) if one.is_llm_message]
+
+    async def tool_results(self, run_id: str) -> list[dict[str, Any]]:
+        """The results of the calls in the run's thread, in their order."""
+        stored = [one for one in await self.history(run_id) if one.type == "tool"]
+        return [json.loads(str(one.content["content"]))["tool_execution"]["result"] for one in stored]
 
     async def left(self, run_id: str) -> list[tuple[str, JsonObject]]:
         """Slot and body of each delivery that the run has left, in their order."""

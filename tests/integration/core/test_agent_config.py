@@ -143,15 +143,6 @@ async def test_the_model_is_the_agents_and_the_dialect_goes_by_it(bench: Bench) 
     assert '<invoke name="echo">' in system(request)
 
 
-async def test_the_usage_is_the_agents_models(bench: Bench) -> None:
-    bench.own("model: openai/o1-mini\n")
-    await bench.run()
-    rows = await bench.world.database.read(
-        lambda c: c.exec_driver_sql("SELECT DISTINCT model FROM usage").scalars().all()
-    )
-    assert rows == ["openai/o1-mini"]
-
-
 async def test_tools_are_those_that_are_enabled_less_those_that_are_not(bench: Bench) -> None:
     bench.own("tools: {enabled: [ask, complete, search_knowledge], disabled: [complete]}\n")
     assert tools(await bench.run()) == {"ask", "search_knowledge"}
@@ -218,15 +209,6 @@ async def test_knowledge_that_cannot_be_read_for_the_moment_is_read_for_the_next
     assert await bench.known() == set()
     await bench.run("What is the sky?")
     assert await bench.known() == {"good.txt"}
-
-
-async def test_an_agents_own_knowledge_has_half_of_the_room_at_most(bench: Bench) -> None:
-    (bench.folder / "big.txt").write_text("\n".join(f"Row {n} is about bread." for n in range(5000)))
-    bench.own("knowledge: [big.txt]\n")
-    await bench.run("What is about bread?")
-    shown = told(bench)
-    assert "about bread" in shown
-    assert len(shown) < 4 * 2_000 * 2
 
 
 async def test_a_stop_does_not_wait_for_what_an_agent_has_to_learn(bench: Bench) -> None:

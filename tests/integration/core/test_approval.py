@@ -6,18 +6,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from core.domain.approval import (
-    APPROVE_ALL,
-    APPROVE_ALWAYS,
-    APPROVE_ONCE,
-    CHANGED,
-    CHOICES,
-    DENY,
-    DENY_ALL,
-    ONE_BY_ONE,
-    TOO_LONG,
-    parse_choice,
-)
+from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE, CHANGED, CHOICES, DENY, ONE_BY_ONE, TOO_LONG
 from core.domain.events import AgentEvent, ApprovalAsked
 from core.domain.threads import Ask, Lease, Person
 from core.failpoints import Failpoint
@@ -41,28 +30,6 @@ def guarded(world: World) -> World:
 async def suspended(world: World) -> str:
     guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     return await world.run("go")
-
-
-async def results(world: World, run_id: str) -> list[dict[str, object]]:
-    return [
-        json.loads(str(one.content["content"]))["tool_execution"]["result"]
-        for one in await world.history(run_id)
-        if one.type == "tool"
-    ]
-
-
-async def test_the_run_waits_and_says_what_for(world: World) -> None:
-    run_id = await suspended(world)
-    assert world.bench.said == []
-    run = await world.read_run(run_id)
-    assert run.status == "waiting"
-    snapshot = require(await world.deps.stores.conversations.snapshot(run.thread_id))
-    assert snapshot.open_ask is not None
-    assert "Say a aloud" in snapshot.open_ask.text
-    assert snapshot.open_ask.options == (APPROVE_ONCE, APPROVE_ALWAYS, DENY)
-    events = await world.events(run_id)
-    assert isinstance(events[-1], ApprovalAsked)
-    assert run_id not in await world.deps.stores.claims.claimable_runs()
 
 
 class Noting(SqlRunJournal):
@@ -92,18 +59,10 @@ async def test_an_approval_goes_on_with_the_same_run(world: World) -> None:
     run_id = await suspended(world)
     assert await world.run("approve once") == run_id
     assert world.bench.said == ["a"]
-    assert [one["success"] for one in await results(world, run_id)] == [True]
+    assert [one["success"] for one in await world.tool_results(run_id)] == [True]
     await world.read_end(run_id)
     roles = [message["role"] for message in world.model.requests[1].messages]
     assert roles == ["system", "user", "assistant", "tool"]
-
-
-async def test_a_denial_is_told_to_the_model(world: World) -> None:
-    run_id = await suspended(world)
-    await world.run("Deny")
-    assert world.bench.said == []
-    (result,) = await results(world, run_id)
-    assert result["error"] == ("Not run: alice denied it. Do not try it again; find another way or ask.")
 
 
 async def test_always_does_not_hold_for_another_target(world: World) -> None:
@@ -125,13 +84,6 @@ async def asked(world: World, run_id: str) -> Ask:
     return require(await world.deps.stores.journal.find_approval(run_id))
 
 
-async def test_one_answer_can_count_for_all_calls_of_a_turn(world: World) -> None:
-    run_id = await two_waiting(world)
-    assert (await asked(world, run_id)).options == (APPROVE_ALL, ONE_BY_ONE, DENY_ALL)
-    await world.run(APPROVE_ALL)
-    assert world.bench.said == ["a", "b"]
-
-
 @pytest.mark.parametrize("said", [ONE_BY_ONE, APPROVE_ONCE])
 async def test_people_can_refuse_one_of_two_calls(world: World, said: str) -> None:
     """Also where the answer fits only one call: nothing runs that nobody meant."""
@@ -147,7 +99,7 @@ async def test_people_can_refuse_one_of_two_calls(world: World, said: str) -> No
     assert "`b`" in second.text
     await world.run(APPROVE_ONCE)
     assert world.bench.said == ["b"]
-    assert [one["success"] for one in await results(world, run_id)] == [False, True]
+    assert [one["success"] for one in await world.tool_results(run_id)] == [False, True]
 
 
 async def test_always_for_the_first_call_answers_the_same_call_after_it(world: World) -> None:
@@ -168,7 +120,7 @@ async def test_a_call_that_is_changed_after_the_approval_does_not_run(world: Wor
     assert record.arguments == {"text": "a"}
     await world.run(APPROVE_ONCE)
     assert world.bench.said == []
-    (result,) = await results(world, run_id)
+    (result,) = await world.tool_results(run_id)
     assert result["error"] == CHANGED
 
 
@@ -176,7 +128,7 @@ async def test_a_denial_over_http_names_somebody(world: World) -> None:
     run_id = await suspended(world)
     world.author = Person(person_id="api", name="")
     await world.run("Deny")
-    (result,) = await results(world, run_id)
+    (result,) = await world.tool_results(run_id)
     assert str(result["error"]).startswith("Not run: A person over HTTP denied it.")
 
 
@@ -184,7 +136,7 @@ async def test_a_call_too_long_to_check_is_not_asked_about(world: World) -> None
     long = json.dumps({"text": "x" * 60_000})
     guarded(world).model.turns = [calls(("echo", long)), text("done")]
     run_id = await world.run("go")
-    (result,) = await results(world, run_id)
+    (result,) = await world.tool_results(run_id)
     assert result["error"] == TOO_LONG
     assert await world.deps.stores.journal.find_approval(run_id) is None
 
@@ -200,30 +152,10 @@ async def test_everything_is_told_where_no_files_are_shown(world: World) -> None
     assert (await asked(world, run_id)).text == event.text
 
 
-async def test_the_other_calls_of_the_turn_run_once_and_keep_their_results(world: World) -> None:
-    world.bench.gate("b").set()
-    guarded(world).model.turns = [
-        calls(("echo", '{"text": "a"}'), ("wait", '{"text": "b"}'), ("wait", "{}")),
-        text("done"),
-    ]
-    run_id = await world.run("go")
-    assert world.bench.said == ["b"]
-    await world.run(APPROVE_ONCE)
-    assert world.bench.said == ["b", "a"]
-    found = await results(world, run_id)
-    assert sorted(str(one["output"]) for one in found if one["success"]) == ["echo a", "waited for b"]
-    assert any("Field required" in str(one["error"]) for one in found)
-
-
 async def test_an_ask_behind_a_waiting_call_does_not_end_the_run(world: World) -> None:
     guarded(world).model.turns = [calls(("echo", '{"text": "a"}'), ("ask", '{"text": "Which?"}')), text("done")]
     run_id = await world.run("go")
     await world.run(APPROVE_ONCE)
-    errors = [str(one["error"]) for one in await results(world, run_id)]
+    errors = [str(one["error"]) for one in await world.tool_results(run_id)]
     assert any("waits for an approval" in error for error in errors)
     assert world.bench.said == ["a"]
-
-
-def test_buttons_are_understood_as_words() -> None:
-    assert parse_choice("  approve   ONCE ") == APPROVE_ONCE
-    assert parse_choice("yes") is None

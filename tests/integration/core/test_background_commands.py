@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
 
+from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from sandbox.unsafe_process import UnsafeProcessProvider
 from tests.fakes.streamed_model import Played, calls, text
-from tests.integration.core.conftest import VanishingClaims, World
-from tests.integration.core.test_takeover import taken_over
+from tests.integration.core.conftest import World
 from tests.integration.sandbox.providers import reachable_folder
 from tests.support.waiting import until
 
@@ -53,40 +52,24 @@ async def test_a_server_outlives_the_run_that_started_it(world: World, provider:
     assert (await reader.shell.check("server")).exit_code is None
 
 
-async def test_a_command_that_ended_between_two_runs_is_told_once_the_sandbox_is_used(
-    world: World, provider: UnsafeProcessProvider
-) -> None:
-    world.model.turns = [shell("exec sleep 1000", "server"), text("it serves")]
-    run_id = await world.run("start a server")
-    run = await world.read_run(run_id)
-    await (await provider.open(run.thread_id, fence=1)).interrupt()
-    write = calls(("create_file", '{"file_path": "a.txt", "file_contents": "a"}'))
-    world.model.turns = [write, text("ok")]
-    await world.run("write a file")
-    assert re.search(r"the session server has ended with exit code 13[07]", tails(world)[-1])
-
-
 async def test_a_takeover_ends_only_what_the_cut_off_run_waited_for(
     world: World, provider: UnsafeProcessProvider
 ) -> None:
-    keeps = world.deps.stores.claims
-    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
     world.model.turns = [shell("exec sleep 1000", "server"), shell("touch begun; exec sleep 1001", "long", 600)]
-    run_id, running = await world.begin("go")
+    run_id = await world.say("go")
     run = await world.read_run(run_id)
-    async with asyncio.timeout(60):
+
+    async def has_begun() -> None:
         while True:
             with suppress(Exception):
-                reader = await provider.open(run.thread_id, fence=0)
-                if await reader.files.list("begun"):
-                    break
+                if await (await provider.open(run.thread_id, fence=0)).files.list("begun"):
+                    return
             await asyncio.sleep(0.02)
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    world.with_deps(claims=keeps, worker_id="worker-2")
+
+    await world.lose_worker(run_id, has_begun)
+    reader = await provider.open(run.thread_id, fence=0)
     world.model.turns = [shell("true", "main", 20), text("done")]
-    await taken_over(world, run_id)
+    await execute(run_id, world.deps)
     assert (await reader.shell.check("server")).exit_code is None
     assert (await reader.shell.check("long")).exit_code in (130, 137)
     assert "The run was interrupted while this ran" in tails(world)[-2]

@@ -78,40 +78,16 @@ def said(world: World) -> list[str]:
 
 
 async def test_an_edit_before_the_request_goes_out_is_what_the_model_reads(world: World, wait: Wait) -> None:
+    """With the talk before the edit, where the thread is read meanwhile: the next turn reads on from its time."""
     source, files = wait
     world.model.turns = [text("paid")]
     run_id = await world.say("pay 1000 EUR to Bob", files=files)
     running = spawn(execute(run_id, world.deps), name="run")
     await source.began.wait()
-    edit = MessageEdited(
-        address=world.address,
-        dedupe_key=new_id(),
-        message_ref="1",
-        person=world.author,
-        text="pay 10 EUR to Bob",
-        sent_at=datetime.now(UTC),
-    )
-    await world.inbox.accept_action(edit, partial(decide, edit))
-    source.go.set()
-    await running
-    (read,) = said(world)
-    assert "pay 10 EUR" in read
-    assert "1000" not in read
-
-
-async def test_talk_before_an_edit_is_read_with_it(world: World, source: SlowSource) -> None:
-    """The edit comes while the thread is read. The next turn reads on from the time of the edit."""
-    world.address = HERE
-    world.with_deps(histories={"slack": source})
-    world.model.turns = [text("paid")]
-    run_id = await world.say("pay 1000 EUR to Bob")
-    running = spawn(execute(run_id, world.deps), name="run")
-    await source.began.wait()
-    now = datetime.now(UTC)
-    bob = Person(person_id="U2", name="bob")
+    now, bob = datetime.now(UTC), Person(person_id="U2", name="bob")
     source.talk = [ChatMessage(author=bob, text="make it 10", sent_at=now, message_ref="2")]
     edit = MessageEdited(
-        address=HERE,
+        address=world.address,
         dedupe_key=new_id(),
         message_ref="1",
         person=world.author,
@@ -121,7 +97,10 @@ async def test_talk_before_an_edit_is_read_with_it(world: World, source: SlowSou
     await world.inbox.accept_action(edit, partial(decide, edit))
     source.go.set()
     await running
-    assert any("make it 10" in one for one in said(world))
+    read = said(world)
+    assert "pay what Bob says" in read[-1]
+    assert "1000" not in str(read)
+    assert files or any("make it 10" in one for one in read)
 
 
 async def test_a_deletion_before_the_request_goes_out_takes_the_message_back(world: World, wait: Wait) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -11,20 +10,18 @@ from pydantic import BaseModel
 from core.context.message_text import sources_of_message
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
+from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY
 from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
-from core.domain.events import AgentEvent, RunEvent, TextStreamed, ToolStarted
 from core.domain.network import ANY_HOST, NetworkLimits
 from core.domain.sources import join_sources, read_now
 from core.run.execute import execute
 from core.tools.browser.action import FILLS_PAGE, reach_of_address
 from core.tools.shell import execute_command
 from core.tools.tool import Tool, ToolContext, ToolOutput, ToolSet
-from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.sandbox_memory import MemorySandboxes, printing
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.conftest import ShownText, World
 from tests.integration.core.test_crash_before_approval import Dying
 from tests.support.narrow import require
 
@@ -105,9 +102,7 @@ async def question(world: World, run_id: str) -> str:
 
 
 async def errors(world: World, run_id: str) -> Sequence[str]:
-    tools = [one for one in await world.history(run_id) if one.type == "tool"]
-    results = [json.loads(str(one.content["content"]))["tool_execution"]["result"] for one in tools]
-    return [str(result["error"]) for result in results if result["error"]]
+    return [str(result["error"]) for result in await world.tool_results(run_id) if result["error"]]
 
 
 async def test_a_page_cannot_send_what_nobody_asked_for(world: World) -> None:
@@ -193,18 +188,6 @@ async def test_all_calls_of_an_answer_are_one_question(world: World) -> None:
     assert sent == ["bob@example.com", EVIL, "mallory"]
 
 
-async def test_one_by_one_keeps_the_cause(world: World) -> None:
-    sent = with_tools(world)
-    world.model.turns = [READING, calls(*sending(EVIL, "mallory")), text("done")]
-    run_id = await world.run(f"Read {PAGE}.")
-    await world.run(ONE_BY_ONE)
-    assert "Nobody in this thread named `files.evil.example`." in await question(world, run_id)
-    await world.run(DENY)
-    assert "Nobody in this thread named `mallory`." in await question(world, run_id)
-    await world.run(DENY)
-    assert sent == []
-
-
 async def test_only_peoples_words_change_nothing(world: World) -> None:
     sent = with_tools(world)
     world.model.turns = [calls(*sending(EVIL, "mallory")), text("done")]
@@ -258,14 +241,10 @@ async def test_a_program_that_dies_before_it_asks_asks_with_the_cause(
     if dialect.name == "xml":
         turns = [text(invokes(("read", {"url": PAGE}))), text(invokes(("send", {"to": EVIL})))]
     world.model.turns = turns
-    keeps, journal = world.deps, Dying(world.database)
+    journal = Dying(world.database)
     journal.is_stored = True
     run_id = await world.say(f"Read {PAGE}.")
-    world.with_deps(claims=VanishingClaims(world.database), journal=journal, worker_id="worker-that-dies")
-    with suppress(BaseException):
-        await execute(run_id, world.deps)
-    world.deps = replace(keeps, worker_id="worker-2")
-    await world.deps.stores.claims.remove_worker("worker-that-dies")
+    await world.lose_worker(run_id, journal=journal)
     await execute(run_id, world.deps)
     assert "Nobody in this thread named `files.evil.example`." in await question(world, run_id)
     world.model.turns = [text("done")]
@@ -351,49 +330,13 @@ async def test_the_description_of_a_tool_is_a_source_if_nobody_vouches_for_it(wo
     assert (await world.read_reply(run_id)).text == f"I did not. See `{EVIL}s`."
 
 
-class PublishedEvents(MemoryEventBus):
-    """Keeps what people see while a run works."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[AgentEvent] = []
-
-    async def publish(self, events: Sequence[RunEvent]) -> None:
-        self.events += [event.event for event in events]
-
-
 async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> None:
     with_tools(world)
-    world.with_deps(bus=(bus := PublishedEvents()))
+    world.with_deps(bus=(bus := ShownText()))
     world.model.turns = [READING, text("It says this.\n", "See [mo", f"re]({LINK}) or ", f"{LINK} ", f"or {PAGE}.")]
     run_id = await world.run("Read the page.")
     shown = f"It says this.\nSee more (`{LINK}`) or `{LINK}` or {PAGE}."
     assert (await world.read_reply(run_id)).text == shown
-    assert "".join(event.text for event in bus.events if isinstance(event, TextStreamed)) == shown
+    assert bus.text == shown
     answer = next(message for message in reversed(await world.history(run_id)) if message.type == "assistant")
     assert answer.content["content"] == shown
-
-
-async def test_the_words_before_a_call_are_shown_when_it_begins(world: World) -> None:
-    with_tools(world)
-    more = calls(("read", json.dumps({"url": PAGE})), said="Now once more")
-    world.model.turns = [READING, more, text("done")]
-    world.with_deps(bus=(bus := PublishedEvents()))
-    await world.run(f"Read {PAGE}.")
-    words = next(
-        at for at, event in enumerate(bus.events) if isinstance(event, TextStreamed) and "once more" in event.text
-    )
-    assert words < max(at for at, event in enumerate(bus.events) if isinstance(event, ToolStarted))
-
-
-async def test_a_question_has_no_such_link_either(world: World) -> None:
-    with_tools(world)
-    asking = calls(("ask", json.dumps({"text": f"Is it [this]({LINK})?", "options": [LINK, "No"]})))
-    world.model.turns = [READING, asking]
-    reply = await world.read_reply(await world.run("Read the page."))
-    assert (reply.text, reply.options) == (f"Is it this (`{LINK}`)?", (f"`{LINK}`", "No"))
-
-
-async def test_the_links_of_an_answer_stay_while_only_people_have_written(world: World) -> None:
-    world.model.turns = [text(f"See [this]({LINK}).")]
-    assert (await world.read_reply(await world.run("Where is it?"))).text == f"See [this]({LINK})."

@@ -12,7 +12,7 @@ import pytest
 from core.context.background_messages import BackgroundMessageReader
 from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.domain.errors import ContextOverflow, ModelRejected, SurfaceRateLimited, SurfaceRefused
+from core.domain.errors import ContextOverflow, SurfaceRateLimited, SurfaceRefused
 from core.domain.events import ChecklistChanged, RunFailed
 from core.domain.messages import Message
 from core.domain.threads import Address, ChatMessage, ChatPage, Person, ThreadInput
@@ -65,25 +65,6 @@ async def test_a_long_result_is_shortened_before_the_next_call_and_can_be_expand
     assert "page 2 of" in sent(world, 3)[-1]
 
 
-async def test_what_was_cut_is_sent_the_same_way_in_the_next_run(world: World) -> None:
-    world.with_deps(context_policy=policy(20_000))
-    many = [echo(700, seed=number) for number in range(12)]
-    world.model.turns = [*many, text("done")]
-    await world.run("go")
-    world.model.turns = [text("again")]
-    await world.run("and now")
-    before, after = sent(world, 12), sent(world, 13)
-    assert any("left out" in one for one in before)
-    assert after[1 : len(before)] == before[1:]
-
-
-async def test_a_refused_request_is_shortened_and_sent_once_more(world: World) -> None:
-    world.model.turns = [echo(5000), [ContextOverflow("too long", detail="maximum is 8192")], text("done")]
-    run_id = await world.run("go")
-    assert len(sent(world, 2)[-1]) < 0.7 * len(sent(world, 1)[-1])
-    assert (await world.read_run(run_id)).status == "completed"
-
-
 async def test_a_third_refusal_ends_the_run_with_one_sentence(world: World) -> None:
     refusal = ContextOverflow("The conversation is too long for this model.")
     world.model.turns = [echo(5000), [refusal], [refusal], text("a summary"), [refusal]]
@@ -129,38 +110,6 @@ async def test_a_long_history_is_summed_up_and_its_originals_stay(world: World) 
     thread_id = stored[0].thread_id
     recent = await world.deps.stores.conversations.recent_messages(thread_id)
     assert len(recent) < len(await world.deps.stores.conversations.all_messages(thread_id))
-
-
-async def test_a_summary_that_fails_leaves_the_run_going(world: World) -> None:
-    world.with_deps(context_policy=policy(30_000, summary_tokens=9500, kept_tokens=2300))
-    world.model.turns = [echo(900), echo(900, seed=2), echo(900, seed=3), [ModelRejected("no")], text("done")]
-    run_id = await world.run("make it blue")
-    assert (await world.read_run(run_id)).status == "completed"
-    assert not [one for one in await world.messages(run_id) if one.type == "summary"]
-
-
-async def test_where_nothing_else_helps_the_oldest_messages_go_with_a_note(world: World) -> None:
-    world.with_deps(context_policy=policy(2600))
-    many = [echo(400, seed=seed) for seed in range(8)]
-    rejected: Any = [ModelRejected("no")]
-    # the summary is tried when cutting is not enough, and refused each time
-    plan = [*many, text("done")]
-
-    async def play(request: Any) -> Any:
-        is_summary = "record of a conversation" in str(request.messages[0]["content"])
-        world.model.turns = [rejected if is_summary else plan.pop(0)]
-        async for delta in world.model.stream(request):
-            yield delta
-
-    world.with_deps(ask_model=play)
-    run_id = await world.run("make it blue")
-    assert (await world.read_run(run_id)).status == "completed"
-    last = sent(world, -1)
-    assert "are left out because the conversation is too long" in last[1]
-    assert "make it blue" in last[1]
-    called = [one for one in world.model.requests[-1].messages if one.get("tool_calls")]
-    results = [one for one in world.model.requests[-1].messages if one["role"] == "tool"]
-    assert len(called) == len(results) > 0
 
 
 async def test_the_checklist_of_todo_md_is_told_while_the_agent_works(world: World) -> None:

@@ -1,9 +1,6 @@
 """A program that ends just before it asks for an approval: the people are asked afterwards, and the call runs once."""
 
 import asyncio
-import json
-from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
@@ -11,14 +8,14 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
-from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
+from core.domain.events import ApprovalAsked, RunFailed
 from core.domain.threads import Ask, Lease
 from core.run.execute import execute
 from core.stores import JournalEntry
 from storage.sql.stores.run_journal import SqlRunJournal
 from storage.sql.stores.run_transitions import SqlAsks
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.conftest import World
 from tests.integration.core.test_approval import guarded
 from tests.support.narrow import require
 
@@ -34,24 +31,8 @@ class Dying(SqlRunJournal):
         raise asyncio.CancelledError
 
 
-async def killed_before_asking(world: World, journal: Dying) -> str:
-    """The run, whose calls are on record where the journal stores them."""
-    keeps = world.deps
-    run_id = await world.say("go")
-    world.with_deps(claims=VanishingClaims(world.database), journal=journal, worker_id="worker-that-dies")
-    with suppress(asyncio.CancelledError):
-        await execute(run_id, world.deps)
-    world.deps = replace(keeps, worker_id="worker-2")
-    await world.deps.stores.claims.remove_worker("worker-that-dies")
-    return run_id
-
-
 async def question(world: World, run_id: str) -> Ask | None:
     return await world.deps.stores.journal.find_approval(run_id)
-
-
-async def results(world: World, run_id: str) -> list[str]:
-    return [json.dumps(one.content) for one in await world.history(run_id) if one.type == "tool"]
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
@@ -65,7 +46,8 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     world.model.turns = [first]
     journal = Dying(world.database)
     journal.is_stored = is_stored
-    run_id = await killed_before_asking(world, journal)
+    run_id = await world.say("go")
+    await world.lose_worker(run_id, journal=journal)
     assert await question(world, run_id) is None
     is_known = bool(await world.deps.stores.journal.tool_call_records(run_id))
     assert is_known or not is_stored
@@ -79,25 +61,10 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     assert isinstance(events[-1], ApprovalAsked)
     assert await world.run(APPROVE_ONCE) == run_id
     assert world.bench.said == ["a"]
-    (result,) = await results(world, run_id)
-    assert "echo a" in result
+    (result,) = await world.tool_results(run_id)
+    assert result["output"] == "echo a"
     assert (await world.read_run(run_id)).status == "completed"
     assert world.model.turns == []
-
-
-async def test_turns_stay_in_pairs_and_the_call_shows_when_it_starts(world: World) -> None:
-    guarded(world).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
-    journal = Dying(world.database)
-    journal.is_stored = True
-    run_id = await killed_before_asking(world, journal)
-    await execute(run_id, world.deps)
-    await world.run(APPROVE_ONCE)
-    events = await world.events(run_id)
-    opened = [event.turn_id for event in events if isinstance(event, TurnStarted)]
-    closed = [event.turn_id for event in events if isinstance(event, TurnFinished)]
-    assert opened == closed
-    titles = [event.title for event in events if isinstance(event, ToolStarted)]
-    assert titles == ["echo a (needs approval)", "echo a"]
 
 
 async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(world: World) -> None:

@@ -1,61 +1,35 @@
 """Answers that a limit cuts off: the model learns which limit it was and how to go on, and people read the whole."""
 
-import asyncio
 import json
 import tracemalloc
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 from aiohttp import web
 
-from core.context.window import ContextPolicy
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.domain.errors import ContextOverflow
-from core.domain.events import RunEvent, RunFailed, RunFinished, TextStreamed
+from core.domain.events import RunFailed
 from core.domain.threads import Usage
 from core.llm.openai_client import OpenAIChatClient
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelFinished, TextDelta, ThinkingDelta, ToolCallDelta
-from core.run.execute import execute
-from core.tasks import cancel, spawn
-from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import calls, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import ShownText, World
 from tests.support.closing import close_after
-from tests.support.waiting import until
 from tests.support.web import serve_http
 
 CUT = ModelFinished(finish_reason="length", usage=Usage(input_tokens=9, output_tokens=4096))
 
 
-async def last(world: World, run_id: str) -> RunFinished:
-    return await world.read_end(run_id)
-
-
-async def answer(world: World, words: str = "go") -> str:
-    reply = (await last(world, await world.run(words))).reply
-    assert reply is not None
-    return reply.text
+async def answer(world: World) -> str:
+    return (await world.read_reply(await world.run("go"))).text
 
 
 def last_sent(world: World, number: int) -> str:
     return str(world.model.requests[number].messages[-1]["content"])
-
-
-async def test_parts_are_joined_with_their_blanks_and_no_request_ends_with_the_model(world: World) -> None:
-    world.model.turns = [
-        text("The token limit because ", finish="length"),
-        text("it was", finish="length"),
-        text(" reached."),
-    ]
-    assert await answer(world) == "The token limit because it was reached."
-    assert [one.messages[-1]["role"] for one in world.model.requests] == ["user"] * 3
-    assert "Continue exactly where it stopped" in last_sent(world, 2)
-    said = [one["content"] for one in world.model.requests[2].messages[2:]]
-    assert said[0::2] == ["The token limit because ", "it was"]
 
 
 @pytest.mark.parametrize("name", ["native", "xml", "react"])
@@ -76,32 +50,6 @@ async def test_a_call_that_was_cut_off_is_told_how_to_go_on(world: World, name: 
     told = last_sent(world, 1)
     assert "cut off inside this call, because it reached its limit of 4,096 tokens" in told
     assert "in several calls" in told
-
-
-async def test_whole_calls_before_the_cut_run(world: World) -> None:
-    world.model.turns = [
-        [
-            ToolCallDelta(index=0, call_id="a", name="echo", arguments='{"text": "1"}'),
-            ToolCallDelta(index=1, call_id="b", name="echo", arguments=""),
-            CUT,
-        ],
-        text("done"),
-    ]
-    run_id = await world.run("go")
-    assert world.bench.said == ["1"]
-    results = [one for one in await world.history(run_id) if one.type == "tool"]
-    assert ["cut off" in str(one.content["content"]) for one in results] == [False, True]
-
-
-class ShownText(MemoryEventBus):
-    """Keeps the text that people see while a run works."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.texts: list[str] = []
-
-    async def publish(self, events: Sequence[RunEvent]) -> None:
-        self.texts += [one.event.text for one in events if isinstance(one.event, TextStreamed)]
 
 
 WHOLE = '{"name": "echo", "arguments": {"text": "1"}}'
@@ -130,9 +78,8 @@ async def test_of_calls_written_as_text_the_whole_ones_run_and_the_half_one_is_t
     world.model.turns = [[TextDelta(text=before + WRITTEN[written]), CUT], text("done")]
     run_id = await world.run("go")
     assert world.bench.said == ["1"]
-    results = [one for one in await world.history(run_id) if one.type == "tool"]
-    assert ["cut off inside" in str(one.content["content"]) for one in results] == [False, True]
-    assert "".join(seen.texts).split() == f"{before}done".split()
+    assert ["cut off inside" in str(one["error"]) for one in await world.tool_results(run_id)] == [False, True]
+    assert seen.text.split() == f"{before}done".split()
 
 
 async def test_half_a_written_call_stays_short_in_the_conversation(world: World) -> None:
@@ -153,21 +100,6 @@ async def test_an_answer_that_is_thinking_alone_is_asked_for_again_with_the_reas
     failed = (await world.events(await world.run("again")))[-1]
     assert isinstance(failed, RunFailed)
     assert "length limit several times" in failed.public_message
-
-
-async def test_a_cut_answer_is_whole_after_another_worker_has_taken_it_over(world: World) -> None:
-    world.model.turns = [text("The first half, ", finish="length"), [asyncio.Event()]]
-    run_id = await world.say("go")
-    first = spawn(execute(run_id, world.deps), name="first attempt")
-    await until(lambda: len(world.model.requests) >= 2)
-    await cancel(first)
-
-    world.model.turns = [text("the second.")]
-    await execute(run_id, world.deps)
-    reply = (await last(world, run_id)).reply
-    assert reply is not None
-    assert reply.text == "The first half, the second."
-    assert world.model.requests[-1].messages[-1]["role"] == "user"
 
 
 async def test_text_that_was_cut_is_not_lost_at_the_limit_of_turns(world: World) -> None:
@@ -231,39 +163,7 @@ async def test_of_three_hundred_calls_32_run_and_the_others_say_what_to_do(world
     world.model.turns = [calls(*[("echo", f'{{"text": "{number}"}}') for number in range(300)]), text("done")]
     run_id = await world.run("go")
     assert world.bench.said == [str(number) for number in range(32)]
-    results = [one for one in await world.history(run_id) if one.type == "tool"]
+    results = await world.tool_results(run_id)
     assert len(results) == 300
-    assert "Not run: this is call 33 of your answer" in str(results[32].content["content"])
-    assert "do the work of many calls in one script" in str(results[299].content["content"])
-
-
-async def test_after_many_long_calls_in_one_turn_the_thread_goes_on_by_a_summary(world: World) -> None:
-    world.with_deps(policy=LoopPolicy(calls_max=0), context_policy=ContextPolicy(window_tokens=12_000))
-    long = "many words " * 300
-    world.model.turns = [
-        calls(*[("echo", json.dumps({"text": f"{number} {long}"})) for number in range(60)]),
-        text("# Facts\nsixty echoes"),
-        text("done"),
-    ]
-    assert await answer(world, "echo sixty times") == "done"
-    request = world.model.requests[-1]
-    assert [one["role"] for one in request.messages] == ["system", "user"]
-    assert "sixty echoes" in last_sent(world, 2)
-    assert "echo sixty times" in last_sent(world, 2)
-
-    world.model.turns = [text("still here")]
-    assert await answer(world, "and now?") == "still here"
-    assert "sixty echoes" in str(world.model.requests[-1].messages[1])
-
-
-async def test_a_thread_that_the_model_refuses_twice_goes_on_by_a_summary(world: World) -> None:
-    refusal = ContextOverflow("The conversation is too long for this model.", detail="max 4000")
-    world.model.turns = [
-        calls(("echo", json.dumps({"text": "word " * 5000}))),
-        [refusal],
-        [refusal],
-        text("# Facts\nthe word"),
-        text("done"),
-    ]
-    assert await answer(world) == "done"
-    assert "the word" in last_sent(world, 4)
+    assert "Not run: this is call 33 of your answer" in results[32]["error"]
+    assert "do the work of many calls in one script" in results[299]["error"]

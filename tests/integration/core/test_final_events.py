@@ -7,7 +7,7 @@ from core.domain.errors import ModelRejected
 from core.domain.events import AgentEvent, ErrorRaised, FinishReached, TurnFinished, TurnStarted
 from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta
-from tests.fakes.streamed_model import calls, text
+from tests.fakes.streamed_model import calls
 from tests.integration.core.conftest import World
 
 
@@ -38,10 +38,3 @@ async def test_a_limit_is_told_as_the_finish(world: World, reason: str, changes:
     told = events[-2]
     assert isinstance(told, FinishReached)
     assert told.reason == reason
-
-
-async def test_an_answer_has_its_finish_once(world: World) -> None:
-    world.model.turns = [text("Hello.")]
-    events = await world.events(await world.run("hi"))
-    assert kinds(events).count("finish_reached") == 1
-    assert kinds(events).count("error_raised") == 0

@@ -16,7 +16,6 @@ from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import ModelRejected, StorageUnavailable
 from core.domain.events import RunEvent, is_chunk, is_terminal
-from core.domain.messages import Message
 from core.domain.wire_format import suna_objects
 from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
@@ -41,17 +40,12 @@ def two_calls(dialect: str) -> Any:
     return text(*pieces(f"Thought: both\n{lines}"))
 
 
-def results(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    return [
-        json.loads(str(one.content["content"]))["tool_execution"]["result"] for one in messages if one.type == "tool"
-    ]
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("limit", [0, 1, 2])
 async def test_whatever_the_settings_what_was_read_is_run_and_answered(world: World, dialect: str, limit: int) -> None:
     """Calls that are parsed and then never run, or run and then never answered, are lost in silence."""
     switches = itertools.product((True, False), (True, False), get_args(Strategy))
+    expected = list[str]()
     for on_stream, streamed, strategy in switches:
         policy = LoopPolicy(executes_on_stream=on_stream, is_streamed=streamed, strategy=strategy, xml_calls_max=limit)
         world.with_deps(dialect=DIALECTS[dialect], policy=policy)
@@ -60,8 +54,8 @@ async def test_whatever_the_settings_what_was_read_is_run_and_answered(world: Wo
         run_id = await world.run("go")
         told = "a" if limit == 1 and dialect != "native" else "ab"
         assert sorted(world.bench.said) == list(told), policy
-        mine = [one for one in await world.history(run_id) if one.run_id == run_id]
-        assert [one["output"] for one in results(mine)] == [f"echo {one}" for one in told], policy
+        expected += [f"echo {letter}" for letter in told]
+        assert [result["output"] for result in await world.tool_results(run_id)] == expected, policy
 
 
 @pytest.mark.parametrize(
@@ -76,7 +70,7 @@ async def test_whatever_the_settings_what_was_read_is_run_and_answered(world: Wo
 async def test_a_call_that_cannot_be_read_is_answered_and_the_run_goes_on(world: World, broken: str) -> None:
     world.with_deps(dialect=XmlDialect()).model.turns = [text(*pieces(broken)), text("done")]
     run_id = await world.run("go")
-    (result,) = results(await world.history(run_id))
+    (result,) = await world.tool_results(run_id)
     assert result["success"] is False
     assert result["error"]
     assert (
@@ -174,7 +168,7 @@ async def test_a_result_of_nothing_is_a_result(world: World, output: str) -> Non
     tools["echo"] = replace(tools["echo"], run=silent)
     world.with_deps(toolbox=ToolSet(tools)).model.turns = [calls(("echo", '{"text": "a"}')), text("done")]
     run_id = await world.run("go")
-    (result,) = results(await world.history(run_id))
+    (result,) = await world.tool_results(run_id)
     assert result["success"] is True
     assert isinstance(result["output"], str)
     assert (await world.read_run(run_id)).status == "completed"

@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from core.context.untrusted_text import wrap_message
 from core.dialects.xml import XmlDialect
 from core.domain.events import AgentEvent, FinishReached, RunFinished, ToolFinished, ToolStarted
 from core.loop.calls import NOT_THE_END
 from core.loop.run_context import LoopPolicy
-from core.ports import ThinkingDelta, ToolCallDelta
+from core.ports import ToolCallDelta
 from tests.fakes.streamed_model import calls, ended, invokes, pieces, text
 from tests.integration.core.conftest import World
 from tests.support.narrow import require, require_type
@@ -39,22 +38,6 @@ async def test_an_answer_without_calls_ends_the_run(world: World) -> None:
     assert last.reply.text == "Hello."
     run = await world.read_run(run_id)
     assert (run.status, run.finish_reason) == ("completed", "stop")
-
-
-async def test_what_a_model_thinks_aloud_is_no_part_of_its_answer(world: World) -> None:
-    world.model.turns = [[ThinkingDelta(text="Hm, a greeting."), *text("Hello.")]]
-    run_id = await world.run("hi")
-    assert (await world.read_reply(run_id)).text == "Hello."
-    assert "Hm" not in str(await world.messages(run_id))
-
-
-async def test_the_author_stands_inside_the_message(world: World) -> None:
-    world.model.turns = [text("ok")]
-    await world.run("please look")
-    assert world.model.requests[0].messages[-1] == {
-        "role": "user",
-        "content": wrap_message("please look", author="alice (U1)"),
-    }
 
 
 async def test_a_native_call_is_answered_with_its_result(world: World) -> None:
@@ -152,17 +135,6 @@ async def test_parallel_results_are_stored_in_call_order(world: World) -> None:
     assert [m["tool_call_id"] for m in world.model.requests[1].messages[-2:]] == ["call_0", "call_1"]
 
 
-async def test_sequential_calls_wait_for_each_other(world: World) -> None:
-    world.with_deps(policy=LoopPolicy(strategy="sequential"))
-    world.model.turns = [calls(("wait", '{"text": "slow"}'), ("echo", '{"text": "after"}')), text("done")]
-    _run_id, running = await world.begin("go")
-    await world.bench.until_started("slow")
-    assert world.bench.said == ["slow"]
-    world.bench.gate("slow").set()
-    await running
-    assert world.bench.said == ["slow", "after"]
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "outcome", "part"),
     [
@@ -237,13 +209,6 @@ async def test_the_reply_to_an_ask_starts_a_new_run_on_the_same_history(world: W
     sent = world.model.requests[1].messages
     assert [m["role"] for m in sent] == ["system", "user", "assistant", "tool", "assistant", "user"]
     assert "the red one" in str(sent[-1]["content"])
-
-
-async def test_complete_without_text_gives_what_was_said(world: World) -> None:
-    world.model.turns = [calls(("complete", '{"attachments": "a.md, b.md"}'), said="All done.")]
-    run_id = await world.run("go")
-    reply = await world.read_reply(run_id)
-    assert (reply.text, reply.attachments) == ("All done.", ("a.md", "b.md"))
 
 
 async def test_a_call_is_recorded_before_it_runs(world: World) -> None:

@@ -86,21 +86,6 @@ async def test_a_drawing_that_the_reply_names_goes_once(studio: World) -> None:
     assert attach_drawn_pictures(ended, [failed, replace(record, result=None)]) == ended
 
 
-async def test_the_model_sees_what_was_drawn_in_its_next_call(studio: World) -> None:
-    studio.model.turns = [calls(DRAW), text("Here it is.")]
-    run_id = await studio.run("draw a field")
-    sent = studio.model.tails[-1]
-    assert sent.count("data:image/png;base64,") == 1
-    kinds = [one.type for one in await studio.messages(run_id)]
-    assert kinds.index("image_context") < kinds.index("tool")
-    assert "base64" not in json.dumps([one.content for one in await studio.history(run_id)])
-
-
-async def test_a_run_without_drawings_attaches_nothing(studio: World) -> None:
-    studio.model.turns = [text("Hello.")]
-    assert await attachments(studio, await studio.run("hi")) == ()
-
-
 async def test_what_a_drawing_cost_is_booked_as_an_estimate_and_counts_for_the_budget(studio: World) -> None:
     studio.with_deps(budget=Budget(run=Limit(usd=0.03)))
     studio.model.turns = [calls(DRAW), text("Here it is.")]
@@ -150,22 +135,6 @@ async def test_attached_pictures_are_shown_with_the_request(studio: World) -> No
         assert tail.count("data:image/png;base64,") == 2
     stable = [one.messages[: one.stable_messages] for one in studio.model.requests]
     assert "image_url" not in json.dumps(stable)
-
-
-async def test_two_pictures_of_one_answer_are_both_shown(studio: World) -> None:
-    assert studio.deps.sandboxes is not None
-    files = (await studio.deps.sandboxes.open(await thread_of(studio), fence=1)).files
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield picture()
-
-    for name in ("a.png", "b.png"):
-        await files.write(name, pieces())
-    look = [("see_image", json.dumps({"file_path": name})) for name in ("a.png", "b.png")]
-    studio.model.turns = [calls(*look), text("Two fields.")]
-    await studio.run("look")
-    assert "in this order: a.png, b.png" in studio.model.tails[-1]
-    assert studio.model.tails[-1].count("data:image/png;base64,") == 2
 
 
 async def test_of_many_pictures_of_one_answer_the_model_is_told_which_it_sees(studio: World) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -18,11 +17,10 @@ from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.finish import STOPPED_AT_THE_SAME_PLACE, WORKER_DEATHS_MAX
 from core.run.history_repair import INTERRUPTED
-from core.stores import RunJournal
 from core.tools.tool import ToolSet
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.conftest import World
 
 DEADLY = "x"
 
@@ -40,31 +38,14 @@ def deadly(dialect: Dialect) -> list[ModelDelta | Exception | asyncio.Event]:
     return calls(("wait", json.dumps({"text": DEADLY})), said="Working.")
 
 
-async def dies(world: World, run_id: str, *, name: str = "w", journal: RunJournal | None = None) -> None:
-    """A worker takes the run up, and is gone in the middle of the call if it is not gone before."""
-    keeps = world.deps
-    claims, called = VanishingClaims(world.database), world.bench.has_started(DEADLY)
-    called.clear()
-    world.with_deps(claims=claims, worker_id=name, journal=journal or keeps.stores.journal)
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    waiting = asyncio.ensure_future(called.wait())
-    await asyncio.wait((running, waiting), timeout=30, return_when=asyncio.FIRST_COMPLETED)
-    assert called.is_set() or journal is not None, "it has come to the call"
-    waiting.cancel()
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    world.deps = keeps
-    await claims.remove_worker(name)
-
-
 async def died(world: World, times: int) -> str:
     """A run that so many workers have died over, each in the same call."""
     dialect = world.deps.defaults.dialect
     world.model.turns = [deadly(dialect) for _ in range(times)]
     run_id = await world.say("go")
     for number in range(times):
-        await dies(world, run_id, name=f"w{number}")
+        world.bench.has_started(DEADLY).clear()
+        await world.lose_worker(run_id, lambda: world.bench.until_started(DEADLY), name=f"w{number}")
     return run_id
 
 
@@ -88,13 +69,6 @@ async def test_a_run_is_given_up_once_too_many_workers_have_died_over_it(
     assert ends(await world.events(run_id)) == [RunFailed(public_message=STOPPED_AT_THE_SAME_PLACE)]
     assert await world.deps.stores.claims.claimable_runs() == ()
     assert f"{WORKER_DEATHS_MAX + 1} workers in a row died over it; this was attempt 7" in caplog.text
-
-
-async def test_as_many_deaths_as_are_borne_do_not_end_it(world: World) -> None:
-    run_id = await died(world, WORKER_DEATHS_MAX)
-    world.model.turns = [text("done")]
-    await execute(run_id, world.deps)
-    assert (await world.read_run(run_id)).status == "completed"
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
@@ -131,7 +105,7 @@ async def test_a_call_that_may_run_twice_is_not_run_by_whoever_gives_up(world: W
 
 async def test_where_giving_up_kills_too_the_next_worker_does_nothing_else(world: World) -> None:
     run_id = await died(world, WORKER_DEATHS_MAX + 1)
-    await dies(world, run_id, journal=Fatal(world.database))
+    await world.lose_worker(run_id, journal=Fatal(world.database))
     assert (await world.read_run(run_id)).status == "running"
     world.with_deps(journal=Fatal(world.database))
     await execute(run_id, world.deps)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from core.context.window import ContextPolicy
 from core.domain.messages import JsonObject, Message
 from core.llm.openai_request import RequestEncoder
 from core.ports import ModelRequest
@@ -88,21 +87,3 @@ async def test_fifty_turns_read_little_anew(world: World) -> None:
         assert after.startswith(before), "what was sent once is sent the same way again"
     new = [len(after) - len(before) for before, after in pairwise(model.stable)]
     assert sum(new) < 0.15 * sum(map(len, model.bodies))
-
-
-async def test_a_summary_breaks_the_prefix_once(world: World) -> None:
-    model = Recorder()
-    policy = ContextPolicy(summary_tokens=6_000, kept_tokens=1_500)
-    busy(world, model).with_deps(context_policy=policy).model = model
-
-    def stream(request: ModelRequest) -> Any:
-        if not request.tools:
-            return StreamedModel([text("# Facts\nnone")]).stream(request)
-        return model.stream(request)
-
-    world.with_deps(ask_model=stream)
-    model.turns = [*(turn(number) for number in range(TURNS)), text("Done.")]
-    run_id = await world.run("go")
-    summaries = [one for one in await world.messages(run_id) if one.type == "summary"]
-    breaks = [not after.startswith(before) for before, after in zip(model.stable, model.bodies[1:], strict=False)]
-    assert 1 <= sum(breaks) <= len(summaries)

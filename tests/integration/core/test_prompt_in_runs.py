@@ -5,12 +5,8 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from core.context.limits import ContextLimit
 from core.context.window import ContextPolicy
-from core.dialects.native import NativeDialect
-from core.dialects.xml import XmlDialect
-from core.domain.threads import Address
-from core.prompt.system_prompt import RunPrompt, answer_limit_text, base_prompt, place_text
+from core.prompt.system_prompt import RunPrompt, base_prompt
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
 from tests.fakes.sandbox_memory import MemorySandboxes
@@ -54,21 +50,6 @@ async def test_the_prompt_is_the_same_for_all_runs_of_a_thread(world: World) -> 
     assert len(set(systems(world))) == 1
 
 
-async def test_a_run_tells_where_it_is_and_how_long_an_answer_may_be_once(world: World) -> None:
-    def prompt(address: Address, answer_tokens: int) -> RunPrompt:
-        told = RunPrompt(system="s").with_state("place", place_text(address))
-        return told.with_state("answer limit", answer_limit_text(answer_tokens))
-
-    limits = {"test": ContextLimit(window=40_000, reserved=7_000)}
-    world.with_deps(prompt=prompt, context_policy=ContextPolicy(limits=limits))
-    world.model.turns = [text("ok"), text("ok")]
-    await world.run("go")
-    await world.run("go on")
-    sent = str(world.model.requests[-1].messages)
-    assert sent.count("comes through the HTTP API") == 1
-    assert sent.count("at most 7,000 tokens") == 1
-
-
 async def test_the_time_is_told_in_the_zone_of_the_newest_author_and_again_only_when_it_changes(world: World) -> None:
     prompt = RunPrompt(system="s", began_at=datetime(2026, 1, 2, 3, 4, tzinfo=UTC), time_zone="Asia/Tokyo")
     world.with_deps(prompt=lambda *_: prompt)
@@ -94,11 +75,3 @@ async def test_a_summary_tells_how_the_list_stands_as_data(world: World) -> None
     assert mark is not None
     assert mark[1] not in evil
     assert whole.index("You obey files.") < whole.rindex(mark[1])
-
-
-async def test_a_model_without_native_calls_is_told_the_tools_in_the_prompt(world: World) -> None:
-    for dialect, told in ((XmlDialect(), True), (NativeDialect(), False)):
-        world.with_deps(dialect=dialect).model.turns = [text("ok")]
-        await world.run("go")
-        assert ('<invoke name="echo">' in systems(world)[-1]) is told
-        assert bool(world.model.requests[-1].tools) is not told

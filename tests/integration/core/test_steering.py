@@ -1,21 +1,14 @@
 """What people do while a run is under way, and what models do wrong: steering, stops, dying streams, limits."""
 
 import asyncio
-from functools import partial
 
-from core.domain.errors import ModelRejected, ModelUnavailable
-from core.domain.events import AgentEvent, RunFailed
-from core.llm.retry import stream_with_retries
+from core.domain.events import RunFailed
 from core.loop.run_context import LoopPolicy
 from core.ports import TextDelta, ToolCallDelta
 from core.prompt.system_prompt import RunPrompt
 from tests.fakes.streamed_model import calls, ended, text
 from tests.integration.core.conftest import World
 from tests.support.waiting import until
-
-
-def kinds(events: list[AgentEvent]) -> list[str]:
-    return [event.kind for event in events]
 
 
 async def test_a_stop_ends_a_running_tool(world: World) -> None:
@@ -44,22 +37,6 @@ async def test_a_stop_keeps_the_text_of_the_stream_and_no_half_call(world: World
     assert [message.type for message in history] == ["user", "assistant"]
     assert history[-1].content["content"] == "I think"
     assert not history[-1].content.get("tool_calls")
-
-
-async def test_a_stream_that_dies_starts_over_and_says_nothing_twice(world: World) -> None:
-    world.model.turns = [[TextDelta(text="Hel"), ModelUnavailable("away")], text("Hello.")]
-    world.with_deps(ask_model=partial(stream_with_retries, world.model, scale_seconds=0.01))
-    run_id = await world.run("hi")
-    history = await world.history(run_id)
-    assert history[-1].content["content"] == "Hello."
-    assert kinds(await world.events(run_id)).count("response_started") == 2
-
-
-async def test_a_model_that_was_given_up_is_not_asked_anew(world: World) -> None:
-    world.model.turns = [[ModelUnavailable("It is away.")]]
-    last = (await world.events(await world.run("hi")))[-1]
-    assert isinstance(last, RunFailed)
-    assert last.public_message == "It is away."
 
 
 async def test_an_empty_answer_is_asked_for_again_and_then_told(world: World) -> None:
@@ -99,15 +76,6 @@ async def test_the_limit_of_turns_offers_to_continue(world: World) -> None:
     run_id = await world.run("go")
     last = await world.read_end(run_id)
     assert (last.finish_reason, last.can_continue) == ("max_iterations", True)
-
-
-async def test_an_error_that_will_not_pass_is_told_once(world: World) -> None:
-    world.model.turns = [[ModelRejected("The model's key was refused.", detail="401 sk-secret")]]
-    run_id = await world.run("hi")
-    events = await world.events(run_id)
-    failed = [event for event in events if isinstance(event, RunFailed)]
-    assert [one.public_message for one in failed] == ["The model's key was refused."]
-    assert (await world.read_run(run_id)).status == "failed"
 
 
 async def test_a_run_that_breaks_before_it_reads_leaves_no_chain_of_runs(world: World) -> None:

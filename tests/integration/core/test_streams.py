@@ -14,7 +14,7 @@ from core.run.event_replay import Recheck, follow
 from core.stores import JournalEntry
 from core.tasks import cancel, spawn
 from storage.memory.event_bus import MemoryEventBus
-from tests.contracts.stores import COMPLETED, Stores, accept, event, message, stores_over
+from tests.contracts.stores import COMPLETED, Stores, event, stores_over
 from tests.databases import open_sqlite
 from tests.support.waiting import until
 
@@ -100,27 +100,6 @@ async def test_live_events_follow_the_stored_ones_and_repeat_none(stores: Stores
     assert await reader.ended() == ["1-1", "1-2", "1-3", "1-4", "1-5"]
 
 
-async def test_a_chunk_that_lies_before_what_was_told_is_dropped(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _store(stores, lease, _stored(lease, 10))
-    reader = Reader(stores, bus, lease.run_id, None)
-    await reader.got("1-10")
-    await bus.publish([_chunk(lease, 8), _chunk(lease, 11)])
-    await reader.got("1-10", "1-11")
-    await cancel(reader.task)
-
-
-async def test_a_new_attempt_starts_its_text_again(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _store(stores, lease, _stored(lease, 9))
-    reader = Reader(stores, bus, lease.run_id, None)
-    await reader.got("1-9")
-    second = replace(lease, attempt=2)
-    await bus.publish([_chunk(second, 1), _chunk(lease, 10), _chunk(second, 2)])
-    await reader.got("1-9", "2-1", "2-2")
-    await cancel(reader.task)
-
-
 async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     reader = Reader(stores, bus, lease.run_id, None)
@@ -131,16 +110,6 @@ async def test_a_reader_that_the_bus_dropped_reads_the_rest_from_the_store(store
     await bus.publish([await _end(stores, lease, 101)])
 
     assert await reader.ended() == [f"1-{n}" for n in range(1, 102)]
-
-
-async def test_what_the_bus_lost_is_found_in_the_store(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    reader = Reader(stores, bus, lease.run_id, None)
-    await _store(stores, lease, _stored(lease, 1))
-    await reader.got("1-1")
-    await _end(stores, lease, 2)
-
-    assert await reader.ended() == ["1-1", "1-2"]
 
 
 async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(stores: Stores, bus: MemoryEventBus) -> None:
@@ -155,15 +124,6 @@ async def test_what_the_bus_did_not_take_is_told_before_what_it_took_later(store
 
     await reader.got("1-1", "1-2", "1-4", "1-5", "1-6", "2-1")
     await cancel(reader.task)
-
-
-async def test_a_run_whose_request_was_deleted_ends_for_its_readers(stores: Stores, bus: MemoryEventBus) -> None:
-    receipt = await stores.say("oops", key="m1")
-    reader = Reader(stores, bus, receipt.run_id or "", None)
-    deletion = replace(message("", key="d1", kind="delete"), message_ref="m1")
-    await stores.inbox.accept_action(deletion, accept)
-
-    assert await reader.ended() == ["0-1"]
 
 
 async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
@@ -181,16 +141,6 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
     assert isinstance(ended, RunFinished)
     assert ended.status == "stopped"
     await stream.aclose()
-
-
-async def test_an_unknown_run_and_one_without_events_end_at_once(stores: Stores, bus: MemoryEventBus) -> None:
-    lease = await stores.started()
-    await _end(stores, lease, 1)
-    await stores.show_all()
-    await stores.journal.sweep_events(older_than_hours=-1)
-
-    assert await Reader(stores, bus, lease.run_id, None).ended() == []
-    assert await Reader(stores, bus, "unknown", None).ended() == []
 
 
 async def test_readers_that_come_at_any_moment_get_every_stored_event_once(stores: Stores, bus: MemoryEventBus) -> None:

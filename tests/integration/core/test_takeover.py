@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 
 import pytest
 
@@ -11,10 +10,9 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import StorageUnavailable
-from core.domain.events import AgentEvent, RunFinished, TurnFinished, TurnStarted
+from core.domain.events import TurnFinished, TurnStarted
 from core.domain.messages import JsonObject, Message
 from core.domain.threads import Lease, ToolCallRecord
-from core.domain.wire_format import suna_objects
 from core.ports import ModelDelta
 from core.run.execute import execute
 from core.run.history_repair import INTERRUPTED, NEVER_STARTED, RepairContext, repair_history
@@ -23,28 +21,8 @@ from core.stores import JournalEntry, RunResult
 from core.tools.tool import ToolContext
 from storage.sql.stores.run_journal import SqlRunJournal
 from tests.fakes.streamed_model import calls, invokes, text
-from tests.integration.core.conftest import VanishingClaims, World
+from tests.integration.core.conftest import World
 from tests.support.narrow import require
-
-
-async def died_during_a_call(world: World, run_id: str) -> None:
-    """Leaves the run as SIGKILL does: the call is on record, nothing after it is."""
-    keeps = world.deps.stores.claims
-    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    await world.bench.until_started("x")
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    world.with_deps(claims=keeps, worker_id="worker-2")
-
-
-async def taken_over(world: World, run_id: str) -> None:
-    """A worker is gone four seconds after its last heartbeat."""
-    async with asyncio.timeout(30):
-        while run_id not in await world.deps.stores.claims.claimable_runs():
-            await asyncio.sleep(0.1)
-    await execute(run_id, world.deps)
 
 
 @pytest.mark.parametrize("dialect", [NativeDialect(), XmlDialect()])
@@ -55,13 +33,15 @@ async def test_a_call_that_was_under_way_is_reported_and_not_repeated(world: Wor
         first = text(invokes(("wait", {"text": "x"}), said="Working."))
     world.model.turns = [first, text("done")]
     run_id = await world.say("go")
-    await died_during_a_call(world, run_id)
-    await taken_over(world, run_id)
+    await world.lose_worker(run_id, lambda: world.bench.until_started("x"))
+    await execute(run_id, world.deps)
     assert world.bench.said == ["x"]
     sent = world.model.requests[-1].messages
     assert INTERRUPTED.split(":")[0] in str(sent[-1]["content"])
     run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
+    turns = [event.kind for event in await world.events(run_id) if isinstance(event, TurnStarted | TurnFinished)]
+    assert turns == ["turn_started", "turn_finished"] * (len(turns) // 2)
 
 
 class Unending(SqlRunJournal):
@@ -90,82 +70,6 @@ async def test_an_answer_that_was_stored_is_not_asked_for_again(
     run = await world.read_run(run_id)
     assert (run.status, run.attempt) == ("completed", 2)
     assert (await world.read_reply(run_id)).text == "done"
-
-
-async def died_while_the_model_was_asked(world: World, run_id: str) -> None:
-    """Leaves the run as SIGKILL does: its turn has begun, and nothing of the answer is stored."""
-    keeps = world.deps.stores.claims
-    world.with_deps(claims=VanishingClaims(world.database), worker_id="worker-that-dies")
-    before = await begun(world, run_id)
-    running = asyncio.ensure_future(execute(run_id, world.deps))
-    async with asyncio.timeout(30):
-        while await begun(world, run_id) == before:
-            await asyncio.sleep(0.01)
-    running.cancel()
-    with suppress(asyncio.CancelledError):
-        await running
-    world.with_deps(claims=keeps, worker_id="worker-2")
-
-
-async def begun(world: World, run_id: str) -> list[str]:
-    return [one.turn_id for one in await world.events(run_id) if isinstance(one, TurnStarted)]
-
-
-def turns(events: Sequence[AgentEvent]) -> list[str]:
-    """The ids of the turns in the order they were told, each once. Fails where two are open at once or one stays so."""
-    told: list[str] = []
-    is_open: str | None = None
-    for one in events:
-        match one:
-            case TurnStarted(turn_id=turn_id):
-                assert is_open is None, "the turn before has no end"
-                is_open = turn_id
-                told += [] if turn_id in told else [turn_id]
-            case TurnFinished(turn_id=turn_id):
-                assert is_open == turn_id, "an end without its beginning"
-                is_open = None
-            case _:
-                pass
-    assert is_open is None, "the last turn has no end"
-    return told
-
-
-async def test_turns_stay_in_pairs_over_a_takeover_in_a_call(world: World) -> None:
-    world.model.turns = [calls(("wait", '{"text": "x"}')), text("done")]
-    run_id = await world.say("go")
-    await died_during_a_call(world, run_id)
-    await taken_over(world, run_id)
-    events = await world.events(run_id)
-    assert len(turns(events)) == 2
-    assert isinstance(events[-1], RunFinished)
-
-
-async def test_turns_stay_in_pairs_over_takeovers_while_the_model_was_asked(world: World) -> None:
-    world.model.turns = [[asyncio.Event()], [asyncio.Event()], text("done")]
-    run_id = await world.say("go")
-    for attempt in (1, 2):
-        await died_while_the_model_was_asked(world, run_id)
-        await world.deps.stores.claims.remove_worker("worker-that-dies")
-        assert len(await begun(world, run_id)) == attempt
-    await execute(run_id, world.deps)
-    assert len(turns(await world.events(run_id))) == 3
-    stored = await world.deps.stores.conversations.events(run_id)
-    told = [one for event in stored for one in suna_objects(event)]
-    contents = [json.loads(str(one["content"])) for one in told if "content" in one]
-    kinds = [one.get("status_type") for one in contents]
-    marks = [one for one in kinds if one in ("thread_run_start", "thread_run_end")]
-    assert marks == ["thread_run_start", "thread_run_end"] * 3
-
-
-async def test_a_turn_that_was_cut_off_ends_also_where_nothing_follows(world: World) -> None:
-    world.model.turns = [[asyncio.Event()]]
-    run_id = await world.say("go")
-    await died_while_the_model_was_asked(world, run_id)
-    await world.stop(run_id)
-    await taken_over(world, run_id)
-    events = await world.events(run_id)
-    assert len(turns(events)) == 1
-    assert [one.kind for one in events[-2:]] == ["turn_finished", "run_finished"]
 
 
 async def mended_history(

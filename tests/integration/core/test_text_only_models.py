@@ -47,25 +47,6 @@ async def test_a_request_whose_picture_is_refused_goes_without_it_and_says_so(wo
     assert "takes no pictures" in world.model.tails[-1]
 
 
-async def test_the_thread_goes_on_although_the_picture_stays_in_it(world: World) -> None:
-    with_look(world).model.turns = [
-        calls(("look", '{"text": "a.png"}')),
-        [REFUSED],
-        text("I cannot see it."),
-        [REFUSED],
-        text("As I said."),
-    ]
-    for words in ("what is on a.png?", "sure?"):
-        assert (await world.read_run(await world.run(words))).status == "completed"
-    assert shows(world) == [False, True, False, True, False]
-
-
-async def test_what_is_refused_without_pictures_too_fails_the_run(world: World) -> None:
-    with_look(world).model.turns = [calls(("look", '{"text": "a.png"}')), [REFUSED], [REFUSED]]
-    run = await world.read_run(await world.run("what is on a.png?"))
-    assert (run.status, run.error) == ("failed", str(REFUSED))
-
-
 async def test_a_refusal_without_pictures_is_asked_once(world: World) -> None:
     world.model.turns = [[REFUSED], text("never")]
     await world.run("go")

@@ -95,15 +95,6 @@ async def test_an_agent_that_is_gone_ends_the_run_with_a_plain_sentence(stage: R
     assert [one.type for one in await world.history(run_id)] == ["user"]
 
 
-async def test_a_version_is_recorded_once_for_each_content(stage: RosterStage) -> None:
-    await stage.roster.versions.choose_agent(stage.world.address, "alpha")
-    assert "I am alpha." in await stage.heard()
-    assert "I am alpha." in await stage.heard()
-    stage.define("alpha", "I am better.")
-    assert "I am better." in await stage.heard()
-    assert sorted(one.number for one in stage.roster.recorded.values()) == [1, 2]
-
-
 async def test_an_answer_is_for_the_agent_that_asked_and_a_retry_for_the_one_that_failed(stage: RosterStage) -> None:
     world = stage.world
     asking = await world.say("hello", agent_id="gamma")

@@ -1,19 +1,15 @@
 """However a run with a plan ends, no step of the plan is left as being worked on, in the thread or for the next run."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed
 from core.run.execute import execute
 from core.run.finish import WORKER_DEATHS_MAX
-from core.tools.tool import Tool
-from tests.fakes.streamed_model import calls, text
+from tests.fakes.streamed_model import calls
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import Played, asked, plan_of, planned, said, shown
-from tests.integration.core.test_poison_runs import DEADLY, dies
+from tests.integration.core.flow.conftest import Played, plan_of, planned, shown
+from tests.integration.core.test_poison_runs import DEADLY
 
 STEPS = ("[research] One", "[research] Two")
 
@@ -27,7 +23,8 @@ async def died(world: World, times: int) -> str:
     world.model.turns = [planned(*STEPS), *(deadly() for _ in range(times))]
     run_id = await world.say("go")
     for number in range(times):
-        await dies(world, run_id, name=f"w{number}")
+        world.bench.has_started(DEADLY).clear()
+        await world.lose_worker(run_id, lambda: world.bench.until_started(DEADLY), name=f"w{number}")
     assert (await plan_of(world, run_id)).steps[0].status == "in_progress"
     return run_id
 
@@ -42,18 +39,6 @@ async def test_a_run_that_is_given_up_leaves_no_step_under_way(flow_world: World
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
 
 
-async def test_a_run_that_fails_before_its_plan_is_taken_up_leaves_no_step_under_way(flow_world: World) -> None:
-    run_id = await died(flow_world, 1)
-
-    async def broken(_servers: object) -> Sequence[Tool[Any]]:
-        raise ModelRejected("It cannot be had.")
-
-    flow_world.with_deps(mcp_tools=broken)
-    await execute(run_id, flow_world.deps)
-    assert isinstance((await flow_world.events(run_id))[-1], RunFailed)
-    assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
-
-
 async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(flow_world: World) -> None:
     run_id = await died(flow_world, 1)
     await flow_world.stop(run_id)
@@ -61,19 +46,6 @@ async def test_a_stop_while_no_worker_had_the_run_leaves_no_step_under_way(flow_
     first, _ = (await plan_of(flow_world, run_id)).steps
     assert (first.status, first.notes) == ("blocked", "stopped")
     assert (await shown(flow_world, run_id))[-1] == ["blocked", "pending"]
-
-
-async def test_the_next_run_begins_the_step_again_as_its_first_try(flow_world: World) -> None:
-    run_id = await died(flow_world, WORKER_DEATHS_MAX + 1)
-    await execute(run_id, flow_world.deps)
-    flow_world.model.turns = [text("one"), text("two"), text("all")]
-    again = await flow_world.stops.retry_run(run_id, "click", continues=False)
-    assert again is not None
-    await execute(again, flow_world.deps)
-    assert "[→] [research] One" in asked(flow_world, -3)
-    assert "This is try" not in asked(flow_world, -3)
-    assert (await shown(flow_world, again))[0] == ["pending", "pending"]
-    assert await said(flow_world, again) == "all"
 
 
 async def test_the_plan_of_another_run_stays_as_it_is(flow_world: World) -> None:

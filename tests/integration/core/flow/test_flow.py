@@ -5,9 +5,9 @@ import json
 from core.flow.messages import CHOICES
 from core.flow.steps import DEFAULT_STEPS
 from core.loop.run_context import LoopPolicy
-from tests.fakes.streamed_model import calls, invokes, text
+from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import asked, offered, plan_of, planned, shown
 
 TWO = ("[research] Find the figures", "[DATA_ANALYSIS] Add them up")
 
@@ -54,28 +54,6 @@ async def test_the_planner_is_told_the_team_and_steps_what_they_are(flow_world: 
     assert offered(world, 1) == ["ask", "complete", "echo", "wait"]
 
 
-async def test_agents_with_other_dialects_read_each_others_calls(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned(*TWO), text("one"), text(invokes(("echo", {"text": "b"}))), text("two"), text("both")]
-    run_id = await world.run("add the figures")
-    assert await said(world, run_id) == "both"
-    assert world.bench.said == ["b"]
-    in_xml = world.model.requests[2]
-    assert in_xml.tools == ()
-    assert not any(one.get("tool_calls") or one["role"] == "tool" for one in in_xml.messages)
-    assert '<invoke name="planning">' in str(in_xml.messages[2]["content"]) + str(in_xml.messages[3]["content"])
-    assert any(one.get("tool_calls") for one in world.model.requests[-1].messages)
-
-
-async def test_what_the_flow_says_is_marked_and_no_persons(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("Go"), text("gone"), text("done")]
-    run_id = await world.run("go")
-    users = [one for one in await world.history(run_id) if one.type == "user"]
-    assert [bool(one.metadata.get("flow")) for one in users] == [False, True, True, True]
-    assert all("not from a person" in str(one.content["content"]) for one in users[1:])
-
-
 async def test_a_name_that_nobody_has_is_told_and_stored_nowhere(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [planned("[wizard] Do magic"), planned("[research] Do it"), text("done"), text("all done")]
@@ -108,14 +86,6 @@ async def test_what_needs_no_work_is_answered_without_a_plan(flow_world: World) 
     run_id = await world.run("hi")
     assert (await world.read_reply(run_id)).text == "Hello!"
     assert await shown(world, run_id) == []
-
-
-async def test_a_plain_answer_ends_its_step_and_only_that(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("A", "B"), text("a"), text("b"), text("ab")]
-    run_id = await world.run("go")
-    assert len(world.model.requests) == 4
-    assert (await world.read_end(run_id)).finish_reason == "stop"
 
 
 async def test_a_step_that_fails_is_tried_three_times_with_the_reason_and_then_asked_about(flow_world: World) -> None:
@@ -180,13 +150,3 @@ async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World
     ]
     run_id = await world.run("go")
     assert (await world.read_reply(run_id)).attachments == (link,)
-
-
-async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [planned("A"), text("a"), text("did a")]
-    await world.run("do a")
-    world.model.turns = [planned("B"), text("b"), text("did b")]
-    run_id = await world.run("now do b")
-    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["B"]
-    assert world.model.turns == []

@@ -163,22 +163,14 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(flow_world: World, tm
     world, folder = flow_world, tmp_path / "agents"
     world.model.turns = [planned("[research] One", "[data-analysis] Two"), calls(("wait", '{"text": "first"}'))]
     run_id = await world.say("do one and two")
-    worker_id = new_id()
-    healthy = world.deps
-    world.with_deps(claims=VanishingClaims(world.database), worker_id=worker_id)
-    dying = asyncio.ensure_future(execute(run_id, world.deps))
-    await world.bench.has_started("first").wait()
-    dying.cancel()
-    with suppress(asyncio.CancelledError):
-        await dying
-    await SqlRunClaims(world.database).remove_worker(worker_id)
+    await world.lose_worker(run_id, lambda: world.bench.until_started("first"))
 
     changed = AGENTS["data-analysis"].replace("You count", "You guess").replace("counter", "other")
     (folder / "data-analysis.yaml").write_text(changed)
     (folder / "research.yaml").unlink()
     before = len(world.model.requests)
     world.model.turns = [text("one"), text("two"), text("one and two")]
-    await execute(run_id, replace(healthy, worker_id=new_id()))
+    await execute(run_id, world.deps)
     assert await said(world, run_id) == "one and two"
     later = world.model.requests[before:]
     roles = ["You find", "You count", "You lead"]
@@ -186,7 +178,6 @@ async def test_a_team_goes_on_as_it_began_after_a_takeover(flow_world: World, tm
     assert all(role in prompt for role, prompt in zip(roles, prompts, strict=True)), prompts
     assert [one.model for one in later] == ["test", "openai/counter", "test"]
 
-    world.with_deps(claims=healthy.stores.claims, worker_id=healthy.worker_id)
     world.model.turns = [planned("[data-analysis] Three"), text("three"), text("all")]
     await world.run("now do three")
     assert "You guess" in str(world.model.requests[-2].messages[0]["content"])

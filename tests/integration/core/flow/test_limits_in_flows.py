@@ -1,35 +1,13 @@
 """What holds for any run holds for a flow: approvals, budgets, and what people see of a step's own list."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from core.domain.budget import Budget, Limit
-from core.domain.events import AgentEvent, ApprovalAsked, ChecklistChanged, ErrorRaised
+from core.domain.events import AgentEvent, ChecklistChanged, ErrorRaised
 from core.flow.step_runner import StepRunLog
-from core.tools.tool import ToolSet
-from tests.fakes.streamed_model import calls, text
+from tests.fakes.streamed_model import text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import plan_of, planned, said, shown
-
-
-async def test_a_call_of_a_step_waits_for_approval_and_the_step_goes_on(flow_world: World) -> None:
-    world = flow_world
-    tools = dict(world.deps.defaults.toolbox.tools)
-    tools["echo"] = replace(tools["echo"], needs_approval=lambda params: f"Say {params.text} aloud")
-    world.with_deps(toolbox=ToolSet(tools))
-    world.model.turns = [
-        planned("[research] Say it", "Rest"),
-        calls(("echo", '{"text": "a"}')),
-        text("said"),
-        text("rested"),
-        text("said and rested"),
-    ]
-    run_id = await world.run("say a")
-    assert isinstance((await world.events(run_id))[-1], ApprovalAsked)
-    assert (await shown(world, run_id))[-1] == ["active", "pending"]
-    assert await world.run("Approve once") == run_id
-    assert world.bench.said == ["a"]
-    assert await said(world, run_id) == "said and rested"
-    assert world.model.turns == []
+from tests.integration.core.flow.conftest import plan_of, planned, shown
 
 
 async def test_a_budget_that_is_used_up_ends_the_flow_with_its_sentence(flow_world: World) -> None:

@@ -5,15 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.errors import ModelRejected, ModelUnavailable
-from core.domain.events import RunFailed
+from core.domain.errors import ModelRejected
 from core.domain.messages import JsonObject
 from core.flow.messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
-from core.loop.run_context import LoopPolicy
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
-from tests.integration.core.flow.conftest import Played, asked, plan_of, planned, said, shown
+from tests.integration.core.flow.conftest import asked, plan_of, planned, said, shown
 from tests.support.narrow import require
 from tests.support.waiting import until
 
@@ -68,15 +66,6 @@ async def test_a_new_plan_keeps_what_is_done(flow_world: World) -> None:
     assert [(step.text, step.status) for step in plan.steps] == [("Look", "completed"), ("Climb in", "completed")]
 
 
-async def test_other_words_are_a_hint_that_the_planner_looks_at(flow_world: World) -> None:
-    world = flow_world
-    await blocked(world, "Open", "Enter")
-    world.model.turns = [text("Nothing to change."), text("open"), text("in"), text("I am in.")]
-    run_id = await world.run("the key is under the mat")
-    assert "The people wrote while the plan was being carried out" in asked(world, -4)
-    assert await said(world, run_id) == "I am in."
-
-
 async def test_an_agent_that_asks_in_its_step_gets_the_answer(flow_world: World) -> None:
     world = flow_world
     question = calls(("ask", '{"text": "Which door?", "options": ["Left", "Right"]}'))
@@ -91,54 +80,12 @@ async def test_an_agent_that_asks_in_its_step_gets_the_answer(flow_world: World)
     assert await said(world, run_id) == "I am in."
 
 
-async def test_a_planner_may_ask_before_there_is_a_plan(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [calls(("ask", '{"text": "Which house?"}'))]
-    run_id = await world.run("go in")
-    assert await said(world, run_id) == "Which house?"
-    world.model.turns = [planned("Enter"), text("in"), text("I am in.")]
-    run_id = await world.run("the red one")
-    assert await said(world, run_id) == "I am in."
-
-
-async def test_at_the_limit_of_turns_continue_goes_on_with_the_plan(flow_world: World) -> None:
-    world = flow_world.with_deps(policy=LoopPolicy(turns_max=3))
-    world.model.turns = [planned("A", "B"), calls(("echo", '{"text": "1"}')), calls(("echo", '{"text": "2"}'))]
-    first = await world.run("go")
-    assert (await world.read_end(first)).can_continue
-    run_id = require(await world.stops.retry_run(first, "key", continues=True))
-    world.model.turns = [text("a"), text("b"), text("ab")]
-    await execute(run_id, world.deps)
-    assert await said(world, run_id) == "ab"
-    assert [step.status for step in (await plan_of(world, run_id)).steps] == ["completed"] * 2
-
-
-async def test_a_model_that_cannot_be_reached_is_asked_about_with_its_reason(flow_world: World) -> None:
-    world = flow_world
-    down: Played = [ModelUnavailable("The model is down.")]
-    world.model.turns = [planned("A"), *([down] * 3)]
-    run_id = await world.run("go")
-    assert "The model is down." in await said(world, run_id)
-    assert world.model.turns == []
-
-
 async def test_what_cannot_pass_is_tried_once(flow_world: World) -> None:
     world = flow_world
     world.model.turns = [planned("A"), [ModelRejected("No such model.")]]
     run_id = await world.run("go")
     assert "No such model." in await said(world, run_id)
     assert (await shown(world, run_id))[-1] == ["blocked"]
-
-
-async def test_a_planner_whose_model_fails_fails_the_run_and_retry_plans(flow_world: World) -> None:
-    world = flow_world
-    world.model.turns = [[ModelRejected("No such model.")]]
-    first = await world.run("go")
-    assert isinstance((await world.events(first))[-1], RunFailed)
-    run_id = require(await world.stops.retry_run(first, "key", continues=False))
-    world.model.turns = [planned("A"), text("a"), text("did a")]
-    await execute(run_id, world.deps)
-    assert await said(world, run_id) == "did a"
 
 
 async def test_a_failed_last_answer_is_made_again_and_no_step_is(flow_world: World) -> None:
