@@ -72,21 +72,6 @@ async def test_what_is_no_answer_is_an_error_of_the_model(source: Source, fake: 
         await ModelEmbedder(source, MODEL).embed(["one"], spent=nobody)
 
 
-async def test_a_slow_endpoint_is_given_up(fake: EmbeddingsFake) -> None:
-    fake.fault = "slow"
-    async with close_after(OpenAIEmbeddingClient(fake.base_url, fake.key, deadline_seconds=0.2)) as source:
-        with pytest.raises(ModelUnavailable) as raised:
-            await source.embed("m", ["one"])
-    assert raised.value.detail == "no answer in time"
-
-
-async def test_nobody_there_is_told_with_facts() -> None:
-    async with close_after(OpenAIEmbeddingClient("http://127.0.0.1:1/v1", "sk-secret")) as source:
-        with pytest.raises(ModelUnavailable, match="cannot be reached") as raised:
-            await source.embed("m", ["one"])
-    assert "ClientConnectorError" in raised.value.detail
-
-
 async def test_vectors_of_another_length_than_before_are_not_taken(source: Source, fake: EmbeddingsFake) -> None:
     embedder = ModelEmbedder(source, MODEL)
     await embedder.embed(["one"], spent=nobody)
@@ -121,30 +106,25 @@ async def test_an_answer_of_another_shape_is_not_taken(answer: Mapping[str, obje
         await ModelEmbedder(Saying(answer), "m").embed(["one", "two"], spent=nobody)
 
 
-async def test_nothing_is_asked_for_no_texts() -> None:
-    assert await ModelEmbedder(Saying({}), "m").embed([], spent=nobody) == []
-
-
 def booking() -> tuple[Told, Callable[[str, Usage], None]]:
     told: Told = []
     return told, lambda model, usage: told.append((model, usage))
 
 
-async def test_what_the_provider_tells_is_booked_under_the_model(source: Source, fake: EmbeddingsFake) -> None:
-    told, spent = booking()
-    fake.tokens = 7
-    await ModelEmbedder(source, MODEL).embed(["one", "three"], spent=spent)
-    assert told == [(MODEL, Usage(input_tokens=7))]
-
-
-@pytest.mark.parametrize("usage", [{}, None, {"prompt_tokens": 10**30}, {"prompt_tokens": -1}])
-async def test_tokens_that_are_not_told_are_estimated(usage: object) -> None:
+@pytest.mark.parametrize(
+    ("usage", "least", "most"),
+    [
+        ({"prompt_tokens": 7}, 7, 7),
+        *((usage, 80, 200) for usage in ({}, None, {"prompt_tokens": 10**30}, {"prompt_tokens": -1})),
+    ],
+)
+async def test_tokens_that_are_not_told_are_estimated(usage: object, least: int, most: int) -> None:
     told, spent = booking()
     answer = {"data": [{"index": 0, "embedding": [1.0]}], "usage": usage}
     await ModelEmbedder(Saying(answer), "m").embed(["word " * 100], spent=spent)
     ((model, used),) = told
     assert model == "m"
-    assert 80 <= used.input_tokens <= 200
+    assert least <= used.input_tokens <= most
 
 
 async def test_an_answer_that_comes_too_late_is_estimated_and_a_refusal_costs_nothing(fake: EmbeddingsFake) -> None:

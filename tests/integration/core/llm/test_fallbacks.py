@@ -11,7 +11,7 @@ import pytest
 
 from bots.bootstrap.model_clients import ModelClient, build_model_client
 from bots.settings import load_settings
-from core.context.limits import WINDOW_MIN, ContextLimit
+from core.context.limits import ContextLimit
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy
 from core.domain.errors import ModelError
@@ -89,15 +89,6 @@ async def test_a_refusal_of_the_first_model_is_followed_by_the_fallback(status: 
     async with built(pair) as client:
         assert await ask(client, {"role": "user", "content": "go"}) == "Done."
     assert pair.asked == ["first", "second"]
-
-
-async def test_a_service_that_reads_less_than_it_was_sent_gets_shorter_requests() -> None:
-    policy = ContextPolicy()
-    pair = Pair(answers=[([DONE], "stop")], usage={"prompt_tokens": 100}, status=401)
-    async with built(pair, policy=policy) as client:
-        await ask(client, {"role": "user", "content": "word " * 3_000})
-    assert policy.limit_of("second").window == WINDOW_MIN
-    assert policy.limit_of("first").window > WINDOW_MIN
 
 
 async def test_a_request_for_a_large_window_is_shortened_for_the_fallback() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from core.dialects.xml import XmlDialect
 from core.domain.events import RunFailed, RunFinished
 from core.llm.error_mapping import UNREADABLE_CALL
 from core.llm.openai_client import OpenAIChatClient
@@ -111,62 +110,12 @@ async def client(url: str) -> AsyncIterator[OpenAIChatClient]:
         yield made
 
 
-async def test_two_calls_with_the_same_id(world: World) -> None:
-    both = calling(call(), call(arguments='{"text": "b"}'))
-    played = await play(world, [both], [DONE])
-    assert (played.said, played.text) == (["a", "b"], "Done.")
-    assert len(played.results()) == 2
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        '"{\\"text\\": \\"a\\"}"',
-        {"text": "a"},
-        '```json\n{"text": "a"}\n```',
-        '{}{"text": "a"}',
-        '{"text": "a",}',
-        '\n {"text": "a"}\n\n',
-    ],
-)
-async def test_arguments_as_models_write_them(world: World, arguments: object) -> None:
-    played = await play(world, [calling(call(arguments=arguments))], [DONE])
-    assert (played.said, played.text) == (["a"], "Done.")
-
-
 @pytest.mark.parametrize("arguments", ["null", "", '""', None, "[]", '"text"', "7"])
 async def test_arguments_that_are_none_are_answered_with_what_is_missing(world: World, arguments: object) -> None:
     played = await play(world, [calling(call(arguments=arguments))], [DONE])
     assert (played.said, played.text) == ([], "Done.")
     (result,) = played.results()
     assert "text" in result or "one JSON object" in result
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "functions.echo",
-        "Echo",
-        "default_api.echo",
-        "tools:echo",
-        " echo",
-        "functions/echo",
-        "ECHO",
-        "echo<|channel|>commentary",
-    ],
-)
-async def test_a_name_with_a_namespace_or_other_letters_is_that_tool(world: World, name: str) -> None:
-    played = await play(world, [calling(call(name))], [DONE])
-    assert (played.said, played.text) == (["a"], "Done.")
-    asked = [one for one in played.model.requests[-1]["messages"] if one.get("tool_calls")]
-    assert asked[0]["tool_calls"][0]["function"]["name"] == "echo"
-
-
-@pytest.mark.parametrize("name", ["echos", "multi_tool_use.parallel", "functions.", "echo.it"])
-async def test_a_name_that_no_tool_has_is_answered_with_the_names(world: World, name: str) -> None:
-    played = await play(world, [calling(call(name))], [DONE])
-    assert played.said == []
-    assert "There is no tool named" in played.results()[0]
 
 
 async def test_a_model_that_said_nothing_is_told_so(world: World) -> None:
@@ -197,40 +146,9 @@ async def test_a_model_that_only_repeats_itself_ends_the_run_with_a_sentence(wor
     assert "repeated itself" in played.end.public_message
 
 
-async def test_a_long_answer_with_many_equal_lines_is_an_answer(world: World) -> None:
-    rows = "".join(f"| {number} | 0 | 0 |\n" for number in range(5_000))
-    played = await play(world, [{"content": rows + "-" * 10_000 + "\nThat is all."}])
-    assert played.text.endswith("That is all.")
-
-
-async def test_calls_after_complete_are_not_run(world: World) -> None:
-    done = call("complete", '{"text": "All done."}', id="call_2")
-    played = await play(world, [calling(done, call())])
-    assert (played.said, played.text) == ([], "All done.")
-
-
-@pytest.mark.parametrize("cut", ['{"text": "caf\\u00', '{"text": "x\\', '{"text": "\\ud83d', '{"te'])
-async def test_a_call_cut_inside_an_escape_is_told_and_not_run(world: World, cut: str) -> None:
-    played = await play(world, ([calling(call(arguments=cut))], "length"), [DONE])
-    assert (played.said, played.text) == ([], "Done.")
-    assert "5 tokens" in played.results()[0]
-
-
 @pytest.mark.parametrize("reason", ["stop", "end_turn", "function_call", "", "something new"])
 async def test_calls_run_whatever_the_finish_reason_says(world: World, reason: str) -> None:
     played = await play(world, ([calling(call())], reason), [DONE])
-    assert (played.said, played.text) == (["a"], "Done.")
-
-
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "5"}])
-async def test_usage_that_is_missing_or_odd(world: World, usage: Json | None) -> None:
-    played = await play(world, [calling(call())], [DONE], usage=usage)
-    assert (played.said, played.text) == (["a"], "Done.")
-
-
-async def test_reasoning_between_two_calls_is_shown_to_nobody(world: World) -> None:
-    thought = {"content": "<think>secret</think>"}
-    played = await play(world, [thought, calling(call())], [thought, DONE])
     assert (played.said, played.text) == (["a"], "Done.")
 
 
@@ -311,21 +229,3 @@ async def test_reasoning_whose_first_mark_the_template_wrote_is_never_posted(wor
     assert thought.strip() not in str(played.model.requests[-1])
     stored = [one for one in await world.messages(played.run_id) if one.type == "assistant"]
     assert [one.content["content"] for one in stored] == [None, "The answer is 4."]
-
-
-async def test_a_model_that_writes_about_the_mark_keeps_it(world: World) -> None:
-    text = "It closes with `</think>`:\n\n```\n<think>\nhm\n</think>\n```\n\nThat is all."
-    played = await play(world, [{"content": piece} for piece in text.partition("think")])
-    assert played.text == text
-
-
-async def test_a_draft_of_a_call_before_a_lone_mark_stays_a_call_that_ran(world: World) -> None:
-    block = '<function_calls><invoke name="echo"><parameter name="text">a</parameter></invoke></function_calls>'
-    answer = [{"content": f"I try this.\n{block}"}, {"content": "\n</think>\nIt runs."}]
-    habits = Habits(answers=[(answer, "stop"), ([DONE], "stop")])
-    async with serve_strict(habits) as url, client(url) as made:
-        world.with_deps(model="m", dialect=XmlDialect(), ask_model=made.stream)
-        end = (await world.events(await world.run("go")))[-1]
-    assert isinstance(end, RunFinished)
-    assert world.bench.said == ["a"]
-    assert block in str(habits.requests[-1]["messages"])

@@ -11,12 +11,10 @@ import pytest
 from bots.bootstrap.model_clients import ModelClient, build_model_client
 from bots.settings import load_settings
 from core.domain.events import RunFailed, RunFinished
-from core.domain.messages import JsonObject
 from core.llm.error_mapping import NO_TOOL_CALLS
 from tests.fakes.strict_models import Json, Refused, serve_strict
 from tests.integration.core.conftest import World
-from tests.integration.core.llm.test_model_habits import DONE, Habits, calling
-from tests.integration.core.llm.test_model_habits import call as native_call
+from tests.integration.core.llm.test_model_habits import DONE, Habits
 from tests.support.closing import close_after
 
 CALL = '<function_calls>\n<invoke name="echo">\n<parameter name="text">a</parameter>\n</invoke>\n</function_calls>'
@@ -87,47 +85,6 @@ async def test_a_run_goes_on_with_calls_in_the_text(world: World, words: str, ca
     assert texts(second)[0] == system
     assert any(text.startswith("I look.") and text.endswith(CALL) for text in texts(second))
     assert any(text == "Result of echo:\necho a" for text in texts(second))
-
-
-async def test_nobody_sees_the_call_in_the_text(world: World) -> None:
-    pieces: list[Json] = [{"content": CALL[at : at + 3]} for at in range(0, len(CALL), 3)]
-    model = WithoutTools(answers=[(pieces, "stop"), ([DONE], "stop")])
-    async with built(model) as client:
-        world.with_deps(model="first", ask_model=client.ask_model, dialect=client.dialect)
-        run_id = await world.run("go")
-    assert not [one for one in await world.events(run_id) if "<" in str(getattr(one, "text", ""))]
-    contents: list[JsonObject] = [one.content for one in await world.history(run_id)]
-    assert "function_calls" not in str(contents)
-
-
-async def test_a_fallback_model_may_take_no_tools_while_the_first_one_does(world: World) -> None:
-    model = WithoutTools(
-        answers=[([calling(native_call())], "stop"), ([{"content": CALL}], "stop"), ([DONE], "stop")],
-        all_of=("second",),
-    )
-    async with built(model, FALLBACK_MODELS="second", MODEL_DEADLINE_SECONDS="20") as client:
-        down = Failing(model, "first", after=1)
-        world.with_deps(model="first", ask_model=client.ask_model, dialect=client.dialect)
-        model.check = down.check
-        end = (await world.events(await world.run("go")))[-1]
-    assert isinstance(end, RunFinished)
-    assert world.bench.said == ["a", "a"]
-    assert [one["model"] for one in model.requests] == ["first", "second", "second"]
-    assert ["tools" in one for one in model.requests] == [True, False, False]
-
-
-@dataclass
-class Failing:
-    """Refuses all requests to the model `named` after the first `after` ones: it is gone."""
-
-    model: WithoutTools
-    named: str
-    after: int
-
-    def check(self, body: Json) -> int:
-        if body["model"] == self.named and len(self.model.requests) >= self.after:
-            raise Refused("down", status=503)
-        return WithoutTools.check(self.model, body)
 
 
 async def test_a_model_that_refuses_even_the_text_ends_the_run_with_a_sentence(world: World) -> None:

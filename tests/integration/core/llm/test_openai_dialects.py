@@ -56,19 +56,6 @@ async def test_an_answer_is_known_by_what_it_begins_with_whatever_its_type(body:
     assert await answered(body, content_type) == [HI, STOPPED]
 
 
-async def test_the_message_beside_the_deltas_is_not_said_twice():
-    got = await answered(
-        chunk('{"delta":{"content":"Hi"},"message":{"content":"Hi"}}')
-        + chunk('{"delta":{},"message":{"content":"Hi"},"finish_reason":"stop"}')
-    )
-    assert got == [HI, STOPPED]
-
-
-async def test_the_message_counts_where_the_delta_is_null():
-    whole = b'{"choices":[{"delta":null,"message":{"content":"Hi"},"finish_reason":"stop"}]}'
-    assert await answered(whole) == [HI, STOPPED]
-
-
 @pytest.mark.parametrize(
     "content",
     [

@@ -81,25 +81,6 @@ async def test_a_redirect_is_refused_and_the_key_does_not_travel():
     assert seen == ["/v1/chat/completions"]
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "expected", "words"),
-    [
-        (429, '{"error":{"code":"insufficient_quota","message":"x"}}', ModelRejected, "credit"),
-        (400, '{"error":{"code":"content_filter","message":"x"}}', ModelRejected, "content"),
-        (401, "<html>no</html>", ModelRejected, "key"),
-        (529, '{"type":"error","error":{"type":"overloaded_error"}}', ModelUnavailable, "overloaded"),
-        (418, "", ModelRejected, "accept"),
-    ],
-)
-async def test_refusals_are_told_in_plain_words(status: int, body: str, expected: type[Exception], words: str):
-    async def answer(_request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status, text=body, content_type="application/json")
-
-    async with endpoint(answer) as llm:
-        with pytest.raises(expected, match=words):
-            [delta async for delta in llm.stream(REQUEST)]
-
-
 async def test_one_connection_serves_one_call_after_the_other():
     ports: set[object] = set()
     done = events(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n')

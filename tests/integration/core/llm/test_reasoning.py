@@ -1,7 +1,7 @@
 """Reasoning goes back to the model that wrote it, byte for byte, and to no other."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +12,16 @@ import pytest
 from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
 from core.dialects.xml import XmlDialect
-from core.domain.wire_format import message_object
+from core.domain.events import RunEvent, ThinkingStreamed
+from core.domain.messages import REASONING_KEY
+from core.domain.wire_format import message_object, suna_objects
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient
+from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest
 from core.run.execute import execute
 from core.tools.tool import ToolSet
+from storage.memory.event_bus import MemoryEventBus
 from tests.fakes.streamed_model import StreamedModel, calls, invokes
 from tests.fakes.strict_models import (
     ClaudeModel,
@@ -181,6 +185,25 @@ async def test_a_field_that_its_own_service_refuses_is_left_out(world: World, na
     async with thread_with(world, Sealing, "sealing") as model:
         assert (await world.read_run(await world.run("go"))).status == "completed"
         assert len(model.refusals) == 1
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_people_read_the_reasoning_only_if_the_setting_says_so(world: World, *, is_shown: bool):
+    seen: list[RunEvent] = []
+
+    class Bus(MemoryEventBus):
+        async def publish(self, events: Sequence[RunEvent]) -> None:
+            seen.extend(events)
+
+    async with thread_with(world, DeepSeekModel, "deepseek-v4", turns=1):
+        world.with_deps(bus=Bus(), policy=LoopPolicy(shows_reasoning=is_shown))
+        run_id = await world.run("go")
+    told = json.dumps([one for event in seen for one in suna_objects(event)], ensure_ascii=False)
+    stored = json.dumps([message_object(one) for one in await world.messages(run_id)])
+    assert any(isinstance(one.event, ThinkingStreamed) for one in seen)
+    assert ("Turn 0" in told) is is_shown
+    assert REASONING_KEY not in told + stored
+    assert "Turn 0" not in stored
 
 
 EXPECTED = (

@@ -9,30 +9,7 @@ from core.ports import ModelRequest
 from tests.integration.core.llm.test_providers import read
 from tests.integration.core.llm.test_server_habits import CALLED, WHOLE, Json, called, client, stream
 
-MESSAGE: Json = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
 CALL: Json = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": WHOLE}
-DONE_ITEMS: list[Json] = [
-    {"type": "response.output_item.done", "output_index": at, "item": one} for at, one in enumerate((MESSAGE, CALL))
-]
-TOLD: list[Json] = [
-    {"type": "response.output_text.delta", "output_index": 0, "delta": "Hi"},
-    {"type": "response.output_item.added", "output_index": 1, "item": CALL | {"arguments": ""}},
-    {"type": "response.function_call_arguments.delta", "output_index": 1, "delta": WHOLE},
-]
-
-
-@pytest.mark.parametrize("events", [[], DONE_ITEMS, TOLD, TOLD + DONE_ITEMS])
-async def test_an_answer_of_the_responses_api_is_read_once_from_wherever_it_stands(events: list[Json]) -> None:
-    response = {"status": "completed", "output": [MESSAGE, CALL]}
-    last = {"type": "response.completed", "response": response}
-    for body in (stream(*events, last), json.dumps(response).encode()):
-        async with client("responses", body) as llm:
-            asked: JsonObject = {"role": "user", "content": "hi"}
-            is_streamed = not body.startswith(b"{")
-            request = ModelRequest(model="m", messages=(asked,), is_streamed=is_streamed)
-            answer = read([delta async for delta in llm.stream(request)])
-        assert (answer.text, called(answer)) == ("Hi", CALLED)
-        assert answer.finished.finish_reason == "tool_calls"
 
 
 THOUGHT: Json = {"type": "reasoning", "id": "r", "encrypted_content": "secret"}
