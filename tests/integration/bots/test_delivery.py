@@ -285,7 +285,7 @@ async def test_what_is_refused_after_the_first_message_is_kept_and_told(stage: S
 async def test_a_run_whose_events_are_gone_is_shown_as_ended(stage: Stage) -> None:
     """The bot was away for longer than events are kept."""
     stage.world.model.turns = [calls(("wait", '{"text": "x"}')), text("The answer.")]
-    _, running = await stage.start_followed()
+    run_id, running = await stage.start_followed()
     await until(lambda: stage.of(RunStatus))
     await stage.delivery.close()
     stage.world.bench.gate("x").set()
@@ -300,7 +300,8 @@ async def test_a_run_whose_events_are_gone_is_shown_as_ended(stage: Stage) -> No
     assert isinstance(status.newest, RunStatus)
     view = status.newest.view
     assert (view.state, view.can_stop) == ("completed", False)
-    assert [one.newest.markdown for one in stage.of(AnswerPart)] == ["The answer."]
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="The answer.", run_id=run_id)
     assert stage.surface.reactions[-1] == ("1", "done")
 
 
