@@ -7,13 +7,10 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from bots.bootstrap.web_access import build_web_services
-from bots.settings import load_settings
-from core.domain.errors import ToolError
 from core.domain.messages import JsonObject, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import build_tool_set, missing_services
+from core.tools.catalogue import build_tool_set
 from core.tools.tool import ToolContext, prepare_call
 from core.web_access.providers import Provider, RapidApi, provider_file
 from core.web_access.services import WebServices
@@ -105,10 +102,6 @@ def test_the_routes_of_twitter_are_all_there() -> None:
     assert {one.method for one in provider_file("twitter").endpoints.values()} == {"GET"}
 
 
-def test_about_fifty_endpoints_are_known() -> None:
-    assert sum(len(provider_file(name).endpoints) for name in NAMES) >= 50
-
-
 @pytest.mark.parametrize(
     ("service", "route", "payload", "said"),
     [
@@ -151,11 +144,6 @@ async def test_a_wrong_key_is_told_without_it(gateway: FakeWebService, caplog: p
     assert "0987654321" not in str(outcome.result) + caplog.text + repr(providers(gateway, "rapid-wrong-0987654321"))
 
 
-async def test_a_fault_that_passes_is_not_seen(gateway: FakeWebService) -> None:
-    gateway.trouble.append(refusal(503))
-    assert (await asked(gateway, "twitter", "user_info", {})).outcome == "completed"
-
-
 async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: FakeWebService) -> None:
     rows = [{"name": f"person {number}"} for number in range(5000)]
     gateway.trouble.append(says(json.dumps(rows).encode()))
@@ -165,15 +153,3 @@ async def test_a_long_answer_is_kept_whole_in_the_workspace(gateway: FakeWebServ
     (path,) = machines.machines["t"].content
     assert str(outcome.result["output"]).endswith(f"all of it is in {path}]")
     assert json.loads(machines.machines["t"].content[path]) == rows
-
-
-def test_they_are_offered_with_a_key_only() -> None:
-    plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "data_providers" in missing_services(build_web_services(load_settings(plain, None)))
-    keyed = build_web_services(load_settings({**plain, "THREADHAND_RAPIDAPI_KEY": "k"}, None))
-    assert "data_providers" not in missing_services(keyed)
-
-
-def test_an_unknown_provider_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ToolError, match="yahoo_finance"):
-        prepare_call("get_data_provider_endpoints", {"service_name": "facebook"}, build_tool_set())

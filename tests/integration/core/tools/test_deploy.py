@@ -8,9 +8,8 @@ import pytest
 
 from bots.bootstrap.web_access import build_web_services
 from bots.settings import load_settings
-from core.domain.errors import ToolError
 from core.ports import FileEntry, Sandbox
-from core.tools.catalogue import build_tool_set, missing_services
+from core.tools.catalogue import build_tool_set
 from core.tools.tool import prepare_call
 from core.web_access.cloudflare import FILE_BYTES_MAX
 from core.web_access.services import WebServices
@@ -123,12 +122,6 @@ async def test_what_is_hidden_stays_here_and_rules_are_no_pages(bench: Bench, pa
     assert pages.rules["report"] == {"_redirects": b"/old /new 301"}
 
 
-async def test_the_whole_workspace_may_be_the_site(bench: Bench, pages: Pages) -> None:
-    await bench.put("index.html", b"<h1>All</h1>")
-    await bench.output("deploy", name="all", directory_path=".")
-    assert "/index.html" in pages.sites["all"]
-
-
 async def test_what_cannot_be_deployed_is_told_before_anything_is(bench: Bench, pages: Pages) -> None:
     await bench.put("notes/a.txt", b"x")
     await bench.put("huge/index.html", b"x" * (26 * 1024 * 1024))
@@ -179,16 +172,3 @@ def test_people_are_asked_first() -> None:
     assert prepared.title == "Deploying out as my-site"
     assert prepared.approval == "Put a folder on the public web"
     assert prepared.to_approve().arguments == {"name": "my-site", "directory_path": "out"}
-
-
-def test_it_is_offered_with_token_and_account_only() -> None:
-    assert "site_hosting" in missing_services(build_web_services(load_settings(PLAIN, None)))
-    half = {**PLAIN, "THREADHAND_CLOUDFLARE_API_TOKEN": "t"}
-    assert "site_hosting" in missing_services(build_web_services(load_settings(half, None)))
-    both = {**half, "THREADHAND_CLOUDFLARE_ACCOUNT_ID": "a"}
-    assert "site_hosting" not in missing_services(build_web_services(load_settings(both, None)))
-
-
-def test_a_name_without_letters_is_refused() -> None:
-    with pytest.raises(ToolError, match="letters or digits"):
-        prepare_call("deploy", {"name": "---", "directory_path": "out"}, build_tool_set())

@@ -16,8 +16,7 @@ from bots.settings import load_settings
 from core.domain.errors import ToolError
 from core.domain.threads import Usage
 from core.llm.litellm_client import LiteLLMClient
-from core.tools.catalogue import build_tool_set, missing_services
-from core.tools.tool import ToolBudget, prepare_call
+from core.tools.tool import ToolBudget
 from core.web_access.guard import AddressGuard
 from core.web_access.image_generation import UNPRICED_PICTURE_USD, ImageGenerator, parse_usage
 from tests.fakes.drawing import DRAWING, DRAWN, KEY, encoded_answer
@@ -243,13 +242,6 @@ async def test_what_cannot_be_edited_is_told_before_the_model_is_asked(bench: Be
     assert model.asked == []
 
 
-def test_it_is_offered_with_a_model_only() -> None:
-    plain = {"THREADHAND_DATA_DIR": "/nowhere"}
-    assert "image_model" in missing_services(build_web_services(load_settings(plain, None)))
-    drawing = {**plain, "THREADHAND_IMAGE_MODEL": "openai/gpt-image-1"}
-    assert "image_model" not in missing_services(build_web_services(load_settings(drawing, None)))
-
-
 @pytest.mark.parametrize(("price", "counted"), [("", 0.2), ("3", 0.2), ("0", 0.0)])
 def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, counted: float) -> None:
     settings = {
@@ -260,8 +252,3 @@ def test_only_a_price_of_0_makes_pictures_of_unknown_price_free(price: str, coun
     }
     drawer = require(build_web_services(load_settings(settings, None)).image_generator)
     assert drawer.unpriced_usd == counted
-
-
-def test_the_title_says_what_is_drawn() -> None:
-    prepared = prepare_call("image_edit_or_generate", {"mode": "generate", "prompt": "a cat"}, build_tool_set())
-    assert prepared.title == "Drawing a picture: a cat"

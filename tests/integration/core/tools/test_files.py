@@ -37,11 +37,6 @@ async def test_a_file_is_created_with_its_folders_and_permissions(bench: Bench) 
     assert await mode_of(bench, "run.sh") == "755"
 
 
-async def test_the_special_bits_of_permissions_are_dropped(bench: Bench) -> None:
-    await bench.output("create_file", file_path="s", file_contents="", permissions="4755")
-    assert await mode_of(bench, "s") == "755"
-
-
 async def test_an_existing_file_is_not_created_again(bench: Bench) -> None:
     await bench.put("a.txt", b"mine")
     error = await bench.error("create_file", file_path="a.txt", file_contents="new")
@@ -83,13 +78,6 @@ async def test_edits_of_one_file_at_once_all_survive_also_beside_a_program(bench
 APPENDING = "for i in 1 2 3 4 5 6 7 8 9; do echo more >>a.txt; sleep 0.001; done"
 
 
-async def test_of_many_creations_of_one_file_one_wins(bench: Bench) -> None:
-    made = [bench.call("create_file", file_path="a.txt", file_contents=str(number)) for number in range(6)]
-    outcomes = await asyncio.gather(*made)
-    (winner,) = [n for n, outcome in enumerate(outcomes) if outcome.outcome == "completed"]
-    assert await bench.get("a.txt") == str(winner).encode()
-
-
 async def test_a_rewrite_does_not_undo_what_something_else_has_done(bench: Bench) -> None:
     await bench.output("create_file", file_path="a.txt", file_contents="one")
     await bench.output("execute_command", command="printf two >a.txt", blocking=True)
@@ -124,13 +112,6 @@ async def test_a_file_that_was_not_read_is_not_rewritten(bench: Bench, name: str
     await bench.output("delete_file", file_path=name)
     await bench.output("full_file_rewrite", file_path=name, file_contents="mine")
     assert await bench.get(name) == b"mine"
-
-
-@pytest.mark.parametrize("permissions", ["755", "600", "644"])
-async def test_a_rewrite_keeps_the_permissions(bench: Bench, permissions: str) -> None:
-    await bench.output("create_file", file_path="s", file_contents="#!", permissions=permissions)
-    await bench.output("full_file_rewrite", file_path="s", file_contents="#!/bin/sh")
-    assert await mode_of(bench, "s") == permissions
 
 
 def result_of(name: str, **arguments: JsonValue) -> tuple[Message, Message]:
@@ -197,48 +178,52 @@ async def test_the_next_run_does_not_rewrite_what_people_have_changed(bench: Ben
     assert await bench.get("notes.md") == b"theirs\n"
 
 
-async def test_half_a_character_is_refused_and_not_replaced(bench: Bench) -> None:
-    error = await bench.error("create_file", file_path="a", file_contents="x\ud83d")
-    assert "cannot hold the character '\\ud83d'" in error
-    assert await bench.output("list_files") == "[the folder is empty]"
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (
+            "def f():\n    return 1\n\n    return 2\n",
+            "    return 2",
+            "    return 3",
+            "def f():\n    return 1\n\n    return 3\n",
+        ),
+        ("if x:\n    y()\ny()\n", "\ny()", "\n  z()\n", "if x:\n    y()\n  z()\n\n"),
+    ],
+    ids=["once", "leading white space"],
+)
+async def test_one_piece_is_replaced(bench: Bench, before: str, old: str, new: str, after: str) -> None:
+    await bench.put("a", before.encode())
+    await bench.output("str_replace", file_path="a", old_str=old, new_str=new)
+    assert (await bench.get("a")).decode() == after
 
 
-async def test_one_piece_is_replaced(bench: Bench) -> None:
-    await bench.put("a.py", b"def f():\n    return 1\n\n    return 2\n")
-    shown = await bench.output("str_replace", file_path="a.py", old_str="    return 2", new_str="    return 3")
-    assert shown == "Edited a.py at line 4."
-    assert await bench.get("a.py") == b"def f():\n    return 1\n\n    return 3\n"
-
-
-async def test_leading_white_space_counts(bench: Bench) -> None:
-    await bench.put("a.py", b"if x:\n    y()\ny()\n")
-    await bench.output("str_replace", file_path="a.py", old_str="\ny()", new_str="\n  z()\n")
-    assert await bench.get("a.py") == b"if x:\n    y()\n  z()\n\n"
-
-
-async def test_a_piece_that_is_there_twice_is_named_and_left(bench: Bench) -> None:
-    await bench.put("a", b"x = 1\ny\nx = 1\n")
-    error = await bench.error("str_replace", file_path="a", old_str="x = 1", new_str="x = 2")
-    assert "is in a 2 times, at the lines 1, 3." in error
-    assert "Take more of the text around" in error
-    assert await bench.get("a") == b"x = 1\ny\nx = 1\n"
-
-
-async def test_places_that_overlap_are_two_places(bench: Bench) -> None:
-    await bench.put("a", b"aaa")
-    assert "2 times" in await bench.error("str_replace", file_path="a", old_str="aa", new_str="b")
-
-
-async def test_many_places_are_counted_and_some_named(bench: Bench) -> None:
-    await bench.put("a", b"a\n" * 3000)
-    error = await bench.error("str_replace", file_path="a", old_str="a", new_str="b")
-    assert "is in a 1000 or more times, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more" in error
-
-
-async def test_a_piece_with_other_spaces_is_pointed_at(bench: Bench) -> None:
-    await bench.put("a", b"top\n\tif x:\n\t\ty()\n")
-    error = await bench.error("str_replace", file_path="a", old_str="if x:\n    y()", new_str="z")
-    assert "Line 2 differs from it in its spaces only." in error
+@pytest.mark.parametrize(
+    ("before", "old", "words"),
+    [
+        (
+            b"x = 1\ny\nx = 1\n",
+            "x = 1",
+            "is in a 2 times, at the lines 1, 3. Nothing was changed. Take more of the text",
+        ),
+        (b"aaa", "aa", "2 times"),
+        (b"a\n" * 3000, "a", "is in a 1000 or more times, at the lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and more"),
+        (b"top\n\tif x:\n\t\ty()\n", "if x:\n    y()", "Line 2 differs from it in its spaces only."),
+        (b"x", "nowhere", "old_str is not in a. Nothing was changed. Read the file and copy the text exactly"),
+        (None, "x", "a: There is no such file or folder. list_files shows what there is."),
+        (b"\x89PNG\x00\x01", "P", "binary file"),
+        (b"x" * 5_000_001, "y", "larger than 5000000 bytes; edit it with a command such as sed"),
+        ("caf\xe9 one".encode("latin-1"), "one", "cp1252 text, which cannot hold the character '\\u2192', '\\u2211'"),
+    ],
+    ids=["twice", "overlapping", "many", "spaces", "nowhere", "no file", "binary", "huge", "encoding"],
+)
+async def test_what_cannot_be_replaced_is_told_and_left(
+    bench: Bench, before: bytes | None, old: str, words: str
+) -> None:
+    if before is not None:
+        await bench.put("a", before)
+    assert words in await bench.error("str_replace", file_path="a", old_str=old, new_str="→ ∑")
+    if before is not None:
+        assert await bench.get("a") == before
 
 
 async def test_a_piece_that_is_nearly_everywhere_is_looked_for_in_linear_time(bench: Bench) -> None:
@@ -275,16 +260,6 @@ async def test_a_piece_with_other_quotes_dashes_or_spaces_is_shown(bench: Bench,
     assert await bench.get("a") == b"top\nz\n"
 
 
-async def test_a_missing_piece_or_file_is_told(bench: Bench) -> None:
-    await bench.put("a", b"x")
-    error = await bench.error("str_replace", file_path="a", old_str="nowhere", new_str="")
-    assert error == (
-        "old_str is not in a. Nothing was changed. Read the file and copy the text exactly, spaces included."
-    )
-    error = await bench.error("str_replace", file_path="b", old_str="x", new_str="")
-    assert error == "b: There is no such file or folder. list_files shows what there is."
-
-
 CHINESE = "他 的 工作 是 看 中 文 \n" * 20
 JAPANESE = "これは日本語の文章です。今日は天気がいいですね。\n" * 20
 
@@ -308,13 +283,6 @@ async def test_an_edit_keeps_the_encoding(bench: Bench, before: bytes, after: by
     assert await bench.get("a") == after
 
 
-async def test_an_edit_never_loses_a_character(bench: Bench) -> None:
-    await bench.put("a", "caf\xe9 one".encode("latin-1"))
-    error = await bench.error("str_replace", file_path="a", old_str="one", new_str="→ ∑")
-    assert "cp1252 text, which cannot hold the character '\\u2192', '\\u2211'" in error
-    assert await bench.get("a") == "caf\xe9 one".encode("latin-1")
-
-
 async def test_an_edit_keeps_the_bytes_that_are_no_text(bench: Bench) -> None:
     whole = "é 中文 – ".encode() * 30 + b"\xff\n"
     await bench.put("a", whole + b"one\n")
@@ -327,26 +295,13 @@ async def test_an_edit_keeps_the_bytes_that_are_no_text(bench: Bench) -> None:
     assert await bench.get("a") == whole + b"two\n"
 
 
-async def test_a_late_byte_of_another_encoding_can_still_be_edited(bench: Bench) -> None:
-    await bench.put("a", b"x" * 20_000 + b"\none \xe9\n")
-    await bench.output("str_replace", file_path="a", old_str="one", new_str="two")
-    assert (await bench.get("a")).endswith(b"\ntwo \xe9\n")
-
-
 @pytest.mark.parametrize("permissions", ["755", "600", "644"])
-async def test_an_edit_keeps_the_permissions(bench: Bench, permissions: str) -> None:
+async def test_a_change_keeps_the_permissions(bench: Bench, permissions: str) -> None:
     await bench.output("create_file", file_path="s", file_contents="#!old\n", permissions=permissions)
     await bench.output("str_replace", file_path="s", old_str="old", new_str="new")
     assert await mode_of(bench, "s") == permissions
-
-
-async def test_binary_and_huge_files_are_not_edited(bench: Bench) -> None:
-    await bench.put("a.bin", b"\x89PNG\x00\x01")
-    error = await bench.error("str_replace", file_path="a.bin", old_str="P", new_str="Q")
-    assert "binary file" in error
-    await bench.put("big", b"x" * 5_000_001)
-    error = await bench.error("str_replace", file_path="big", old_str="y", new_str="z")
-    assert "larger than 5000000 bytes; edit it with a command such as sed" in error
+    await bench.output("full_file_rewrite", file_path="s", file_contents="#!/bin/sh")
+    assert await mode_of(bench, "s") == permissions
 
 
 async def test_files_and_folders_are_deleted(bench: Bench) -> None:
@@ -424,15 +379,6 @@ async def test_no_path_leads_out_whatever_is_written(path: str) -> None:
     assert ".." not in inside.split("/")
     assert workspace_path(inside) == inside
     assert workspace_path(f"/workspace/{inside}") == inside
-
-
-async def test_a_folder_is_no_file(bench: Bench) -> None:
-    await bench.put("d/x", b"")
-    error = await bench.error("full_file_rewrite", file_path="d", file_contents="x")
-    assert error == "d: The path is a folder."
-    assert "folder" in await bench.error("read_file", file_path="d")
-    error = await bench.error("create_file", file_path="d/x/y", file_contents="x")
-    assert error == "d/x/y: A part of the path is a file, not a folder."
 
 
 async def test_html_comes_with_a_preview(bench: Bench) -> None:

@@ -6,11 +6,10 @@ import pytest
 from PIL import Image
 from pydantic import JsonValue
 
-from core.dialects.arguments import fit_arguments
 from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.threads import Reply
 from core.ports import Sandbox
-from core.tools.catalogue import all_tools, build_tool_set
+from core.tools.catalogue import build_tool_set
 from core.tools.replies import NoReplyParams, must_reply
 from core.tools.tool import ToolContext, ToolOutput
 from tests.integration.core.tools.conftest import Bench
@@ -150,13 +149,6 @@ async def test_wrong_arguments_end_nothing(
     outcome = await bench.call(tool, **arguments)
     assert outcome.reply is None
     assert words in str(outcome.result["error"])
-
-
-@pytest.mark.parametrize("tool", ["ask", "complete", "web_browser_takeover"])
-async def test_an_xml_value_may_take_both_forms(tool: str) -> None:
-    parameters = all_tools()[tool].spec().parameters
-    for text, value in (('["a.md", "b"]', ["a.md", "b"]), ("a.md, b", "a.md, b")):
-        assert fit_arguments({"attachments": text}, parameters) == {"attachments": value}
 
 
 async def test_silence_is_refused_to_people_who_addressed_the_agent() -> None:

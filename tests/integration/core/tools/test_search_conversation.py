@@ -2,20 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from core.context.window import ContextPolicy
-from core.domain.errors import ToolError
 from core.domain.messages import Message, ToolCall
 from core.knowledge.knowledge_base import KnowledgeBase, searchable_messages
 from core.loop.calls import execute_call
-from core.tools.catalogue import all_tools, build_tool_set
-from core.tools.conversation_search import (
-    SearchConversationParams,
-    expand_message,
-    run_search_conversation,
-    search_conversation,
-)
+from core.tools.conversation_search import expand_message, search_conversation
 from core.tools.tool import ThreadMessages, ToolContext, ToolSet, prepare_call
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.streamed_model import calls, text
@@ -64,15 +55,6 @@ async def test_in_a_new_conversation_there_is_nothing_to_find(world: World) -> N
     assert "Nothing was said in this conversation" in str(world.model.requests[-1].messages[-1])
 
 
-async def test_without_a_store_the_model_is_told() -> None:
-    async def no_sandbox() -> None:
-        raise AssertionError
-
-    context = ToolContext(thread_id="t", run_id="r", sandbox=no_sandbox)
-    with pytest.raises(ToolError, match="cannot be searched"):
-        await run_search_conversation(SearchConversationParams(query="x"), context)
-
-
 def test_summaries_and_what_repeats_the_question_are_left_out() -> None:
     def said(kind: str, words: str) -> Message:
         return Message(type=kind, content={"role": "user", "content": words}, is_llm_message=True, thread_id="t")
@@ -82,13 +64,6 @@ def test_summaries_and_what_repeats_the_question_are_left_out() -> None:
     history = [old, said("summary", "all of it"), answer, now, result, search]
     assert searchable_messages(history) == (old, answer, result)
     assert searchable_messages([]) == ()
-
-
-def test_it_is_offered_with_the_knowledge_base_and_may_run_again() -> None:
-    assert search_conversation.is_idempotent
-    assert "search_conversation" in all_tools()
-    assert "search_conversation" not in build_tool_set().tools
-    assert "search_conversation" in build_tool_set(["sandbox"]).tools
 
 
 async def test_a_long_message_of_dense_text_is_shown_whole_page_by_page() -> None:

@@ -4,18 +4,13 @@ import base64
 import io
 from dataclasses import replace
 
-import pytest
 from PIL import Image
 
-from core.context.request_tail import RequestTail
-from core.tools.catalogue import build_tool_set
-from core.tools.tool import prepare_call
 from core.web_access.guard import AddressGuard
 from core.web_access.services import WebServices
-from tests.fakes.made_pictures import noise, picture
+from tests.fakes.made_pictures import picture
 from tests.fakes.web_service import fake_web_service, says
 from tests.integration.core.tools.conftest import Bench
-from tests.support.narrow import require, require_type
 
 
 async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
@@ -39,13 +34,6 @@ async def test_a_file_is_shown_to_the_model(bench: Bench) -> None:
         assert image.size == (64, 48)
 
 
-async def test_the_model_is_sent_the_picture(bench: Bench) -> None:
-    await bench.put("a.png", picture())
-    (message,) = (await bench.call("see_image", file_path="a.png")).messages
-    sent = require(RequestTail(pictures=[message]).message(sees_images=True))
-    assert "data:image/png;base64," in str(require_type(sent["content"], list)[1])
-
-
 async def test_a_picture_on_the_web_is_fetched_through_the_guard(bench: Bench) -> None:
     async with fake_web_service([]) as site:
         url = f"{site.url}/a.png"
@@ -67,16 +55,3 @@ async def test_what_is_no_picture_of_the_workspace_is_told(bench: Bench) -> None
     assert "no such file" in await bench.error("see_image", file_path="gone.png")
     assert "folder" in await bench.error("see_image", file_path=".")
     assert "do not fit" in await bench.error("see_image", file_path="/etc/logo.png")
-
-
-async def test_a_large_picture_arrives_small(bench: Bench) -> None:
-    content = noise((1500, 1500))
-    await bench.put("a.png", content)
-    (message,) = (await bench.call("see_image", file_path="a.png")).messages
-    assert message.content["original_size"] == len(content) > 5_000_000
-    assert len(str(message.content["base64"])) <= 5_000_000
-
-
-@pytest.mark.parametrize("place", ["charts/a.png", "https://a.example/b.png"])
-def test_the_title_names_the_picture(place: str) -> None:
-    assert prepare_call("see_image", {"file_path": place}, build_tool_set()).title == f"Looking at {place}"

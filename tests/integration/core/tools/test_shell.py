@@ -55,17 +55,6 @@ async def test_an_output_that_repeats_the_command_is_not_taken_for_its_end(bench
     assert shown.endswith("exit code 3]")
 
 
-async def test_a_command_that_takes_too_long_goes_on_in_the_background(bench: Bench) -> None:
-    begun = time.monotonic()
-    arguments = {"command": "sleep 300", "session_name": "server", "timeout": 0}
-    shown = await bench.output("execute_command", **arguments)
-    assert time.monotonic() - begun < 30
-    assert shown == (
-        "[session server, in /workspace: still running after 0 s and going on in the background;"
-        " check_command_output(session_name='server', wait_seconds=...) waits for it.]"
-    )
-
-
 async def test_a_long_result_is_cut_and_saved(bench: Bench) -> None:
     shown = await bench.output("execute_command", command="seq 20000; echo the end")
     assert count_text(shown) <= RESULT_TOKENS_MAX
@@ -113,21 +102,6 @@ async def test_a_busy_session_takes_another_command_in_the_same_folder_and_says_
     )
 
 
-async def test_commands_without_a_session_never_stand_in_each_others_way(bench: Bench) -> None:
-    outcomes = await asyncio.gather(
-        *(bench.call("execute_command", command=f"sleep 0.3; echo {n}", blocking=True) for n in range(4))
-    )
-    shown = sorted(str(one.result["output"]) for one in outcomes)
-    assert [one.outcome for one in outcomes] == ["completed"] * 4
-    assert [one[0] for one in shown] == ["0", "1", "2", "3"]
-
-
-async def test_without_a_session_the_default_one_is_kept(bench: Bench) -> None:
-    await bench.output("execute_command", command="cd /tmp; X=1", blocking=True)
-    shown = await bench.output("execute_command", command="echo $X", blocking=True)
-    assert shown == "1\n[session default, in /tmp: exit code 0]"
-
-
 async def test_checking_can_kill_the_session(bench: Bench) -> None:
     await bench.output("execute_command", command="echo begun; sleep 60", session_name="main", timeout=0)
     shown = await bench.output("check_command_output", session_name="main", kill_session=True)
@@ -138,20 +112,6 @@ async def test_checking_can_kill_the_session(bench: Bench) -> None:
 async def test_a_line_that_the_terminal_would_cut_is_refused(bench: Bench) -> None:
     error = await bench.error("check_command_output", session_name="main", input="short\n" + "€" * 1366)
     assert "at most 4095 bytes" in error
-
-
-async def test_input_without_a_program_that_reads_it_is_refused(bench: Bench) -> None:
-    await run(bench, "true")
-    error = await bench.error("check_command_output", session_name="main", input="y")
-    assert error == "No command is running in this session that could read input."
-    assert "true" not in await run(bench, "echo next")
-
-
-async def test_a_killed_command_leaves_its_session_as_it_was(bench: Bench) -> None:
-    await run(bench, "mkdir a; cd a; A=1")
-    await bench.output("execute_command", command="A=2; sleep 60", session_name="main", timeout=0)
-    await bench.output("terminate_command", session_name="main")
-    assert await run(bench, "echo $A") == "1\n[session main, in /workspace/a: exit code 0]"
 
 
 async def test_progress_bars_cost_one_line(bench: Bench) -> None:
@@ -200,17 +160,6 @@ async def test_sessions_are_listed_with_their_commands(bench: Bench) -> None:
     await run(bench, "echo 1", session="a")
     await bench.output("execute_command", command="sleep 60", session_name="b", timeout=0)
     assert await bench.sessions() == [("a", "echo 1", False), ("b", "sleep 60", True)]
-
-
-async def test_long_output_says_where_all_of_it_is(bench: Bench) -> None:
-    outcome = await bench.call("execute_command", command="seq 200000", blocking=True, timeout=30)
-    shown = str(outcome.result["output"])
-    assert count_text(shown) <= RESULT_TOKENS_MAX
-    assert shown.startswith("1\n2\n")
-    assert shown.endswith("[session default, in /workspace: exit code 0]")
-    assert "199999\n200000\n" in shown
-    path = shown.rsplit("all of it is in /", 1)[1].split(",")[0]
-    assert "100000\n" in await run(bench, f"grep -x 100000 /{path}")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from core.domain.errors import SandboxUnavailable, ToolError
 from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
-from core.tools.catalogue import missing_services
 from core.tools.tool import ToolContext, prepare_call
 from core.tools.web_research import split_url_list
 from core.web_access.services import WebServices
@@ -123,11 +121,6 @@ async def test_the_same_search_or_page_is_not_asked_for_twice_in_a_run(web: Web)
     assert "dates" not in other
 
 
-async def test_the_key_stays_here(web: Web) -> None:
-    web.set_up(THREADHAND_TAVILY_API_KEY="tvly-wrong-0987654321")
-    assert "0987654321" not in await web.error("web_search", query="Oslo")
-
-
 async def test_several_pages_are_read_at_once_and_one_that_fails_keeps_none_back(web: Web) -> None:
     urls = f"{web.site.url}/article, {web.site.url}/gone,{web.site.url}/article?lang=en,de"
     read = await web.output("scrape_webpage", urls=urls)
@@ -173,12 +166,6 @@ async def test_firecrawl_reads_where_it_has_a_key(web: Web) -> None:
 async def test_no_address_or_too_many_are_refused_before_anything_is_read(web: Web, urls: str) -> None:
     with pytest.raises(ToolError, match="do not fit"):
         prepare_call("scrape_webpage", {"urls": urls}, build_toolbox(web.outside, has_sandbox=False, has_browser=False))
-
-
-def test_without_services_their_tools_are_not_offered(tmp_path: Path) -> None:
-    assert {"search", "page_reader"} <= missing_services(WebServices())
-    program = build_web_services(load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None))
-    assert not {"search", "page_reader"} & missing_services(program)
 
 
 @pytest.mark.parametrize(

@@ -48,12 +48,6 @@ async def test_the_encoding_that_the_server_names_counts(site: FakeWebService) -
     assert "The tïde in" in (await reader(site).read(f"{site.url}/a")).text
 
 
-async def test_a_page_of_a_few_words_is_read_whole(site: FakeWebService) -> None:
-    site.trouble.append(says(b"<html><title>T</title><body><div>Closed on Monday.</div></body>", "text/html"))
-    page = await reader(site).read(f"{site.url}/a")
-    assert (page.title, page.text.strip()) == ("T", "Closed on Monday.")
-
-
 @pytest.mark.parametrize(
     ("html", "lines"),
     [
@@ -145,13 +139,6 @@ def with_key(service: FakeWebService, *, key: str = KEY, allowed: FakeWebService
         Api(name="Firecrawl", url=service.url, headers={"Authorization": f"Bearer {key}"}, pause_seconds=0),
         AddressGuard(frozenset(endpoints)),
     )
-
-
-async def test_firecrawl_reads_a_page(firecrawl: FakeWebService, site: FakeWebService) -> None:
-    page = await with_key(firecrawl, allowed=site).read(f"{site.url}/article")
-    assert (page.title, page.text) == ("Tides of the fjord", "# Tides\n\nThirty centimetres.")
-    assert page.url == f"{site.url}/article"
-    assert site.asked == []
 
 
 async def test_an_older_installation_is_asked_its_own_way(site: FakeWebService) -> None:
