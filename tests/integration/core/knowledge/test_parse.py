@@ -83,36 +83,6 @@ async def test_markdown_is_divided_at_headings_outside_of_code() -> None:
     ]
 
 
-PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p{}</style></head>
-<body><script>alert("x")</script><h1>Head</h1><p>One<br>two <b>bold</b></p><ul><li>first<li>second</ul>
-<table><tr><th>A<th>B</tr><tr><td>1</td><td><p>2</p><p>3</p></td></tr></table>after</body></html>"""
-
-
-async def test_a_web_page_keeps_headings_lists_and_tables_and_loses_scripts() -> None:
-    document = await parsed(PAGE.encode(), "a.html")
-
-    assert document.title == "The & title"
-    assert [page.text for page in document.pages] == [
-        "# Head\n\nOne\ntwo bold\n\n- first\n- second\n\n| A | B |\n| --- | --- |\n| 1 | 2 3 |\n\nafter"
-    ]
-
-
-CHINESE = "知识库可以回答问题，数据不会丢失。" * 3
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "gb18030", "utf-32"])
-async def test_chinese_text_is_read_in_any_usual_encoding(encoding: str) -> None:
-    content = (CHINESE + "abc, def and so on. " * 20).encode(encoding)
-    document = await parsed(content, "a.txt")
-
-    assert CHINESE in document.pages[0].text
-
-
-async def test_the_content_decides_where_the_name_is_wrong() -> None:
-    assert (await parsed(made_files.pdf(["Hello."]), "hello.docx")).kind == "pdf"
-    assert (await parsed(PAGE.encode(), "page")).kind == "html"
-
-
 @pytest.mark.parametrize("end", ["\n\n", "\n", " ", "。", ""])
 async def test_a_very_long_text_comes_in_parts_that_lose_nothing(end: str) -> None:
     text = f"一个句子words{end}" * 30_000

@@ -1,11 +1,6 @@
 """What a run sees of its knowledge."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from core.context.tokens import count_text
-from core.domain.errors import DocumentError
 from core.domain.messages import Message
 from core.knowledge.ports import Scope
 from tests.integration.core.knowledge import made_files
@@ -26,17 +21,6 @@ async def test_a_file_is_read_kept_and_found_with_its_page(stage: KnowledgeStage
     assert '<data mark="' in block
 
 
-async def test_the_same_file_again_is_not_read_again(stage: KnowledgeStage) -> None:
-    entry = await stage.knowledge_base.add(stage.thread, "a.txt", pieces(b"same words"))
-
-    async def broken() -> AsyncIterator[bytes]:
-        yield b"same words"
-
-    again = await stage.knowledge_base.add(stage.thread, "b.pdf", broken())
-    assert (again.entry_id, again.name) == (entry.entry_id, "b.pdf")
-    assert await stage.run_knowledge().threads() == (again,)
-
-
 async def test_a_changed_file_answers_with_its_new_words(stage: KnowledgeStage) -> None:
     await stage.knowledge_base.add(stage.thread, "a.txt", pieces(b"The price is 10."))
     await stage.knowledge_base.add(stage.thread, "a.txt", pieces(b"The price is 20."))
@@ -53,23 +37,6 @@ async def test_a_file_that_is_known_by_another_name_replaces_the_earlier_one_of_
     (entry,) = await stage.run_knowledge().threads()
     assert entry.name == "plan"
     assert "New." in await stage.run_knowledge().for_prompt()
-
-
-async def test_files_that_swap_their_names_are_both_kept(stage: KnowledgeStage) -> None:
-    for one, other in ((b"Alpha.", b"Beta."), (b"Beta.", b"Alpha.")):
-        await stage.knowledge_base.add(stage.thread, "one", pieces(one))
-        await stage.knowledge_base.add(stage.thread, "other", pieces(other))
-
-    assert {entry.name for entry in await stage.run_knowledge().threads()} == {"one", "other"}
-    block = await stage.run_knowledge().for_prompt()
-    assert block.index("(one)") < block.index("Beta.")
-    assert "Alpha." in block
-
-
-async def test_a_file_that_cannot_be_read_leaves_nothing(stage: KnowledgeStage) -> None:
-    with pytest.raises(DocumentError):
-        await stage.knowledge_base.add(stage.thread, "a.pdf", pieces(b"%PDF-1.4 broken"))
-    assert await stage.run_knowledge().threads() == ()
 
 
 async def test_a_question_in_chinese_gets_a_block_in_chinese(stage: KnowledgeStage) -> None:

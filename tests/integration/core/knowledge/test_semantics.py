@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from core.domain.threads import Usage
 from core.knowledge.knowledge_base import KnowledgeBase, RunKnowledge
 from core.knowledge.semantic_search import SemanticSearch
 from core.llm.embeddings import ModelEmbedder
@@ -130,19 +129,6 @@ async def test_half_of_an_entrys_vectors_are_never_kept(
     assert entry.chunk_count > 64
     assert len(fake.seen) == 2
     assert not await SqlKnowledgeVectors(database).has(entry.entry_id, "m")
-
-
-async def test_vectors_are_charged_to_whoever_wants_them(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:
-    adder, asker = list[tuple[str, Usage]](), list[tuple[str, Usage]]()
-    added = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *one: adder.append(one)), meant.thread_id)
-    fake.tokens = 5
-    await added.put(meant.thread, "pets.pdf", *[FILLER] * 5, CAT, *[FILLER] * 5)
-    asking = KnowledgeStage(meant.knowledge_base.reporting_usage_to(lambda *one: asker.append(one)), meant.thread_id)
-    fake.tokens = 3
-    assert CAT in await asked(asking.run_knowledge())
-
-    assert adder == [("m", Usage(input_tokens=5))]
-    assert asker == [("m", Usage(input_tokens=3))]
 
 
 async def test_a_failure_for_one_spares_the_others_the_wait(meant: KnowledgeStage, fake: EmbeddingsFake) -> None:

@@ -14,8 +14,6 @@ from tests.integration.core.knowledge import made_files
 from tests.integration.core.knowledge.conftest import KnowledgeStage
 from tests.integration.core.knowledge.test_doc_qa import FACT, reader
 
-SCANNED = FOLDER / "pdf-scanned.pdf"
-
 
 def context(knowledge: RunKnowledge | None, sandbox: Sandbox | None = None) -> ToolContext:
     async def opened() -> Sandbox:
