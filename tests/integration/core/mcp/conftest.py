@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from pydantic import JsonValue
@@ -17,6 +17,7 @@ from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox
 from core.tools.tool import ToolContext, ToolSet, prepare_call
 from tests.fakes.preloaded import command_of
+from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.paths import FAKES
 
 
@@ -25,6 +26,15 @@ async def no_sandbox() -> Sandbox:
 
 
 CONTEXT = ToolContext(thread_id="thread", run_id="run", sandbox=no_sandbox)
+
+
+def context_in(sandboxes: MemorySandboxes) -> ToolContext:
+    """A call's context with the machine `thread` of these sandboxes."""
+
+    async def opened() -> Sandbox:
+        return await sandboxes.open("thread", fence=1)
+
+    return replace(CONTEXT, sandbox=opened)
 
 
 def stdio(
@@ -63,6 +73,11 @@ class Guest:
         """Takes the tools as a run would; answers their names."""
         self.toolbox = ToolSet({tool.name: tool for tool in await self.servers.tools(enabled)})
         return list(self.toolbox.tools)
+
+    async def ready(self) -> "Guest":
+        """Takes the tools, and answers the guest."""
+        await self.look()
+        return self
 
     async def call(self, tool: str, **arguments: JsonValue) -> CallOutcome:
         """Calls `mcp_fake_<tool>`, or the tool by its whole name."""
@@ -108,9 +123,7 @@ async def guest_of() -> AsyncIterator[MakeGuest]:
 @pytest.fixture
 async def guest(guest_of: MakeGuest) -> Guest:
     """One server over stdio, its tools taken."""
-    one = guest_of(stdio())
-    await one.look()
-    return one
+    return await guest_of(stdio()).ready()
 
 
 @dataclass

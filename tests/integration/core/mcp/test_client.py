@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from core import failpoints
-from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
@@ -54,12 +53,6 @@ async def test_a_server_that_nobody_wants_is_not_started(guest_of: MakeGuest, ca
     assert caplog.records == []
 
 
-async def test_making_the_servers_starts_nothing() -> None:
-    servers = McpServers((missing("gone"),))
-    await servers.close()
-    assert await servers.tools() == ()
-
-
 async def test_a_slow_server_is_there_for_a_later_run(guest_of: MakeGuest) -> None:
     guest = guest_of(stdio(), wait_seconds=0, first_wait_seconds=0)
     assert await guest.look() == []
@@ -76,8 +69,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_takes_no_connection_with_i
 
 
 async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=()))
-    await guest.look()
+    guest = await guest_of(stdio("by-name", needs_approval=("ec*",)), stdio("writes"), stdio(needs_approval=())).ready()
     wanted = guest.servers.needs_approval
     assert wanted("mcp_by-name_echo")
     assert not wanted("mcp_by-name_sums")
@@ -92,8 +84,7 @@ async def test_tools_that_write_need_a_word(guest_of: MakeGuest) -> None:
 
 
 async def test_the_words_of_a_server_count_as_the_operators_only_if_it_is_trusted(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio("known", trusted=True), stdio("other"))
-    await guest.look()
+    guest = await guest_of(stdio("known", trusted=True), stdio("other")).ready()
     tools = guest.toolbox.tools
     assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_known_")} == {None}
     assert {tool.described_by for name, tool in tools.items() if name.startswith("mcp_other_")} == {("server", "other")}
@@ -109,13 +100,6 @@ async def test_a_fault_of_ours_while_connecting_costs_no_run(guest_of: MakeGuest
     assert "mcp_fake_echo" in await guest.look()
 
 
-async def test_a_tool_that_is_gone_is_told_to_the_model(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio())
-    await guest.look()
-    await guest.servers.close()
-    assert "about to end" in await guest.error("echo", text="x")
-
-
 async def test_failed_attempts_come_later_and_later(guest_of: MakeGuest) -> None:
     guest = guest_of(missing("gone"), backoff_seconds=100)
     link = guest.servers._links[0]
@@ -128,7 +112,6 @@ async def test_failed_attempts_come_later_and_later(guest_of: MakeGuest) -> None
 
 
 async def test_the_status_line_names_server_and_tool(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio())
-    await guest.look()
+    guest = await guest_of(stdio()).ready()
     tool = guest.toolbox.tools["mcp_fake_echo"]
     assert tool.title(tool.params.model_validate({"text": "x"})) == "Using echo of fake"

@@ -16,9 +16,7 @@ def hostile(trick: str, **more: object) -> McpServerConfig:
 
 
 async def guest_with(guest_of: MakeGuest, trick: str, **more: object) -> Guest:
-    guest = guest_of(hostile(trick, **more))
-    await guest.look()
-    return guest
+    return await guest_of(hostile(trick, **more)).ready()
 
 
 async def test_ten_thousand_tools_are_cut_and_the_operator_told(

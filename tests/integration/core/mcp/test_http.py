@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web as aiohttp_web
 
 from core.mcp.settings import REDACTED, parse_servers
-from core.tasks import cancel, spawn
+from core.tasks import spawn
 from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake
 from tests.support.waiting import until
 from tests.support.web import serve_http
@@ -28,25 +28,15 @@ async def test_headers_with_secrets_reach_the_server_and_no_log(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     text = f"fake: {{url: '{web.url}?key=${{KEY}}', transport: {web.kind}, headers: {{X-Key: 'a ${{KEY}}'}}}}"
-    guest = guest_of(*parse_servers(f"servers: {{{text}}}", {"KEY": "s3cret"}))
-    await guest.look()
+    guest = await guest_of(*parse_servers(f"servers: {{{text}}}", {"KEY": "s3cret"})).ready()
     assert await guest.output("headers") == REDACTED, "it came, and was taken out of the answer"
     await guest.servers.close()
     assert "s3cret" not in caplog.text
 
 
 async def test_a_server_that_dies_in_a_call_is_one_error_and_is_found_again(guest_of: MakeGuest, web: HttpFake) -> None:
-    guest = guest_of(web.config())
-    await guest.look()
+    guest = await guest_of(web.config()).ready()
     assert "gave no result" in await guest.error("die")
-    await web.start()
-    assert await guest.output("echo", text="back") == "back"
-
-
-async def test_a_server_that_was_started_anew_between_calls_is_not_noticed(guest_of: MakeGuest, web: HttpFake) -> None:
-    guest = guest_of(web.config())
-    await guest.look()
-    await web.stop()
     await web.start()
     assert await guest.output("echo", text="back") == "back"
 
@@ -54,8 +44,7 @@ async def test_a_server_that_was_started_anew_between_calls_is_not_noticed(guest
 async def test_while_a_server_is_away_its_tools_are_left_out_and_the_model_is_told(
     guest_of: MakeGuest, web: HttpFake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guest = guest_of(web.config(connect_timeout_seconds=5), backoff_seconds=60)
-    await guest.look()
+    guest = await guest_of(web.config(connect_timeout_seconds=5), backoff_seconds=60).ready()
     before = guest.toolbox
     await web.stop()
     assert "MCP server fake" in await guest.error("echo", text="x")
@@ -65,28 +54,6 @@ async def test_while_a_server_is_away_its_tools_are_left_out_and_the_model_is_to
     assert "cannot be reached" in said
     assert "Go on without its tools" in said
     assert web.url not in caplog.text + said
-
-
-async def test_new_tools_are_there_for_the_next_run(guest_of: MakeGuest, web: HttpFake) -> None:
-    guest = guest_of(web.config())
-    await guest.look()
-    await guest.output("learn", name="fresh")
-    async with asyncio.timeout(30):
-        while "mcp_fake_fresh" not in await guest.look():
-            await asyncio.sleep(0.01)
-
-
-async def test_a_call_that_is_cancelled_leaves_the_connection_whole(
-    guest_of: MakeGuest, web: HttpFake, tmp_path: Path
-) -> None:
-    guest = guest_of(web.config())
-    await guest.look()
-    started, told = tmp_path / "started", tmp_path / "cancelled"
-    call = spawn(guest.call("hang", started=str(started), cancelled=str(told)), name="call")
-    await until(started.exists)
-    await cancel(call)
-    await until(told.exists)
-    assert await guest.output("echo", text="on") == "on"
 
 
 Answer = Callable[[aiohttp_web.Request], Awaitable[aiohttp_web.StreamResponse]]
@@ -125,21 +92,6 @@ async def test_a_server_that_refuses_is_left_out_with_one_line(
     said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
     assert len(said) == 1
     assert said[0].startswith("the MCP server fake cannot be reached, its tools are left out: ")
-
-
-@pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_server_that_never_answers_holds_up_no_run(guest_of: MakeGuest, site: Site, transport: str) -> None:
-    async def answer(_request: aiohttp_web.Request) -> aiohttp_web.Response:
-        await asyncio.Event().wait()
-        raise AssertionError("unreachable")
-
-    url = await site(answer)
-    text = config(url, transport, connect_timeout_seconds=60)
-    guest = guest_of(*parse_servers(text, {}), wait_seconds=0.05, first_wait_seconds=0.1)
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    assert await guest.look() == []
-    assert loop.time() - before < 30
 
 
 @pytest.mark.parametrize(
@@ -207,8 +159,7 @@ async def test_a_dropped_stream_is_an_error_at_once_and_the_next_call_works(
     guest_of: MakeGuest, tmp_path: Path
 ) -> None:
     async with http_fake("sse") as fake, _Valve(fake.port) as valve:
-        guest = guest_of(*parse_servers(config(valve.url, "sse"), {}))
-        await guest.look()
+        guest = await guest_of(*parse_servers(config(valve.url, "sse"), {})).ready()
         started = tmp_path / "started"
         call = spawn(guest.error("hang", started=str(started)), name="call")
         await until(started.exists)

@@ -11,7 +11,6 @@ import pytest
 from aiohttp import web
 
 from core.mcp.settings import McpServerConfig
-from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import MakeGuest, stdio
 from tests.support.web import serve_http
 
@@ -151,8 +150,7 @@ async def plain() -> AsyncIterator[PlainServer]:
 async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
     plain: PlainServer, guest_of: MakeGuest
 ) -> None:
-    guest = guest_of(plain.config())
-    await guest.look()
+    guest = await guest_of(plain.config()).ready()
     assert await guest.output("echo") == "here"
     plain.session += 1
     assert await guest.output("echo") == "here"
@@ -160,8 +158,7 @@ async def test_a_redeployed_server_that_forgot_the_session_is_connected_anew(
 
 
 async def test_an_error_about_the_arguments_does_not_cost_the_session(plain: PlainServer, guest_of: MakeGuest) -> None:
-    guest = guest_of(plain.config())
-    await guest.look()
+    guest = await guest_of(plain.config()).ready()
     assert "text: too long" in await guest.error("echo", text="x")
     assert len(plain.calls) == 1
 
@@ -169,16 +166,14 @@ async def test_an_error_about_the_arguments_does_not_cost_the_session(plain: Pla
 async def test_an_error_with_the_code_of_a_closed_connection_is_its_own(
     plain: PlainServer, guest_of: MakeGuest
 ) -> None:
-    guest = guest_of(plain.config())
-    await guest.look()
+    guest = await guest_of(plain.config()).ready()
     plain.own_error = "out of paper"
     assert "fake answered with an error: out of paper" in await guest.error("echo")
     assert len(plain.calls) == 1
 
 
 async def test_a_refusal_says_when_to_try_again(plain: PlainServer, guest_of: MakeGuest) -> None:
-    guest = guest_of(plain.config())
-    await guest.look()
+    guest = await guest_of(plain.config()).ready()
     plain.is_busy = True
     said = await guest.error("echo")
     assert "answered with an error: it answered with the status 429 and asks to wait 30 s" in said
@@ -193,17 +188,3 @@ async def test_a_server_that_asks_for_authorization_says_where(plain: PlainServe
     assert guest.servers.missing() == {
         "fake": f"it answered with the status 401, which asks for authorization ({place})"
     }
-
-
-async def test_two_runs_that_meet_a_forgotten_session_at_once_both_get_their_result(
-    plain: PlainServer, guest_of: MakeGuest
-) -> None:
-    guest = guest_of(plain.config())
-    await guest.look()
-    plain.session += 1
-    calls = [spawn(guest.output("echo"), name="call") for _ in range(4)]
-    try:
-        assert [await call for call in calls] == ["here"] * 4
-    finally:
-        for call in calls:
-            await cancel(call)

@@ -1,21 +1,16 @@
 """Resources and prompts of servers, which models use through tools of ours."""
 
-from dataclasses import replace
-
 import pytest
 
 from core.mcp import resources
-from core.ports import Sandbox
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, stdio
+from tests.integration.core.mcp.conftest import Guest, MakeGuest, context_in, stdio
 from tests.integration.core.mcp.test_results import call
 
 
 @pytest.fixture(params=["auto", "legacy"])
 async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol=request.param))
-    await guest.look()
-    return guest
+    return await guest_of(stdio(program="mcp_modern.py", protocol=request.param)).ready()
 
 
 async def test_resources_are_listed_searched_and_read(modern: Guest) -> None:
@@ -32,12 +27,7 @@ async def test_resources_are_listed_searched_and_read(modern: Guest) -> None:
 
 async def test_a_resource_that_is_no_text_is_saved(modern: Guest) -> None:
     sandboxes = MemorySandboxes()
-    sandbox = await sandboxes.open("thread", fence=1)
-
-    async def opened() -> Sandbox:
-        return sandbox
-
-    outcome = await call(modern, "read_resource", replace(CONTEXT, sandbox=opened), uri="shop://plan")
+    outcome = await call(modern, "read_resource", context_in(sandboxes), uri="shop://plan")
     assert "application/pdf, 6 bytes: saved as .results/" in str(outcome.result["output"])
     assert list(sandboxes.machines["thread"].content.values()) == [b"%PDF-1"]
 
@@ -55,8 +45,7 @@ async def test_a_prompt_is_offered_with_its_arguments_and_filled_in(modern: Gues
 
 async def test_reading_needs_no_approval_unless_the_settings_say_so(guest_of: MakeGuest) -> None:
     names = ("list_resources", "read_resource", "get_prompt")
-    guest = guest_of(stdio(program="mcp_modern.py"))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py")).ready()
     assert not any(guest.servers.needs_approval(f"mcp_fake_{name}") for name in names)
     guest = guest_of(stdio(program="mcp_modern.py", needs_approval=["read_*"], enabled_tools=["*_resource"]))
     assert await guest.look() == ["mcp_fake_read_resource"]

@@ -12,17 +12,14 @@ from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.mcp.results import TEXT_CHARACTERS_MAX, decode_base64, tool_output
-from core.ports import Sandbox
 from core.tools.tool import ThreadMessages, ToolContext, prepare_call
 from tests.fakes.sandbox_memory import MemorySandboxes
-from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, stdio
+from tests.integration.core.mcp.conftest import CONTEXT, Guest, MakeGuest, context_in, stdio
 
 
 @pytest.fixture(params=["auto", "legacy"])
 async def modern(request: pytest.FixtureRequest, guest_of: MakeGuest) -> Guest:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol=request.param))
-    await guest.look()
-    return guest
+    return await guest_of(stdio(program="mcp_modern.py", protocol=request.param)).ready()
 
 
 async def call(guest: Guest, tool: str, context: ToolContext, **arguments: JsonValue) -> CallOutcome:
@@ -33,12 +30,7 @@ async def call(guest: Guest, tool: str, context: ToolContext, **arguments: JsonV
 
 async def test_files_are_saved_to_the_workspace_and_named(modern: Guest) -> None:
     sandboxes = MemorySandboxes()
-    sandbox = await sandboxes.open("thread", fence=1)
-
-    async def opened() -> Sandbox:
-        return sandbox
-
-    outcome = await call(modern, "files", replace(CONTEXT, sandbox=opened))
+    outcome = await call(modern, "files", context_in(sandboxes))
     sound, report, structure = str(outcome.result["output"]).splitlines()
     assert sound.startswith("[sound, audio/wav, 3000 bytes: saved as .results/")
     assert report.startswith("[resource file:///a/report.zip, application/zip, 3 bytes: saved as ")
@@ -71,19 +63,13 @@ async def test_an_image_is_decoded_in_every_spelling_of_base64(encoded: str) -> 
 @pytest.mark.parametrize(("tool", "arguments"), [("long", {"characters": 60_000}), ("wide", {})])
 async def test_a_long_result_is_not_said_twice(modern: Guest, tool: str, arguments: dict[str, JsonValue]) -> None:
     sandboxes = MemorySandboxes()
-    sandbox = await sandboxes.open("thread", fence=1)
-
-    async def opened() -> Sandbox:
-        return sandbox
-
-    await call(modern, tool, replace(CONTEXT, sandbox=opened), **arguments)
+    await call(modern, tool, context_in(sandboxes), **arguments)
     (saved,) = sandboxes.machines["thread"].content.values()
     assert len(saved) < 61_000
 
 
 async def test_progress_is_shown_and_extends_the_limit(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(program="mcp_modern.py", call_timeout_seconds=0.5))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py", call_timeout_seconds=0.5)).ready()
     shown: list[AgentEvent] = []
     outcome = await call(guest, "work", replace(CONTEXT, emit=shown.append), steps=5)
     assert outcome.result["output"] == "worked"
@@ -98,8 +84,7 @@ async def test_a_server_says_how_to_use_its_tools(modern: Guest) -> None:
 
 
 async def test_a_server_must_not_use_the_model(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py", protocol="legacy")).ready()
     assert await guest.output("think") == "-32601 sampling/createMessage is not supported"
 
 
@@ -130,8 +115,7 @@ def tool_message(outcome: CallOutcome, run_id: str) -> Message:
 async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the_next_run(
     guest_of: MakeGuest, tool: str, returned: str
 ) -> None:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py", protocol="legacy")).ready()
     first = await call(guest, tool, in_thread("run 1", ()), dish="soup")
     assert first.outcome == "failed"
     assert first.reply is not None
@@ -147,8 +131,7 @@ async def test_a_question_of_a_server_is_asked_in_the_thread_and_answered_in_the
 
 
 async def test_a_model_cannot_answer_for_people(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py", protocol="legacy")).ready()
     answers: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": "L"}}
     unasked = await call(guest, "order", in_thread("run 1", ()), **answers)
     same_run = in_thread("run 1", (tool_message(unasked, "run 1"),))
@@ -161,8 +144,7 @@ async def test_a_model_cannot_answer_for_people(guest_of: MakeGuest) -> None:
 
 
 async def test_answers_that_do_not_fit_are_asked_for_again(guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(program="mcp_modern.py", protocol="legacy"))
-    await guest.look()
+    guest = await guest_of(stdio(program="mcp_modern.py", protocol="legacy")).ready()
     first = await call(guest, "order", in_thread("run 1", ()), dish="soup")
     wrong: dict[str, JsonValue] = {"dish": "soup", "elicitation_answers": {"size": 3}}
     later = in_thread("run 2", (tool_message(first, "run 1"),))

@@ -30,8 +30,7 @@ def xml() -> list[Played]:
 async def test_a_run_uses_them_in_each_dialect(
     world: World, guest_of: MakeGuest, dialect: Dialect, turns: Callable[[], list[Played]]
 ) -> None:
-    guest = guest_of(stdio(needs_approval=()))
-    await guest.look()
+    guest = await guest_of(stdio(needs_approval=())).ready()
     world.model.turns = list(turns())
     run_id = await world.with_deps(toolbox=guest.toolbox, dialect=dialect).run("go")
 
@@ -47,8 +46,7 @@ async def test_a_run_uses_them_in_each_dialect(
 
 
 async def test_a_picture_is_stored_before_the_message_of_its_tool(world: World, guest_of: MakeGuest) -> None:
-    guest = guest_of(stdio(needs_approval=()))
-    await guest.look()
+    guest = await guest_of(stdio(needs_approval=())).ready()
     world.model.turns = [calls(("mcp_fake_mixed", "{}")), text("done")]
     run_id = await world.with_deps(toolbox=guest.toolbox).run("go")
     kinds = [one.type for one in await world.messages(run_id) if one.type != "status"]

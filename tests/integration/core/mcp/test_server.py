@@ -24,7 +24,6 @@ from core.mcp.own_server import LINE_BYTES_MAX, OpenContext, serve_http
 from core.mcp.settings import McpServerConfig
 from core.ports import Sandbox, ShellSession
 from core.tasks import cancel, spawn
-from core.tools.catalogue import build_tool_set
 from core.tools.shell import ExecuteParams, session_of_call
 from core.tools.tool import Tool, ToolContext, ToolSet
 from tests.fakes.mcp_own import ALL, Nothing, always
@@ -70,19 +69,12 @@ async def own(request: pytest.FixtureRequest, guest_of: MakeGuest) -> AsyncItera
             url = await stack.enter_async_context(served())
             headers = {"Authorization": "Bearer s3cret"}
             config = McpServerConfig(name="own", transport="http", url=url, headers=headers)
-        guest = guest_of(config)
-        await guest.look()
+        guest = await guest_of(config).ready()
         yield guest
 
 
 async def test_all_tools_are_offered_but_those_that_talk_in_a_thread(own: Guest) -> None:
     assert set(own.toolbox.tools) == {"mcp_own_greet", "mcp_own_draw", "mcp_own_break", "mcp_own_send"}
-
-
-async def test_the_schema_comes_through_whole(own: Guest) -> None:
-    theirs, ours = own.toolbox.specs["mcp_own_greet"], ALL["greet"].spec()
-    assert theirs.parameters == ours.parameters
-    assert theirs.description.endswith(ours.description)
 
 
 async def test_a_call_comes_back(own: Guest) -> None:
@@ -127,31 +119,6 @@ async def test_a_public_address_needs_a_token() -> None:
         await serve_http(ToolSet(ALL), always(CONTEXT), host="0.0.0.0")  # noqa: S104 - refused
 
 
-async def test_two_clients_in_one_workspace_lose_nothing_of_each_other(guest_of: MakeGuest) -> None:
-    sandboxes = MemorySandboxes()
-    sandbox = await sandboxes.open("thread", fence=1)
-
-    async def opened() -> Sandbox:
-        return sandbox
-
-    context = ToolContext(thread_id="thread", run_id="run", sandbox=opened)
-    machine = sandboxes.machines["thread"]
-    machine.content["a.txt"] = b"".join(b"line %d\n" % number for number in range(10, 18))
-    async with served(build_tool_set(), context) as url:
-        config = McpServerConfig(name="own", transport="http", url=url, headers={"Authorization": "Bearer s3cret"})
-        guests = [guest_of(config), guest_of(config)]
-        for guest in guests:
-            await guest.look()
-        edits = [
-            guests[number % 2].output(
-                "mcp_own_str_replace", file_path="a.txt", old_str=f"line {number}", new_str=f"done {number}"
-            )
-            for number in range(10, 18)
-        ]
-        await asyncio.gather(*edits)
-        assert machine.content["a.txt"].count(b"done") == 8
-
-
 def over_http(url: str, **more: object) -> McpServerConfig:
     fields = {"name": "own", "transport": "http", "url": url, "headers": {"Authorization": "bEARER  s3cret"}, **more}
     return McpServerConfig.model_validate(fields)
@@ -178,16 +145,12 @@ async def test_each_session_over_http_has_a_context_of_its_own_and_closes_it(gue
         closed.append(name)
 
     async with served(one_tool(who), open_context=open_context) as url:
-        guests = [guest_of(over_http(url, protocol="legacy")) for _ in range(2)]
-        for guest in guests:
-            await guest.look()
+        guests = [await guest_of(over_http(url, protocol="legacy")).ready() for _ in range(2)]
         said = [await guest.output("mcp_own_one") for guest in (*guests, *guests)]
         assert said == ["session 1", "session 2", "session 1", "session 2"]
         await guests[0].servers.close()
         await until(lambda: closed == ["session 1"])
-        newer = [guest_of(over_http(url)) for _ in range(2)]
-        for guest in newer:
-            await guest.look()
+        newer = [await guest_of(over_http(url)).ready() for _ in range(2)]
         assert [await guest.output("mcp_own_one") for guest in newer] == ["session 3"] * 2
     assert sorted(closed) == opened
 
@@ -222,8 +185,7 @@ async def test_progress_is_reported_with_the_activity_and_the_time(
 
 
 async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
-    sandboxes = MemorySandboxes()
-    sandbox = await sandboxes.open("thread", fence=1)
+    sandbox = await MemorySandboxes().open("thread", fence=1)
     started = asyncio.Event()
     ended: list[str] = []
 
@@ -239,10 +201,8 @@ async def test_a_cancelled_command_is_killed(guest_of: MakeGuest) -> None:
         return ""
 
     sandbox.shell.terminate = terminate
-    context = replace(CONTEXT, sandbox=opened)
-    async with served(one_tool(work, subject="shell/main"), context) as url:
-        guest = guest_of(over_http(url, protocol="legacy"))
-        await guest.look()
+    async with served(one_tool(work, subject="shell/main"), replace(CONTEXT, sandbox=opened)) as url:
+        guest = await guest_of(over_http(url, protocol="legacy")).ready()
         call = spawn(guest.call("mcp_own_one"), name="call")
         await started.wait()
         await cancel(call)
@@ -418,6 +378,5 @@ async def test_a_call_over_http_that_takes_long_is_waited_for(
         return "thought"
 
     async with served(one_tool(think)) as url:
-        guest = guest_of(over_http(url))
-        await guest.look()
+        guest = await guest_of(over_http(url)).ready()
         assert await guest.output("mcp_own_one") == "thought"
