@@ -51,20 +51,6 @@ def test_a_call_is_complete_when_the_next_one_begins():
     assert [one.call.arguments for one in parser.close(is_whole=True) if isinstance(one, CallComplete)] == [{}]
 
 
-def test_interleaved_calls_stay_apart_and_in_order():
-    found = fed(
-        [
-            part(0, call_id="c1", name="look"),
-            part(1, call_id="c2", name="wait"),
-            part(1, '{"s": '),
-            part(0, '{"a": '),
-            part(1, "2}"),
-            part(0, "1}"),
-        ]
-    )
-    assert [(call.call_id, call.arguments) for call in calls(found)] == [("c1", {"a": 1}), ("c2", {"s": 2})]
-
-
 def test_missing_late_and_doubled_ids_and_names_are_coped_with():
     found = calls(
         fed(
@@ -85,40 +71,55 @@ def test_missing_late_and_doubled_ids_and_names_are_coped_with():
     assert found[3].problem is not None
 
 
-def test_a_name_that_is_repeated_or_comes_in_pieces_is_one_name():
-    repeated = fed([part(0, "{", name="look", call_id="c"), part(0, "}", name="look", call_id="c")])
-    pieces = fed([part(0, name="lo", call_id="c"), part(0, name="ok"), part(0, "{}")])
-    assert [call.name for call in calls([*repeated])] == ["look"]
-    assert [call.name for call in calls([*pieces])] == ["look"]
-
-
-def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids():
-    found = fed([part(0, '{"a": 1}', name="look", call_id="x"), part(0, '{"a": 2}', name="look", call_id="y")])
-    assert [(call.call_id, call.arguments) for call in calls(found)] == [("x", {"a": 1}), ("y", {"a": 2})]
-
-
-def test_calls_that_have_neither_index_nor_id_are_told_apart_by_the_name_that_comes_again():
-    found = fed(
-        [
-            part(0, '{"a": 1}', name="look"),
-            part(0, '{"a": 2}', name="look"),
-            part(0, "{}", name="wait"),
-            part(0, '{"a": ', name="look"),
-            part(0, "3}", name="look"),
-            part(0, name="look"),
-        ]
-    )
-    assert [(call.name, call.arguments) for call in calls(found)] == [
-        ("look", {"a": 1}),
-        ("look", {"a": 2}),
-        ("wait", {}),
-        ("look", {"a": 3}),
-    ]
-
-
-def test_an_empty_object_before_the_arguments_is_no_part_of_them():
-    found = fed([part(0, "{}", name="look", call_id="x"), part(0, '{"a": '), part(0, "1}")])
-    assert [(call.arguments, call.problem) for call in calls(found)] == [({"a": 1}, None)]
+@pytest.mark.parametrize(
+    ("deltas", "expected"),
+    [
+        (
+            [
+                *(part(0, call_id="c1", name="look"), part(1, call_id="c2", name="wait")),
+                *(part(1, '{"s": '), part(0, '{"a": '), part(1, "2}"), part(0, "1}")),
+            ],
+            [("c1", "look", {"a": 1}), ("c2", "wait", {"s": 2})],
+        ),
+        (
+            [part(0, '{"a": 1}', name="look", call_id="x"), part(0, '{"a": 2}', name="look", call_id="y")],
+            [("x", "look", {"a": 1}), ("y", "look", {"a": 2})],
+        ),
+        (
+            [
+                *(part(0, '{"a": 1}', name="look"), part(0, '{"a": 2}', name="look"), part(0, "{}", name="wait")),
+                *(part(0, '{"a": ', name="look"), part(0, "3}", name="look"), part(0, name="look")),
+            ],
+            [(None, "look", {"a": 1}), (None, "look", {"a": 2}), (None, "wait", {}), (None, "look", {"a": 3})],
+        ),
+        (
+            [one for name in ("wait", "look", "done") for one in (part(0, name=name), part(0, '{"a": 1}'))],
+            [(None, name, {"a": 1}) for name in ("wait", "look", "done")],
+        ),
+        ([part(0, "{", name="look", call_id="c"), part(0, "}", name="look", call_id="c")], [("c", "look", {})]),
+        ([part(0, name="lo", call_id="c"), part(0, name="ok"), part(0, "{}")], [("c", "look", {})]),
+        ([part(0, "{}", name="look", call_id="x"), part(0, '{"a": '), part(0, "1}")], [("x", "look", {"a": 1})]),
+        (
+            [part(0, name="look"), part(0, '{"a": '), part(0, "1}"), part(0, '{"a": 1}', name="look")],
+            [(None, "look", {"a": 1})],
+        ),
+        (
+            [part(0, '{"a": ', name="look"), part(0, '{"a": {"b": 1}}'), part(0, "}")],
+            [(None, "look", {"a": {"a": {"b": 1}}})],
+        ),
+    ],
+    ids=[
+        *("interleaved", "all with the index 0", "without index and id", "names before arguments"),
+        *("a name repeated", "a name in pieces", "an empty object first", "sent again", "no repetition"),
+    ],
+)
+def test_calls_are_told_apart_and_put_together(
+    deltas: list[ToolCallDelta], expected: list[tuple[str | None, str, dict[str, object]]]
+):
+    found = calls(fed(deltas))
+    told = zip(found, expected, strict=True)
+    assert [(row[0] and call.call_id, call.name, call.arguments) for call, row in told] == expected
+    assert [call.problem for call in found] == [None] * len(expected)
 
 
 def test_an_empty_object_before_the_arguments_does_not_complete_a_call():
@@ -155,17 +156,6 @@ def test_arguments_that_grow_with_each_part_take_time_in_proportion_to_what_is_s
     (call,) = calls(fed(parts))
     assert call.arguments == {"text": "x" * 4_000}
     assert seconds_of(lambda: fed(parts), seconds_max=0.5) < 0.5
-
-
-def test_a_call_without_an_id_that_is_sent_again_is_no_second_call():
-    deltas = [part(0, name="look"), part(0, WHOLE[:9]), part(0, WHOLE[9:])]
-    found = fed([*deltas, part(0, WHOLE, name="look")])
-    assert len(calls(found)) == 1
-
-
-def test_an_object_that_begins_like_the_one_around_it_is_no_repetition():
-    found = fed([part(0, '{"a": ', name="look"), part(0, '{"a": {"b": 1}}'), part(0, "}")])
-    assert [call.arguments for call in calls(found)] == [{"a": {"a": {"b": 1}}}]
 
 
 def test_an_interrupted_answer_loses_its_half_call_and_keeps_whole_ones():
@@ -269,9 +259,3 @@ def test_tools_are_offered_as_schemas():
     schemas, text = NativeDialect().request_parts([spec])
     assert text == ""
     assert schemas[0]["function"] == {"name": "look", "description": "Looks.", "parameters": spec.parameters}
-
-
-def test_calls_with_neither_ids_nor_indexes_are_told_apart():
-    names = ["wait", "look", "complete"]
-    deltas = [one for name in names for one in (part(0, name=name), part(0, '{"text": "a"}'))]
-    assert [one.name for one in calls(fed(deltas))] == names

@@ -15,9 +15,11 @@ from core.domain.errors import ModelUnavailable, ToolError
 from core.domain.events import RunFinished, TextStreamed, ToolFinished
 from core.loop.loop import turns_left
 from core.loop.run_context import LoopPolicy
+from core.ports import ThinkingDelta
+from core.tools.replies import complete
 from core.tools.tool import Tool, ToolContext
 from tests.fakes.memory_run import MemoryRun, user_message
-from tests.fakes.streamed_model import StreamedModel, calls, ended, invokes, pieces, text
+from tests.fakes.streamed_model import Played, StreamedModel, calls, ended, invokes, pieces, text
 from tests.support.narrow import require
 
 
@@ -148,3 +150,42 @@ def test_a_run_is_told_its_turn_only_near_the_end() -> None:
     told = [number for number in range(1, 101) if turns_left(number, 100)]
     assert told == [91, 96, 98, 99, 100]
     assert turns_left(100, 100) == "This is turn 100 of at most 100."
+
+
+FINDINGS = "The table has 12 rows, and two of them have no name."
+
+
+def thought(words: str) -> Played:
+    return [ThinkingDelta(text=words), ended()]
+
+
+EMPTY: Played = [ended()]
+CALL = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("turns", "answer", "requests"),
+    [
+        pytest.param([thought(f"I look first. {CALL}"), text("Found.")], "Found.", 2, id="a call in reasoning"),
+        pytest.param([thought(FINDINGS), thought(FINDINGS)], FINDINGS, 2, id="the answer in reasoning"),
+        pytest.param(
+            [calls(("echo", '{"text": "a"}'), said=FINDINGS), EMPTY, EMPTY, EMPTY],
+            FINDINGS,
+            4,
+            id="a text with a call and then nothing",
+        ),
+        pytest.param(
+            [calls(("echo", '{"text": "a"}'), said=FINDINGS), calls(("complete", "{}"))],
+            FINDINGS,
+            2,
+            id="an empty end after a text",
+        ),
+    ],
+)
+async def test_what_was_said_is_the_answer(turns: list[Played], answer: str, requests: int) -> None:
+    model = StreamedModel(turns)
+    end = await MemoryRun(model, tools=[echo, complete]).start("go")
+    assert isinstance(end, RunFinished)
+    assert end.reply is not None
+    assert end.reply.whole_text == answer
+    assert len(model.requests) == requests

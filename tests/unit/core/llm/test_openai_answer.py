@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.domain.errors import ModelUnavailable
+from core.domain.threads import Usage
 from core.llm import openai_answer
-from core.llm.openai_answer import AnswerReader, ServerSentEventReader, join_deltas
+from core.llm.openai_answer import AN_IMAGE, AnswerReader, ServerSentEventReader, join_deltas, parse_usage
 from core.llm.reasoning import ReasoningOrigin
 from core.ports import ModelDelta, TextDelta, ThinkingDelta, ToolCallDelta
 
@@ -69,3 +70,27 @@ def test_texts_that_arrive_together_are_joined_and_come_before_an_error():
         ToolCallDelta(index=0, arguments="{"),
         ToolCallDelta(index=0, arguments="{}"),
     ]
+
+
+def test_tokens_and_a_cost_are_read() -> None:
+    told = {"prompt_tokens": 7, "completion_tokens": 3.0, "cost": 0.5}
+    told["prompt_tokens_details"] = {"cached_tokens": 2}
+    assert parse_usage(told) == Usage(input_tokens=7, cached_tokens=2, output_tokens=3, cost_usd=0.5)
+
+
+@pytest.mark.parametrize("figure", [float("inf"), float("nan"), -1, 10**30, "7", None, [7], True])
+def test_a_figure_that_cannot_be_one_counts_as_not_told(figure: object) -> None:
+    told = {"prompt_tokens": figure, "prompt_cache_hit_tokens": figure, "completion_tokens": figure}
+    assert parse_usage(told) == Usage()
+
+
+@pytest.mark.parametrize("cost", [float("inf"), float("nan"), -1, 10**400, "1", True])
+def test_a_cost_that_cannot_be_one_counts_as_not_told(cost: object) -> None:
+    assert parse_usage({"cost": cost}) == Usage()
+
+
+def test_a_picture_in_an_answer_is_told_once() -> None:
+    reader = AnswerReader(ReasoningOrigin(provider="p", model="m"), set())
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    chunk: dict[str, object] = {"choices": [{"delta": {"content": "", "images": [picture]}}]}
+    assert [*reader.read(chunk), *reader.read(chunk)] == [TextDelta(text=AN_IMAGE)]
