@@ -280,10 +280,14 @@ def replace_dependencies(deps: RunDeps, **changes: Any) -> RunDeps:
     return deps
 
 
-def shipped_agents(database: Database) -> Roster:
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())))
+def load_roster(
+    database: Database, folder: Path | None = None, *, servers: frozenset[str] = frozenset(), **more: Any
+) -> Roster:
+    """The shipped agents and those of the folder, which may name any tool."""
+    known = KnownNames(tools=frozenset({*all_tools(), *Bench().toolbox().tools}), servers=servers)
+    files = AgentFiles(known=known, folder=folder)
     files.load()
-    return Roster(files=files, versions=SqlAgentVersions(database))
+    return Roster(files=files, versions=SqlAgentVersions(database), **more)
 
 
 async def _no_mcp_tools(_servers: frozenset[str] | None) -> Sequence[Tool[Any]]:
@@ -318,7 +322,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             dialect_setting="auto",
             toolbox=bench.toolbox(),
         ),
-        agents=AgentSources(roster=shipped_agents(database), mcp_tools=_no_mcp_tools, index_knowledge=_no_knowledge),
+        agents=AgentSources(roster=load_roster(database), mcp_tools=_no_mcp_tools, index_knowledge=_no_knowledge),
         limits=RunLimits(policy=LoopPolicy(), context_policy=ContextPolicy(), budget=NO_BUDGET),
         models=ModelAccess(ask_model=model.stream, price_of=lambda _model: None),
         metrics=NO_METRICS,

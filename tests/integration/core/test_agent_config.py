@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.agents.definition import KnownNames
-from core.agents.files import AgentFiles
-from core.agents.roster import Roster
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.events import ErrorRaised
 from core.knowledge import agent_file_sync
@@ -21,10 +18,9 @@ from core.knowledge.ports import Scope
 from core.run.execute import execute
 from core.tools.catalogue import all_tools
 from core.tools.tool import Tool, ToolSet
-from storage.sql.stores.agents import SqlAgentVersions
 from storage.sql.stores.knowledge import SqlKnowledge
 from tests.fakes.streamed_model import text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import World, load_roster
 from tests.integration.core.conftest import world as world
 
 OWN = "own"
@@ -63,15 +59,13 @@ class Bench:
 async def bench(world: World, tmp_path: Path) -> AsyncIterator[Bench]:
     folder = tmp_path / "agents"
     folder.mkdir()
-    known = KnownNames(tools=frozenset(all_tools()), servers=frozenset({"tickets"}))
-    files = AgentFiles(known=known, folder=folder)
-    files.load()
+    roster = load_roster(world.database, folder, servers=frozenset({"tickets"}))
     knowledge_base = KnowledgeBase(store=SqlKnowledge(world.database))
-    knowledge = KnowledgeFileSync(files, knowledge_base)
+    knowledge = KnowledgeFileSync(roster.files, knowledge_base)
     bench = Bench(world, folder, knowledge_base)
     own = {name: all_tools()[name] for name in ("search_knowledge",)}
     world.with_deps(
-        roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
+        roster=roster,
         knowledge_base=knowledge_base,
         index_knowledge=knowledge.wait_until_read,
         mcp_tools=bench.more_tools,

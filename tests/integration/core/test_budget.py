@@ -22,14 +22,13 @@ from core.tasks import StopSwitch
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World
 
+FREE = Spent(tokens=10**9, unpriced_tokens=10**9)
+TIGHT, MUCH = Budget(run=Limit(usd=2, tokens=100)), Spent(cost_usd=3, tokens=200)
+
 
 def sentence_of(budget: Budget, spending: Spending, *, is_chat: bool = True) -> str:
     end = find_exhausted(budget, spending, is_chat=is_chat)
     return end.sentence if end else ""
-
-
-def test_a_run_under_its_limit_goes_on() -> None:
-    assert sentence_of(Budget(run=Limit(usd=1)), Spending(run=Spent(cost_usd=0.999))) == ""
 
 
 @pytest.mark.parametrize(
@@ -68,18 +67,23 @@ def test_the_sentence_names_the_limit_and_who_can_raise_it(budget: Budget, spend
     assert sentence_of(budget, spending) == sentence
 
 
-def test_tokens_of_a_free_model_count_against_no_limit_in_dollars() -> None:
-    spending = Spending(run=Spent(tokens=10**9, unpriced_tokens=10**9))
-    assert sentence_of(Budget(run=Limit(usd=2), counts_unpriced=False), spending) == ""
-    assert sentence_of(Budget(run=Limit(usd=2)), spending) != ""
-
-
-def test_a_changed_limit_takes_the_place_of_the_configured_one() -> None:
-    budget, spent = Budget(run=Limit(usd=2, tokens=100)), Spent(cost_usd=3, tokens=200)
-    raised = Spending(run=spent, changed_limits={"run": Limit(usd=5)})
-    assert sentence_of(budget, raised) == ""
-    lowered = Spending(channel=spent, changed_limits={"channel": Limit(tokens=150)})
-    assert "200 of 150 tokens" in sentence_of(budget, lowered)
+@pytest.mark.parametrize(
+    ("budget", "spending", "part"),
+    [
+        (Budget(run=Limit(usd=1)), Spending(run=Spent(cost_usd=0.999)), ""),
+        (Budget(run=Limit(usd=2)), Spending(run=FREE), "dollars"),
+        (Budget(run=Limit(usd=2), counts_unpriced=False), Spending(run=FREE), ""),
+        (TIGHT, Spending(run=MUCH), "200 of 100 tokens"),
+        (TIGHT, Spending(run=MUCH, changed_limits={"run": Limit(usd=5)}), ""),
+        (TIGHT, Spending(channel=MUCH, changed_limits={"channel": Limit(tokens=150)}), "200 of 150 tokens"),
+    ],
+    ids=["under it", "no price", "free model", "over it", "raised", "lowered"],
+)
+def test_a_limit_counts_what_it_is_for(budget: Budget, spending: Spending, part: str) -> None:
+    """A changed limit takes the place of the configured one."""
+    sentence = sentence_of(budget, spending)
+    assert bool(sentence) is bool(part)
+    assert part in sentence
 
 
 def test_over_http_nobody_is_sent_to_a_chat_command() -> None:
@@ -105,37 +109,25 @@ PRICE = Price(input_per_million_usd=2.0, cached_per_million_usd=1.0, output_per_
 READ = Usage(input_tokens=1_000_000, cached_tokens=400_000, output_tokens=100_000)
 
 
-def test_a_cost_that_nobody_told_is_estimated_and_marked() -> None:
-    assert price_usage(READ, PRICE) == replace(READ, cost_usd=2.6, estimated_usd=2.6)
-    assert price_usage(READ, None) == READ
+GUESSED = replace(READ, cost_usd=0.5, estimated_usd=0.5)
 
 
-def test_what_the_provider_told_stands() -> None:
-    told = replace(READ, cost_usd=0.5)
-    assert price_usage(told, PRICE) == price_usage(told, replace(PRICE, is_set=True)) == told
-
-
-def test_the_operators_price_goes_before_another_estimate() -> None:
-    guessed = replace(READ, cost_usd=0.5, estimated_usd=0.5)
-    assert price_usage(guessed, PRICE) == guessed
-    assert price_usage(guessed, replace(PRICE, is_set=True)).cost_usd == 2.6
-
-
-async def test_a_budget_in_dollars_holds_where_the_provider_tells_no_cost(world: World) -> None:
-    def asked_of(model: str) -> Price | None:
-        return PRICE if model == world.deps.defaults.model else None
-
-    world.with_deps(budget=Budget(run=Limit(usd=0.0001)), price_of=asked_of)
-    quiet = Usage(input_tokens=10, output_tokens=5)
-    world.model.turns = [
-        [*calls(("echo", f'{{"text": "{number}"}}'))[:-1], ModelFinished(finish_reason="tool_calls", usage=quiet)]
-        for number in range(5)
-    ]
-    run_id = await world.run("go")
-    assert len(world.model.requests) == 2
-    assert "0.00014 of 0.0001 US dollars" in (await world.read_end(run_id)).message
-    usage = await world.deps.stores.conversations.usage(run_id=run_id)
-    assert usage.estimated_usd == usage.cost_usd == pytest.approx(0.00014)
+@pytest.mark.parametrize(
+    ("told", "price", "expected"),
+    [
+        (READ, PRICE, replace(READ, cost_usd=2.6, estimated_usd=2.6)),
+        (READ, None, READ),
+        (replace(READ, cost_usd=0.5), PRICE, replace(READ, cost_usd=0.5)),
+        (replace(READ, cost_usd=0.5), replace(PRICE, is_set=True), replace(READ, cost_usd=0.5)),
+        (GUESSED, PRICE, GUESSED),
+        (GUESSED, replace(PRICE, is_set=True), replace(READ, cost_usd=2.6, estimated_usd=2.6)),
+    ],
+    ids=["not told", "no price", "told", "told, and a price set", "guessed", "guessed, and a price set"],
+)
+def test_a_cost_is_what_was_told_or_else_the_operators_or_another_estimate(
+    told: Usage, price: Price | None, expected: Usage
+) -> None:
+    assert price_usage(told, price) == expected
 
 
 async def test_a_run_stops_before_the_next_model_call(world: World) -> None:

@@ -197,23 +197,6 @@ def overheard(history: Sequence[Message]) -> list[str]:
     return [str(one.content["content"]) for one in history if one.metadata.get("is_heard")]
 
 
-async def test_what_was_said_before_the_agent_was_called_is_told_once(world: World) -> None:
-    moment = datetime.fromisoformat("2026-01-02T12:00:00+00:00")
-    chat = Chat(heard("the budget is 500", moment, "71"), heard("please look", moment, "1"))
-    world.with_deps(histories={"api": chat})
-    world.model.turns = [text("ok"), text("ok")]
-    await world.run("please look")
-    request = sent(world, 0)
-    assert "the budget is 500" in request[1]
-    assert "It was not said to you." in request[1]
-    before, _, after = request[1].partition("alice (U1)")
-    # the message that calls the agent is no talk beside it
-    assert ("please look" in before, "please look" in after) == (False, True)
-    run_id = await world.run("and?")
-    (told,) = overheard(await world.history(run_id))
-    assert "bob" in told
-
-
 @pytest.mark.parametrize("error", [SurfaceRefused("no", code="missing_scope"), TimeoutError()])
 async def test_a_chat_that_cannot_be_read_is_no_reason_to_fail(world: World, error: Exception) -> None:
     world.with_deps(histories={"api": Chat(error=error)})

@@ -8,7 +8,7 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.approval import APPROVE_ONCE, EXPIRED, Approval
-from core.domain.events import ApprovalAsked, RunFailed
+from core.domain.events import ApprovalAsked, RunFailed, ToolStarted, TurnFinished, TurnStarted
 from core.domain.threads import Ask, Lease
 from core.run.execute import execute
 from core.stores import JournalEntry
@@ -65,6 +65,11 @@ async def test_the_people_are_asked_after_all(world: World, dialect: Dialect, is
     assert result["output"] == "echo a"
     assert (await world.read_run(run_id)).status == "completed"
     assert world.model.turns == []
+    events = await world.events(run_id)
+    turns = [event.kind for event in events if isinstance(event, TurnStarted | TurnFinished)]
+    assert turns == ["turn_started", "turn_finished"] * (len(turns) // 2)
+    titles = [event.title for event in events if isinstance(event, ToolStarted)]
+    assert titles == ["echo a (needs approval)", "echo a"][not is_known :]
 
 
 async def test_an_approval_that_nobody_gives_ends_the_run_with_a_plain_sentence(world: World) -> None:

@@ -5,18 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import KnownNames
-from core.agents.files import AgentFiles
-from core.agents.roster import Roster
 from core.domain import plans
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistChanged
 from core.tools.catalogue import all_tools
 from core.tools.planning import PlanningParams, apply_command
 from core.tools.tool import ToolSet
-from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import calls, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import World, load_roster
 
 
 def after(*commands: dict[str, object]) -> plans.Plans:
@@ -78,12 +74,7 @@ def test_what_is_wrong_is_told(command: dict[str, object], sentence: str) -> Non
 def with_planning(world: World, folder: Path) -> None:
     """Gives the default agent the planning tool, which it has only if its file says so."""
     (folder / "threadhand.yaml").write_text("name: Threadhand\ndescription: Plans.\n")
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())), folder=folder)
-    files.load()
-    world.with_deps(
-        roster=Roster(files=files, versions=SqlAgentVersions(world.database)),
-        toolbox=ToolSet({"planning": all_tools()["planning"]}),
-    )
+    world.with_deps(roster=load_roster(world.database, folder), toolbox=ToolSet({"planning": all_tools()["planning"]}))
 
 
 async def test_a_plan_is_kept_with_the_thread_and_shown_as_a_checklist(world: World, tmp_path: Path) -> None:

@@ -143,6 +143,16 @@ async def test_a_reader_that_is_told_to_look_reads_what_was_stored_without_news(
     await stream.aclose()
 
 
+async def test_an_unknown_run_and_one_without_events_end_at_once(stores: Stores, bus: MemoryEventBus) -> None:
+    lease = await stores.started()
+    await _end(stores, lease, 1)
+    await stores.show_all()
+    await stores.journal.sweep_events(older_than_hours=-1)
+
+    assert await Reader(stores, bus, lease.run_id, None).ended() == []
+    assert await Reader(stores, bus, "unknown", None).ended() == []
+
+
 async def test_readers_that_come_at_any_moment_get_every_stored_event_once(stores: Stores, bus: MemoryEventBus) -> None:
     lease = await stores.started()
     readers: list[Reader] = []

@@ -108,28 +108,24 @@ def record(**changes: object) -> ToolCallRecord:
     return ToolCallRecord(**{**values, **changes})
 
 
-async def test_a_call_whose_tool_is_gone_is_still_told_as_perhaps_done(world: World) -> None:
-    under_way = await mended_history(world, NativeDialect(), record(name="gone"))
-    assert INTERRUPTED in under_way[1]
-    assert "There is no tool named 'gone'" in under_way[1]
+@pytest.mark.parametrize(("state", "is_perhaps_done"), [("started", True), ("awaiting", False)])
+async def test_a_call_whose_tool_is_gone_is_told_as_perhaps_done_if_it_was_begun(
+    world: World, state: str, *, is_perhaps_done: bool
+) -> None:
+    _, result = await mended_history(world, NativeDialect(), record(name="gone", state=state))
+    assert (INTERRUPTED in result) is is_perhaps_done
+    assert "There is no tool named 'gone'" in result
 
 
-async def test_a_call_that_was_not_begun_and_whose_tool_is_gone_was_not_done(world: World) -> None:
-    waiting = await mended_history(world, NativeDialect(), record(name="gone", state="awaiting"))
-    assert INTERRUPTED not in waiting[1]
-    assert "There is no tool named 'gone'" in waiting[1]
-
-
-async def test_the_assistant_message_is_made_again_from_the_calls(world: World) -> None:
-    native = await mended_history(world, NativeDialect(), record())
-    assert '"tool_calls"' in native[0]
-    assert "call_7" in native[0]
-
-
-async def test_the_assistant_text_is_made_again_in_xml(world: World) -> None:
-    xml = await mended_history(world, XmlDialect(), record())
-    assert "<function_calls>" in xml[0]
-    assert '<invoke name=\\"echo\\">' in xml[0]
+@pytest.mark.parametrize(
+    ("dialect", "parts"),
+    [(NativeDialect(), ('"tool_calls"', "call_7")), (XmlDialect(), ("<function_calls>", '<invoke name=\\"echo\\">'))],
+)
+async def test_the_assistant_message_is_made_again_from_the_calls(
+    world: World, dialect: Dialect, parts: Sequence[str]
+) -> None:
+    assistant, _ = await mended_history(world, dialect, record())
+    assert [part for part in parts if part not in assistant] == []
 
 
 async def test_calls_in_text_that_waited_for_their_turn_are_told_as_not_run(world: World) -> None:

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import AgentDefinition, KnownNames
-from core.agents.files import AgentFiles
+from core.agents.definition import AgentDefinition
 from core.agents.roster import Roster, unknown_agent_message
 from core.domain.errors import ModelRejected
 from core.domain.events import RunFailed, TurnStarted
 from core.run.execute import execute
-from core.tools.catalogue import all_tools
-from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import calls, text
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import World, load_roster
 from tests.integration.core.conftest import world as world
 from tests.support.narrow import require
 
@@ -45,10 +42,8 @@ class RosterStage:
 def stage(world: World, tmp_path: Path) -> RosterStage:
     folder = tmp_path / "agents"
     folder.mkdir()
-    files = AgentFiles(known=KnownNames(tools=frozenset(all_tools())), folder=folder)
-    files.load()
     channels: dict[str, str] = {}
-    roster = Roster(files=files, versions=SqlAgentVersions(world.database), by_channel=channels)
+    roster = load_roster(world.database, folder, by_channel=channels)
     stage = RosterStage(world.with_deps(roster=roster), roster, folder, channels)
     for agent_id in ("alpha", "beta", "gamma"):
         stage.define(agent_id, f"I am {agent_id}.")

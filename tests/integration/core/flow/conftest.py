@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from core.agents.definition import KnownNames
-from core.agents.files import AgentFiles
-from core.agents.roster import Roster
 from core.domain.events import ChecklistChanged
 from core.domain.plans import Plan
 from core.ports import ModelDelta
 from core.tools.catalogue import all_tools
 from core.tools.tool import ToolSet
-from storage.sql.stores.agents import SqlAgentVersions
 from tests.fakes.streamed_model import calls
-from tests.integration.core.conftest import World
+from tests.integration.core.conftest import World, load_roster
 
 AGENTS = {
     "threadhand": """
@@ -49,10 +45,7 @@ def flow_world(world: World, tmp_path: Path) -> World:
     for name, text in AGENTS.items():
         (folder / f"{name}.yaml").write_text(text)
     box = ToolSet({**world.bench.toolbox().tools, "planning": all_tools()["planning"]})
-    files = AgentFiles(known=KnownNames(tools=frozenset({*all_tools(), *box.tools})), folder=folder)
-    files.load()
-    roster = Roster(files=files, versions=SqlAgentVersions(world.database))
-    return world.with_deps(toolbox=box, roster=roster)
+    return world.with_deps(toolbox=box, roster=load_roster(world.database, folder))
 
 
 Played = list[ModelDelta | Exception | asyncio.Event]

@@ -150,3 +150,13 @@ async def test_files_that_steps_hand_over_come_with_the_answer(flow_world: World
     ]
     run_id = await world.run("go")
     assert (await world.read_reply(run_id)).attachments == (link,)
+
+
+async def test_the_plan_of_one_run_is_not_that_of_the_next_request(flow_world: World) -> None:
+    world = flow_world
+    world.model.turns = [planned("A"), text("a"), text("did a")]
+    await world.run("do a")
+    world.model.turns = [planned("B"), text("b"), text("did b")]
+    run_id = await world.run("now do b")
+    assert [step.text for step in (await plan_of(world, run_id)).steps] == ["B"]
+    assert world.model.turns == []

@@ -163,17 +163,11 @@ async def test_the_limit_of_an_answer_goes_by_its_other_name_where_that_is_wante
     ],
 )
 async def test_a_refusal_for_another_reason_is_not_asked_again(words: str):
-    asked = 0
-
-    async def answer(_body: dict[str, object]) -> web.Response:
-        nonlocal asked
-        asked += 1
-        return web.Response(status=400, text=json.dumps({"error": {"message": words}}))
-
+    answer, seen = picky(("model", words))
     async with endpoint(answer) as llm:
         with pytest.raises(ModelRejected):
             [delta async for delta in llm.stream(asking())]
-    assert asked == 1
+    assert len(seen) == 1
 
 
 async def test_an_endpoint_that_goes_on_refusing_is_not_asked_for_ever():
