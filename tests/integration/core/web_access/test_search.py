@@ -124,6 +124,12 @@ async def test_what_may_pass_is_tried_once_more(engine: FakeWebService, status: 
     assert len(engine.asked) == 4
 
 
+async def test_a_wrong_key_is_told_without_it(engine: FakeWebService) -> None:
+    with pytest.raises(ToolError, match="Only the operator") as raised:
+        await tavily(engine, key="tvly-wrong-key-9").search("x", results_max=5)
+    assert "wrong-key" not in str(raised.value)
+
+
 async def test_a_service_that_is_not_there_is_told() -> None:
     async with fake_web_service([]) as gone:
         pass
