@@ -1,7 +1,6 @@
 """A program that is forked from the fork server behaves as one that is started anew."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -78,14 +77,6 @@ def started_serving(folder: Path, *, is_forked: bool) -> Program:
     return program
 
 
-def test_exit_codes_and_output_are_the_program_s(tmp_path: Path) -> None:
-    code, said = outcome(tmp_path, "--version")
-    assert (code, said[:11]) == (0, "threadhand ")
-    code, said = outcome(tmp_path, "no-such-command")
-    assert code == 2
-    assert "No such command 'no-such-command'" in said
-
-
 def test_the_environment_is_the_given_one(tmp_path: Path) -> None:
     code, said = outcome(tmp_path, "up", THREADHAND_MODLE="x")
     assert code == 2
@@ -117,20 +108,6 @@ def test_signals_pipes_and_session_are_those_of_a_new_start(tmp_path: Path) -> N
         anew.kill()
     assert found == expected
     assert expected[2:] == (True, True)
-
-
-async def test_a_program_is_frozen_resumed_stopped_and_killed(tmp_path: Path) -> None:
-    program = started_serving(tmp_path, is_forked=True)
-    program.pause()
-    deadline = time.monotonic() + 30
-    while not program.is_stopped:
-        assert time.monotonic() < deadline
-    program.resume()
-    program.terminate()
-    assert await program.ended() == 0
-    again = started_serving(tmp_path, is_forked=True)
-    again.kill()
-    assert again.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("name", ["TZ", "AIOHTTP_NO_EXTENSIONS", "LD_PRELOAD"])
