@@ -80,3 +80,15 @@ async def test_what_answers_people_waits_for_nothing(strict: DiscordSimulator) -
         with pytest.raises(SurfaceRateLimited) as limited:
             await app.client.rest.call("GET", "/users/@me")
     assert limited.value.retry_after_seconds > 50
+
+
+async def test_there_are_never_more_than_fifty_places_in_a_second() -> None:
+    now = 100.0
+    budget = MemoryRateBudget(clock=lambda: now)
+    counted = global_allowance("token", limits_proactively=True)
+    places: list[float] = []
+    for pause in (0, 0.3, 2, 0.7, 0):
+        now += pause
+        places += [now + await budget.reserve(counted, wait_seconds_max=30) for _ in range(40)]
+    for first in places:
+        assert sum(first <= place < first + 1 for place in places) <= 50

@@ -5,15 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.fernet import Fernet
 from yarl import URL
 
 from bots.delivery.content import AnswerPart
+from bots.slack.install.tokens import TokenCipher
 from core.domain.actions import IncomingMessage
 from core.domain.errors import AgentError, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
-from tests.integration.bots.slack.installable_app import InstallableApp, new_browser, opened
+from tests.integration.bots.slack.installable_app import KEY, InstallableApp, new_browser, opened
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.narrow import require, require_type
 from tests.support.waiting import until
@@ -175,3 +177,15 @@ async def test_who_declines_installs_nothing(installable: InstallableApp) -> Non
         back = (installable.url / "slack/oauth_redirect").with_query(error="access_denied", state=state)
         assert "not installed" in (await installable.come_back(back, browser))[1]
     assert await installable.stored() == []
+
+
+async def test_a_token_under_an_old_key_is_sealed_with_the_newest(installable: InstallableApp) -> None:
+    await installable.install(FIRST)
+    before = await installable.tokens.find_token(FIRST)
+    newest = Fernet.generate_key().decode()
+    old = installable.tokens
+    rotated = replace(old, token_cipher=TokenCipher([newest, KEY]))
+    assert await rotated.find_token(FIRST) == before
+    without = replace(old, token_cipher=TokenCipher([newest]))
+    assert await without.find_token(FIRST) == before
+    assert await installable.tokens.find_token(FIRST) is None
