@@ -1,5 +1,6 @@
 """Posting, editing, finding, uploading and signing, against the simulated Discord."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -263,3 +264,13 @@ async def test_a_missing_thread_is_opened_by_the_first_post(world) -> None:
     ref = await world.app.surface.post(address, AnswerPart(markdown="42"), delivery_id="d1")
     assert world.thread.thread_id == message_id
     assert world.thread.messages[0].message_id == ref
+
+
+async def test_a_cancelled_caller_does_not_lock_the_rate_limit(world) -> None:
+    address = await world.begin()
+    world.discord.misbehave("rate_limit", method="POST /channels/*/messages", seconds=0.3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await world.app.surface.post(address, AnswerPart(markdown="1"), delivery_id="d1")
+    async with asyncio.timeout(30):
+        await world.app.surface.post(address, AnswerPart(markdown="2"), delivery_id="d2")
