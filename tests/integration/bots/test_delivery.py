@@ -11,6 +11,7 @@ import pytest
 from bots.delivery import next_step, poster
 from bots.delivery.content import AnswerPart, AskPrompt, Content, Notice, RunStatus
 from bots.delivery.next_step import LONG_QUEUE
+from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter
 from bots.delivery.run_delivery import LONG_POST_QUEUE
 from core.domain.actions import IncomingMessage
 from core.domain.approval import APPROVE_ONCE, CHOICES
@@ -425,3 +426,43 @@ async def test_a_question_that_could_not_be_posted_is_posted_later(stage: Stage)
     assert stage.surface.failures == []
     await stage.run(APPROVE_ONCE)
     assert len(stage.of(AskPrompt)) == 1
+
+
+async def test_an_answer_does_not_wait_for_a_status_that_may_not_be_posted_yet(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_step, "LONG_WAIT_SECONDS", 0.05)
+    stage.world.model.turns = [text("Done.")]
+    stage.surface.failures = [limited(60)]
+    run_id = await stage.world.say("go")
+    stage.delivery.wake(run_id)
+    await until(lambda: not stage.surface.failures)
+    await execute(run_id, stage.world.deps)
+    async with asyncio.timeout(30):
+        await stage.shown()
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
+    assert statuses(stage)[-1].view.state == "completed"
+
+
+@pytest.mark.parametrize(("burst", "shown"), [(3, ["completed"]), (1, [])])
+async def test_a_status_gives_way_to_answers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, burst: int, shown: list[str]
+) -> None:
+    await stage.use_status_after(60)
+    limiter = RateLimiter(MemoryRateBudget())
+    limit = RateLimit(owner="slack:1", name="post", interval_seconds=1.0, burst=burst, is_proactive=True)
+    post = stage.surface.post
+
+    async def post_in_turn(*arguments: Any, **named: Any) -> str:
+        await limiter.admit([limit], wait_seconds_max=30)
+        return await post(*arguments, **named)
+
+    monkeypatch.setattr(stage.surface, "post", post_in_turn)
+    await limiter.admit([limit], wait_seconds_max=0)  # another run's answer
+    stage.world.model.turns = [calls(("echo", '{"text": "a"}')), text("Done.")]
+    run_id = await stage.run()
+    (answer,) = stage.of(AnswerPart)
+    assert answer.newest == AnswerPart(markdown="Done.", run_id=run_id)
+    assert [one.view.state for one in statuses(stage)[-1:]] == shown
+    assert stage.surface.reactions[-1][1] == "done"
