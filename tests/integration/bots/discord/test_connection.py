@@ -148,3 +148,14 @@ def all_ended(threads: list[KeepAliveHandler]) -> bool:
     for one in threads:
         one.join(2)
     return not any(one.is_alive() for one in threads)
+
+
+async def test_a_start_without_a_gateway_can_be_given_up(discord, program) -> None:
+    discord.world.gateway_url = "ws://127.0.0.1:1/"
+    app = DiscordApp(token=discord.world.token, receive=program.receive, cursors=program, api_url=discord.api_url)
+    starting = spawn(app.start(), name="start")
+    await asyncio.sleep(1)  # past the login, also on a slow machine
+    starting.cancel()
+    async with asyncio.timeout(30):
+        with pytest.raises(asyncio.CancelledError):
+            await starting

@@ -514,3 +514,18 @@ async def test_without_the_scopes_all_else_is_read(storing_receiver: StoringRece
     assert "missing_scope for the kind im" in caplog.text
     assert "missing_scope for the kind public_channel" in caplog.text
     assert "for the kind mpim" not in caplog.text
+
+
+async def test_a_thread_that_was_deleted_keeps_nothing_else_from_being_read(
+    slack: SlackSimulator, storing_receiver: StoringReceiver, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    channel = channel_of(slack)
+    root = await heard_once(slack, storing_receiver)
+    await slack.delete("alice", channel, root)
+    await slack.say("alice", channel, "@threadhand anew")
+    async with listening(slack, storing_receiver):
+        await told(caplog, "caught up in workspace")
+    assert storing_receiver.taken == ["begin", "anew"]
+    assert calls_of(slack, "conversations.replies") == 1
+    assert "not caught up" not in caplog.text
