@@ -19,14 +19,14 @@ from pydantic import SecretStr
 
 from bots.bootstrap.model_clients import without_models_that_lack_a_key
 from bots.bootstrap.program import run_program
-from bots.delivery.outbox import find_file
+from bots.delivery.outbox import require_file
 from bots.delivery.run_view import RunView, apply_event
 from bots.inbound.commands.words import read_word
 from bots.settings import Settings
 from bots.web.deps import WebDeps
 from bots.web.upload_spool import TooLarge, store_upload
 from core.domain.actions import AskAnswered, IncomingMessage, StoredAction
-from core.domain.errors import AgentError, ConfigurationError, ToolError
+from core.domain.errors import ConfigurationError, RunError, ToolError
 from core.domain.events import (
     AgentEvent,
     ApprovalAsked,
@@ -265,10 +265,10 @@ class _Chat:
             self.write_line(attachment)
             return
         try:
-            sandbox, path, size = await find_file(attachment, thread.thread_id, self._api.sandboxes)
+            sandbox, path, size = await require_file(attachment, thread.thread_id, self._api.sandboxes)
             content = sandbox.files.read(path, length=size)
             saved = await _write_new(safe_file_name(path), content)
-        except (AgentError, ToolError, OSError) as error:
+        except (RunError, ToolError, OSError) as error:
             self.write_line(f"{attachment} cannot be saved: {error}")
             return
         self.write_line(f"Saved {saved}.")

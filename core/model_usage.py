@@ -20,7 +20,7 @@ from core.ports import (
 )
 
 
-async def record_model_usage(
+async def stream_with_charge(
     deltas: AsyncGenerator[ModelDelta, None], request: ModelRequest, charge: Callable[[str, Usage], None]
 ) -> AsyncGenerator[ModelDelta, None]:
     """Yields the deltas and calls `charge` once per response with the name of the model that responded and its usage.

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal, Protocol, TypeVar
 
 from core.domain.events import RunEvent
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.model_options import ModelOptions
 from core.domain.network import NetworkLimits
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, Usage
@@ -135,7 +135,7 @@ class BrowserResult:
     state: PageState | None = None
 
 
-class BrowserTakeover(Protocol):
+class TakeoverConnection(Protocol):
     """A person's connection to the thread's browser. Received messages originate from web pages and are untrusted."""
 
     async def send(self, message: JsonObject) -> None: ...
@@ -152,7 +152,7 @@ class Browser(Protocol):
         """Performs one action. Raises ToolError if the browser is missing, does not start or does not respond."""
         ...
 
-    def take_over(self) -> AbstractAsyncContextManager[BrowserTakeover]:
+    def take_over(self) -> AbstractAsyncContextManager[TakeoverConnection]:
         """Context manager: inside the block a person controls the browser, and every `act` fails."""
         ...
 
@@ -442,7 +442,7 @@ class FileSource(Protocol):
     """Opens files that are attached to a platform's messages."""
 
     def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """Yields the file's content. Raises AgentError, with a sentence for the user, if the file is gone, forbidden or
+        """Yields the file's content. Raises RunError, with a sentence for the user, if the file is gone, forbidden or
         too large.
 
         Sends the platform's token only to the platform's own hosts."""

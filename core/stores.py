@@ -14,7 +14,8 @@ from core.domain.approval import Approval
 from core.domain.audit import AuditEntry
 from core.domain.budget import PlannedCall, Reservation
 from core.domain.events import Cursor, RunEvent
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.schedules import (
     DueSchedule,
     EventRefusal,

@@ -12,7 +12,7 @@ import modal
 import modal.exception
 from aiohttp import ClientSession
 
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.ports import Sandbox
 from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import ModalConfig
@@ -32,7 +32,7 @@ SERVER = (
 
 
 async def run_smoke_test() -> None:
-    """Raises AssertionError, AgentError or ToolError at the first failure."""
+    """Raises AssertionError, RunError or ToolError at the first failure."""
     plan = ModalConfig(app=APP, start_seconds=BUILD_SECONDS, snapshot_days=1)
     records = MemorySandboxRecords()
     provider = ModalSandboxProvider(plan, records)
@@ -165,8 +165,8 @@ def _print_line(line: str) -> None:
 def main() -> None:
     try:
         asyncio.run(run_smoke_test())
-    except (AssertionError, AgentError, ToolError) as error:
-        detail = error.detail if isinstance(error, AgentError) else ""
+    except (AssertionError, RunError, ToolError) as error:
+        detail = error.detail if isinstance(error, RunError) else ""
         sys.exit(f"FAILED: {error} {detail}")
 
 

@@ -22,7 +22,7 @@ from bots.slack.render.messages import render_content
 from bots.slack.web_api.client import API_URL
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import commands_about
 from core.domain.threads import Address, Ask, Person, Run, Thread
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from core.domain.errors import AgentError, StorageUnavailable
+from core.domain.errors import RunError, StorageUnavailable
 from core.ports import RunQueue
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,6 @@ async def delete_old_conversations(store: InactiveStore, forget: Callable[[str],
         for thread_id in found:
             try:
                 await forget(thread_id)
-            except (AgentError, OSError) as error:
+            except (RunError, OSError) as error:
                 failed.add(thread_id)
                 log.warning("the old conversation %s was not deleted: %s", thread_id, error)

@@ -12,7 +12,7 @@ from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.admin import AdminDeps, ConnectTools
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
-from bots.inbound.commands.erasure import ErasureDeps, Upload
+from bots.inbound.commands.forget import ErasureDeps, Upload
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver, stop_runs

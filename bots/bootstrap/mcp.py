@@ -14,10 +14,11 @@ from pathlib import Path
 from bots.bootstrap.stores import Stores
 from bots.observability.logs import add_log_secrets
 from bots.settings import Settings, process_environment
-from core.domain.errors import AgentError, StorageUnavailable
+from core.domain.errors import RunError, StorageUnavailable
 from core.domain.threads import Address
 from core.mcp.client import McpServers
-from core.mcp.settings import McpServerConfig, read_servers, secret_values
+from core.mcp.secrets import secret_values
+from core.mcp.settings import McpServerConfig, read_servers
 from core.ports import SandboxProvider
 from core.run.worker_liveness import acquire_stale_lock, is_from_this_host, lock_file, new_worker_id
 from core.stores import Conversations
@@ -99,7 +100,7 @@ class McpSessions:
                 if self.sandboxes is not None:
                     await self.sandboxes.destroy(thread_id)
                 await self.conversations.delete_thread(thread_id)
-        except (AgentError, StorageUnavailable, OSError) as error:
+        except (RunError, StorageUnavailable, OSError) as error:
             log.warning("the sandbox of the MCP session %s was not deleted: %s", name, error)
             return
         with suppress(OSError):

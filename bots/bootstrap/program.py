@@ -28,12 +28,8 @@ from bots.bootstrap.background_jobs import (
 from bots.bootstrap.inbound import build_reception, build_roster, handle_uninstall
 from bots.bootstrap.mcp import build_mcp_servers, build_mcp_sessions
 from bots.bootstrap.messaging import check_worker_settings, require_shared_servers
-from bots.bootstrap.model_clients import (
-    build_model_client,
-    load_model_specs,
-    missing_key_warnings,
-    without_models_that_lack_a_key,
-)
+from bots.bootstrap.model_clients import build_model_client, missing_key_warnings, without_models_that_lack_a_key
+from bots.bootstrap.model_specs import load_model_specs
 from bots.bootstrap.observability import (
     ObservabilityDeps,
     open_observability,
@@ -57,7 +53,7 @@ from bots.bootstrap.sandboxes import build_sandboxes, confine_parsers
 from bots.bootstrap.stores import open_stores
 from bots.delivery.poster import DeliveryDeps
 from bots.delivery.run_delivery import RunDelivery
-from bots.inbound.commands.erasure import forget_thread
+from bots.inbound.commands.forget import forget_thread
 from bots.inbound.receiver import ActionReceiver
 from bots.inbound.schedules import LOOK_SECONDS, ScheduleRunner
 from bots.settings import Settings

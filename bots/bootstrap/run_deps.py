@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from bots.bootstrap.model_clients import ModelClient, ModelSpecs
+from bots.bootstrap.model_clients import ModelClient
+from bots.bootstrap.model_specs import ModelSpecs
 from bots.bootstrap.platforms import Platforms
 from bots.bootstrap.sandboxes import SandboxDeps, build_prompt
 from bots.bootstrap.stores import Stores

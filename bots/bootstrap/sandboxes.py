@@ -165,11 +165,11 @@ async def build_sandboxes(
 
 def confine_parsers(settings: Settings) -> str:
     """Lets documents and pictures be parsed in jails. Returns a warning if this machine has none."""
-    from sandbox.local.parser_jail import find_parser_jail
-    from sandbox.local.programs import MissingRequirement
+    from sandbox.local.jail_requirements import MissingRequirement
+    from sandbox.local.parser_jail import require_parser_jail
 
     try:
-        confine_children(find_parser_jail(settings.data_dir / "sandboxes" / "programs").confine)
+        confine_children(require_parser_jail(settings.data_dir / "sandboxes" / "programs").confine)
     except (MissingRequirement, OSError) as error:
         confine_children(None)
         return f"UNSAFE: documents and pictures are parsed outside of a jail: {error}"

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.bootstrap.messaging import Messaging, open_messaging
-from bots.bootstrap.model_clients import open_semantic_search
+from bots.bootstrap.semantic_search import open_semantic_search
 from bots.settings import Settings
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.semantic_search import SemanticSearch

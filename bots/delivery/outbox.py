@@ -16,7 +16,7 @@ from bots.delivery.markdown import markdown_to_words, scan_blocks, split_markdow
 from bots.delivery.poster import AttachedFile, DeliveryDeps, Poster, is_probe
 from bots.delivery.run_view import RunView
 from core.domain.approval import is_allowed
-from core.domain.errors import AgentError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
+from core.domain.errors import RunError, SurfaceError, SurfaceRateLimited, SurfaceRefused, ToolError
 from core.domain.threads import Run
 from core.ports import OutgoingFile, Sandbox, SandboxProvider
 from core.stores import REPLY_ORDINALS, Delivery, DeliveryDraft, DeliveryLease
@@ -246,8 +246,10 @@ async def _attached_files(
     with suppress(TimeoutError):
         async with asyncio.timeout(FILES_SECONDS if waiting else None):
             for one in waiting[: poster.surface.files_per_message]:
-                with suppress(AgentError, ToolError):
-                    sandbox, path, size = await find_file(str(one.body.get("path", "")), run.thread_id, deps.sandboxes)
+                with suppress(RunError, ToolError):
+                    sandbox, path, size = await require_file(
+                        str(one.body.get("path", "")), run.thread_id, deps.sandboxes
+                    )
                     if 0 < size <= room:
                         room -= size
                         open_file = partial(_sandbox_file, sandbox, path, size)
@@ -255,11 +257,11 @@ async def _attached_files(
     return attached
 
 
-async def find_file(attachment: str, thread_id: str, sandboxes: SandboxProvider | None) -> tuple[Sandbox, str, int]:
-    """Returns the sandbox, the path and the size of a file that the model attaches. Raises AgentError or ToolError."""
+async def require_file(attachment: str, thread_id: str, sandboxes: SandboxProvider | None) -> tuple[Sandbox, str, int]:
+    """Returns the sandbox, the path and the size of a file that the model attaches. Raises RunError or ToolError."""
     path = workspace_path(attachment)
     if sandboxes is None:
-        raise AgentError("There is no sandbox here.")
+        raise RunError("There is no sandbox here.")
     sandbox = await sandboxes.open(thread_id, fence=0)
     entries = await sandbox.files.list(path)
     if not (len(entries) == 1 and entries[0].path == path and entries[0].kind == "file"):
@@ -286,8 +288,8 @@ async def _deliver_file(file: Delivery, run: Run, poster: Poster, deps: Delivery
         return
     path = str(file.body.get("path", ""))
     try:
-        sandbox, path, size = await find_file(path, run.thread_id, deps.sandboxes)
-    except (AgentError, ToolError) as error:
+        sandbox, path, size = await require_file(path, run.thread_id, deps.sandboxes)
+    except (RunError, ToolError) as error:
         log.warning("a file of run %s cannot be read: %s", run.run_id, type(error).__name__)
         await _say(file, f"The file `{path}` could not be attached: {error}", poster)
         return

@@ -13,8 +13,8 @@ from typing import Literal, Protocol, TypeVar
 from bots.delivery.content import AnswerPart, Content, Notice
 from bots.delivery.rate_limiter import PATIENT_SECONDS, waiting_at_most
 from core.domain.errors import (
-    AgentError,
     LeaseLost,
+    RunError,
     StorageUnavailable,
     SurfaceError,
     SurfaceRateLimited,
@@ -281,7 +281,7 @@ class Poster:
         sent = [await self._record(replace(self.current_state(one.delivery), state="attempting")) for one in files]
         try:
             await self._post(record, self._sender(record, content, files), is_final=True, action="upload")
-        except (SurfaceRefused, AgentError, ToolError) as refused:
+        except (SurfaceRefused, RunError, ToolError) as refused:
             log.warning(
                 "the files of run %s do not go with its answer: %s",
                 self.rendering.run.run_id,

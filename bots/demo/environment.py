@@ -16,10 +16,10 @@ from bots.demo.trap_page_story import delivery_site
 from bots.settings import Settings, set_sdk_variables
 from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
-from sandbox.local import programs
+from sandbox.local import jail_requirements
 from sandbox.local.jail import runs_as_root
-from sandbox.local.programs import find_toolbox
 from sandbox.local.provider import LocalSandboxProvider
+from sandbox.local.toolbox import require_toolbox
 from simulator.discord.server import DiscordSimulator
 from simulator.modal.container import Jail
 from simulator.modal.server import ModalSimulator
@@ -255,11 +255,11 @@ async def _jail(folder: Path) -> tuple[Jail | None, str]:
         return None, f"{tried.reason} {tried.remedy}"
     drops_user = runs_as_root()
     place = folder / "jail" / "programs"
-    python = programs.find_python(drops_user=drops_user)
-    bwrap = programs.find_bwrap(place, drops_user=drops_user)
+    python = jail_requirements.require_python(drops_user=drops_user)
+    bwrap = jail_requirements.require_bwrap(place, drops_user=drops_user)
     user = USER if drops_user else None
     more: tuple[tuple[Path, str], ...] = ()
     if not jails.browser_unavailable_reason:
-        more = find_toolbox(python, drops_user=drops_user).mounts()
+        more = require_toolbox(python, drops_user=drops_user).mounts()
     jail = Jail(bwrap=bwrap, python=python.path, prefix=python.prefix, user=user, more=more)
     return jail, jails.browser_unavailable_reason

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from core.context.alternation import ADDED_MARK, RUN_ENDED
 from core.context.program_message import STATE_END, STATE_HEADING
-from core.domain.messages import json_objects
+from core.domain.json import json_objects
 from core.llm.message_rules import IMAGES_SHOWN
 from simulator.model.playback import RESULT_START, Messages, message_text
 from simulator.model.scenario import Scenario

@@ -28,7 +28,7 @@ from bots.discord.rest.files import prepare_upload
 from bots.discord.rest.thread_history import PAGE_MAX, read_page
 from bots.discord.rest.thread_opener import ThreadOpener, is_locked
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address, Platform
 from core.failpoints import Failpoint
 from core.ports import OutgoingFile, Precondition, Reaction

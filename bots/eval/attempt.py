@@ -13,7 +13,8 @@ from yarl import URL
 from bots.demo.environment import DemoEnvironment
 from bots.demo.thread_reader import ThreadReader, buttons_of, format_transcript, text_of
 from bots.eval.scripted_models import MENTION
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import Address, Run, ThreadSnapshot
 from core.stores import Conversations
 from core.tasks import cancel, spawn
@@ -144,7 +145,7 @@ async def _act(attempted: Attempted, act: Act) -> None:
         said = await _say(attempted, act, thread_id or None)
         attempted.thread_id = attempted.thread_id or said
     elif act.press:
-        message_id, control_id = await _find_button(attempted, act.press)
+        message_id, control_id = await _require_button(attempted, act.press)
         await platform.press(*place, message_id, control_id)
     elif act.edit:
         if not attempted.message_ids:
@@ -172,7 +173,7 @@ async def _act(attempted: Attempted, act: Act) -> None:
             return
 
 
-async def _find_button(attempted: Attempted, label: str) -> tuple[str, str]:
+async def _require_button(attempted: Attempted, label: str) -> tuple[str, str]:
     """Returns the newest message with such a button, and the button. A status message shows its own after a while.
 
     Raises ActImpossible if there is none."""

@@ -6,7 +6,7 @@ from typing import Literal, cast, get_args
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.model.scenario import Scenario
 from simulator.threadbench.files import build_file, read_text
 from simulator.threadbench.task import Task

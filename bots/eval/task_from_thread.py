@@ -13,7 +13,8 @@ from bots.eval.scripted_models import MENTION
 from bots.settings import Settings
 from core.context.untrusted_text import unwrap_message
 from core.domain.errors import ConfigurationError
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from simulator.threadbench.task import TASK_FILE
 from storage.sql.database import opened_database
 from storage.sql.stores.conversations import SqlConversations

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import single_line
 from core.domain.schedules import BODY_CHARACTERS_MAX
 

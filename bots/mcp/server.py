@@ -6,8 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from bots.bootstrap.mcp import build_mcp_sessions
 from bots.bootstrap.messaging import Messaging
-from bots.bootstrap.model_clients import ModelClient, build_model_client, load_model_specs, open_semantic_search
+from bots.bootstrap.model_clients import ModelClient, build_model_client
+from bots.bootstrap.model_specs import load_model_specs
 from bots.bootstrap.sandboxes import build_sandboxes
+from bots.bootstrap.semantic_search import open_semantic_search
 from bots.bootstrap.stores import Stores
 from bots.bootstrap.web_access import build_toolbox, build_web_services
 from bots.settings import Settings

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from bots.settings import Settings
 from bots.setup.dialog import Choice
 from bots.setup.service_checks import ServiceClient
-from core.domain.messages import json_fields, json_objects
+from core.domain.json import json_fields, json_objects
 
 PAGES_MAX = 5
 _TEXT_CHANNEL = 0

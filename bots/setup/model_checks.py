@@ -5,13 +5,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 
-from bots.bootstrap.model_clients import (
-    OPENAI_PROTOCOL_PROVIDERS,
-    ProviderClient,
-    build_embedding_client,
-    build_provider_client,
-    load_model_specs,
-)
+from bots.bootstrap.model_clients import OPENAI_PROTOCOL_PROVIDERS, ProviderClient, build_provider_client
+from bots.bootstrap.model_specs import load_model_specs
+from bots.bootstrap.semantic_search import build_embedding_client
 from bots.settings import Settings
 from bots.settings.models import provider_key_name
 from bots.setup.findings import Finding, untested
@@ -21,7 +17,7 @@ from core.context.limits import ASSUMED
 from core.context.tokens import count_text
 from core.dialects.selection import select_dialect
 from core.domain.errors import ConfigurationError, ModelError, ModelRejected, ModelUnavailable
-from core.domain.messages import JsonObject, json_objects
+from core.domain.json import JsonObject, json_objects
 from core.llm.embeddings import ModelEmbedder
 from core.llm.error_mapping import NO_TOOL_CALLS
 from core.model_usage import written_text

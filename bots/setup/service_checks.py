@@ -17,7 +17,7 @@ from bots.settings import Settings
 from bots.setup.findings import Finding, untested
 from bots.slack.install.manifest import BOT_SCOPES, OPTIONAL_SCOPES
 from core.domain.errors import ConfigurationError
-from core.domain.messages import json_fields, json_objects
+from core.domain.json import json_fields, json_objects
 
 CALL_SECONDS = 10.0
 REPLY_BYTES_MAX = 4 * 1024 * 1024

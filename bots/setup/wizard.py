@@ -11,7 +11,7 @@ from urllib.parse import quote
 import yaml
 from cryptography.fernet import Fernet
 
-from bots.bootstrap.model_clients import load_model_specs
+from bots.bootstrap.model_specs import load_model_specs
 from bots.settings import PREFIX, Settings, load_process_settings, with_changes
 from bots.settings import env_file as env
 from bots.settings.access import ANYONE, CHANNEL_ID, USER_ID, WORKSPACE_ID
@@ -31,7 +31,7 @@ from bots.setup.service_checks import (
 )
 from bots.slack.install.manifest import build_manifest
 from core.domain.errors import ConfigurationError
-from core.domain.messages import JsonObject, json_fields, json_objects
+from core.domain.json import JsonObject, json_fields, json_objects
 
 GENERATE = "generate"
 NO_VALUES = frozenset({"y", "yes", "n", "no"})

@@ -23,8 +23,8 @@ from bots.slack.install.tokens import TokenSource
 from bots.slack.surface import SlackSurface
 from bots.slack.web_api.client import API_URL, Identity, SlackClient
 from bots.slack.web_api.downloads import SlackFiles
-from bots.slack.web_api.history import SlackThreadHistory
 from bots.slack.web_api.people import People
+from bots.slack.web_api.thread_history import SlackThreadHistory
 from bots.slack.workspaces import Workspaces
 from core.domain.actions import ActorContext
 from core.domain.errors import ConfigurationError

@@ -10,12 +10,14 @@ from bots.delivery.reactions import Reactions
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.messages import render_content
+from bots.slack.web_api.answer_streams import START_STREAM, SlackStreams
 from bots.slack.web_api.client import ClientFor
-from bots.slack.web_api.posting import NO_PREVIEWS, START_STREAM, SlackStreams, post_with_fallback
+from bots.slack.web_api.notices import NO_PREVIEWS
+from bots.slack.web_api.posting import post_with_fallback
 from bots.slack.web_api.presence import EMOJI, change_reaction, fetch_own_reactions, show_busy
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, FileUploads, names_delivery
 from core.domain.errors import SurfaceUnclear
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address
 from core.failpoints import Failpoint
 from core.ports import OutgoingFile, Precondition, Reaction

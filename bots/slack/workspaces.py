@@ -12,7 +12,7 @@ from bots.slack.events.payload_fields import Tenant
 from bots.slack.install.tokens import TokenSource
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
-from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.errors import RunError, SurfaceRefused
 from core.domain.threads import Address, IncomingFile
 
 TOKEN_RECHECK_SECONDS = 30.0
@@ -172,14 +172,14 @@ class Workspaces:
     async def client_for_file(self, file: IncomingFile) -> tuple[SlackClient, IncomingFile]:
         """Returns the client of the workspace that received the file, and the file with its original reference.
 
-        Raises AgentError if the file was not received in a workspace with the bot, and StorageUnavailable."""
+        Raises RunError if the file was not received in a workspace with the bot, and StorageUnavailable."""
         if self._tokens is None:
             (workspace,) = self._workspaces.values()
             return workspace.client, file
         named = self._tokens.file_ref_signer.verify(file)
         workspace = await self.find(named.team_id) if named else None
         if named is None or workspace is None or (workspace.uses_organisation_token and not named.is_sealed):
-            raise AgentError(
+            raise RunError(
                 f"The file {file.name!r} cannot be read from Slack.", detail="its workspace has not installed the bot"
             )
         return workspace.client, named.file

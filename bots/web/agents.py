@@ -11,8 +11,8 @@ from bots.web.deps import API_PERSON, API_PLACE, DEPS, AgentsDeps
 from bots.web.errors import ApiError
 from core.agents.definition import AgentDefinition, AgentVersion, compare_definitions
 from core.domain.audit import AuditEntry
-from core.domain.errors import AgentError, ConfigurationError, ToolError
-from core.domain.messages import JsonObject
+from core.domain.errors import ConfigurationError, RunError, ToolError
+from core.domain.json import JsonObject
 from core.knowledge.ports import KnowledgeEntry, Scope
 
 _VERSION_MAX = 999_999
@@ -108,7 +108,7 @@ async def upload_knowledge(request: web.Request) -> web.Response:
             try:
                 entry = await add_knowledge(file, scope, API_PLACE, API_PERSON, deps.knowledge)
                 added.append(_entry_object(entry))
-            except (AgentError, ToolError) as error:
+            except (RunError, ToolError) as error:
                 problems.append({"name": file.name, "message": str(error)})
     finally:
         request_parsing.discard_uploads(request, files)

@@ -32,7 +32,7 @@ from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import ApiError
 from bots.web.links import exposed_ports_domain, label_from_host, verify_label
 from bots.web.sandbox_files import READER_FENCE
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.http_shutdown import stop_accepting
 from core.ports import PortStream
 from core.tasks import cancel, spawn
@@ -276,7 +276,7 @@ class PortProxies:
                 await _run_until_first(_copy_to_sandbox(reader, stream), _copy_from_sandbox(stream, writer))
             finally:
                 stream.close()
-        except (AgentError, ToolError, OSError) as error:
+        except (RunError, ToolError, OSError) as error:
             log.info("no connection to port %d of a sandbox: %s", port, type(error).__name__)
 
 
@@ -315,7 +315,7 @@ async def _run_until_first(*awaitables: Awaitable[None]) -> None:
 async def _log_disconnect(work: Awaitable[None]) -> None:
     try:
         await work
-    except (AgentError, ToolError, OSError, ClientError) as error:
+    except (RunError, ToolError, OSError, ClientError) as error:
         log.debug("a connection to a sandbox ended: %s", type(error).__name__)
 
 

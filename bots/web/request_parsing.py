@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from bots.web import upload_spool
 from bots.web.deps import API_PLACE, DEPS
 from bots.web.errors import ApiError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address, IncomingFile, Platform, Position, Selection, Usage
 
 log = logging.getLogger(__name__)

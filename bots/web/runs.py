@@ -12,9 +12,9 @@ from aiohttp import web
 from bots.web import request_parsing
 from bots.web.deps import DEPS, WebDeps
 from bots.web.errors import ApiError
-from bots.web.threads import find_thread
+from bots.web.threads import require_thread
 from core.domain.events import Cursor, is_terminal
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Run
 from core.domain.wire_format import compact_json, suna_objects
 from core.run.event_replay import follow
@@ -29,14 +29,14 @@ OPEN_STREAMS: web.AppKey[set[asyncio.Task[None]]] = web.AppKey("streams", set)
 
 async def show_run(request: web.Request) -> web.Response:
     """`GET /api/agent-run/{run_id}`: returns the state and usage of a run."""
-    run = await _find_run(request)
+    run = await _require_run(request)
     usage = await request.app[DEPS].conversations.usage(run_id=run.run_id)
     return web.json_response({**_run_object(run), "usage": request_parsing.usage_object(usage)})
 
 
 async def list_runs(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/runs?cursor=&limit=`: returns the runs of a thread, newest first."""
-    thread_id, conversations = (await find_thread(request)).thread.thread_id, request.app[DEPS].conversations
+    thread_id, conversations = (await require_thread(request)).thread.thread_id, request.app[DEPS].conversations
     size, before = request_parsing.parse_page_size(request), request_parsing.parse_cursor(request)
     found = await conversations.newest_runs(thread_id, before=before, limit=size + 1)
     return web.json_response(request_parsing.page_object("runs", found, size, _run_object, lambda run: run.run_id))
@@ -44,7 +44,7 @@ async def list_runs(request: web.Request) -> web.Response:
 
 async def stop_run(request: web.Request) -> web.Response:
     """`POST /api/agent-run/{run_id}/stop`: requests that a run stop. Has no effect on a run that has ended."""
-    run = await _find_run(request)
+    run = await _require_run(request)
     was_active = await request.app[DEPS].stop(run.run_id)
     answer: JsonObject = {"agent_run_id": run.run_id, "stop_requested": was_active}
     return web.json_response(answer)
@@ -54,7 +54,7 @@ async def stream_run(request: web.Request) -> web.StreamResponse:
     """`GET /api/agent-run/{run_id}/stream`: streams the events of a run as server-sent events.
 
     The header `Last-Event-ID` or the parameter `after` holds the ID of the last event that the client has received."""
-    run = await _find_run(request)
+    run = await _require_run(request)
     if run.finished_at is not None and datetime.now(UTC) - run.finished_at > STREAM_RETENTION:
         raise ApiError(410, "stream_expired", "A stream is kept for 24 hours; read the thread's messages.")
     text = request.headers.get("Last-Event-ID") or request.query.get("after")
@@ -147,7 +147,7 @@ async def show_usage(request: web.Request) -> web.Response:
     return web.json_response(request_parsing.usage_object(usage))
 
 
-async def _find_run(request: web.Request) -> Run:
+async def _require_run(request: web.Request) -> Run:
     run = await request.app[DEPS].conversations.run(request_parsing.path_id(request, "run_id"))
     if run is None:
         raise ApiError(404, "run_not_found", "There is no such run.")

@@ -12,7 +12,7 @@ from bots.web import links, request_parsing
 from bots.web.deps import DEPS
 from bots.web.errors import ApiError
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import FileEntry, Files
 
 READER_FENCE = 0

@@ -15,7 +15,7 @@ from bots.web.errors import ApiError
 from bots.web.request_parsing import PlaceBody
 from core.domain.errors import SurfaceError, ToolError
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import PROPOSAL_COMMANDS, Schedule, ScheduleAction, commands_about
 from core.domain.threads import Address
 from core.tools.schedules import ChangeScheduleParams, RunSchedules, ScheduleTaskParams, change_schedule_by

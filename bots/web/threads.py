@@ -17,7 +17,7 @@ from bots.web.request_parsing import PlaceBody
 from core.context.untrusted_text import clean_line
 from core.domain.actions import IncomingMessage
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import escape_markdown, quote_lines, shown_name, without_control_characters
 from core.domain.threads import ListedThread, Thread, ThreadSnapshot
 from core.domain.wire_format import IMAGE_FIELDS, message_object
@@ -117,7 +117,7 @@ def thread_object(thread: Thread) -> JsonObject:
 
 async def show_thread(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}`: returns the state of a thread."""
-    snapshot = await find_thread(request)
+    snapshot = await require_thread(request)
     active, ask = snapshot.active_run, snapshot.open_ask
     question: JsonObject | None = None
     if ask is not None:
@@ -131,7 +131,7 @@ async def list_messages(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages?after=&limit=`: returns messages of all types, in the stream format.
 
     `after` is a sequence number; only later messages are returned."""
-    snapshot = await find_thread(request)
+    snapshot = await require_thread(request)
     after = request_parsing.parse_query_integer(request, "after", default=0, largest=10**12)
     limit = request_parsing.parse_query_integer(request, "limit", default=PAGE_MESSAGES_MAX, largest=PAGE_MESSAGES_MAX)
     messages = await request.app[DEPS].conversations.messages(
@@ -142,7 +142,7 @@ async def list_messages(request: web.Request) -> web.Response:
 
 async def send_image(request: web.Request) -> web.Response:
     """`GET /api/thread/{thread_id}/messages/{message_id}/image`: returns the image of a message."""
-    snapshot = await find_thread(request)
+    snapshot = await require_thread(request)
     message_id = request_parsing.path_id(request, "message_id")
     message = await request.app[DEPS].conversations.message(snapshot.thread.thread_id, message_id)
     encoded = message and message.content.get(IMAGE_FIELDS.get(message.type, ""))
@@ -156,7 +156,7 @@ async def add_message(request: web.Request) -> web.Response:
     """`POST /api/thread/{thread_id}/messages`: adds a message to a thread.
 
     The message starts a run, is passed to the active run, or answers an open question."""
-    snapshot = await find_thread(request)
+    snapshot = await require_thread(request)
     thread = snapshot.thread
     if thread.address.platform != "api":
         raise ApiError(409, "not_an_api_thread", "This thread lives in a chat: POST /api/thread takes its address.")
@@ -195,7 +195,7 @@ def _run_id(outcome: Outcome) -> str:
     return outcome.run_id
 
 
-async def find_thread(request: web.Request) -> ThreadSnapshot:
+async def require_thread(request: web.Request) -> ThreadSnapshot:
     """Returns the thread in the URL path. Raises ApiError 400 if the ID is invalid, and 404 if no thread has it."""
     thread_id = request_parsing.path_id(request, "thread_id")
     snapshot = await request.app[DEPS].conversations.snapshot(thread_id)

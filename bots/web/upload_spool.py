@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from core.domain.errors import AgentError
+from core.domain.errors import RunError
 from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
@@ -85,18 +85,18 @@ class UploadSource:
         self._folder = folder
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
-        """Yields the content of an upload. Raises AgentError if the file is missing or larger than `bytes_max`."""
+        """Yields the content of an upload. Raises RunError if the file is missing or larger than `bytes_max`."""
         path = _locate(self._folder, file.file_ref)
         try:
             opened = await asyncio.to_thread(path.open, "rb")
         except OSError as error:
-            raise AgentError(
+            raise RunError(
                 f"The file {file.name} is no longer there; please send it again.",
                 detail=f"{error}: workers on other machines need the same THREADHAND_DATA_DIR",
             ) from error
         try:
             if path.stat().st_size > bytes_max:
-                raise AgentError(f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken.")
+                raise RunError(f"The file {file.name} is too large: at most {bytes_max // 2**20} MB are taken.")
             while piece := await asyncio.to_thread(opened.read, _CHUNK_BYTES):
                 yield piece
         finally:
@@ -110,5 +110,5 @@ def _locate(folder: Path, file_ref: str) -> Path:
     except ValueError:
         name = ""
     if scheme != "spool" or not name:
-        raise AgentError("This file cannot be opened.", detail=f"no upload: {file_ref[:80]!r}")
+        raise RunError("This file cannot be opened.", detail=f"no upload: {file_ref[:80]!r}")
     return folder / name

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from core.agents.definition import DEFAULT_AGENT, LIST_MAX, AgentDefinition, AgentVersion, validate_definition
 from core.agents.files import AgentFiles
-from core.domain.errors import AgentError, ConfigurationError
+from core.domain.errors import ConfigurationError, RunError
 from core.domain.model_options import NO_OPTIONS, ModelOptions
 from core.domain.threads import Address, Person, Run, Thread
 
@@ -127,19 +127,19 @@ class Roster:
     async def version_for(self, run: Run, thread: Thread) -> AgentVersion:
         """Returns the agent version that the run started with; for a new run, the current version of its agent.
 
-        Raises AgentError if the agent no longer exists."""
+        Raises RunError if the agent no longer exists."""
         if run.agent_version_id is not None:
             return await self._begun(run.agent_version_id)
         agent_id = run.agent_id or self.agent_in(thread.address.channel_id, thread.agent_id)
         version = await self._newest(agent_id)
         if version is None:
-            raise AgentError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")
+            raise RunError(f"The agent {agent_id} is not here any more. Write `use` to see who is, and choose one.")
         return version
 
     async def find_member(self, agent_id: str, agent_version_id: str | None) -> AgentVersion | None:
         """Returns a team member's agent version, or None if there is no agent with this id.
 
-        Pass the version id that the member started with, or None for the current version. Raises AgentError if that
+        Pass the version id that the member started with, or None for the current version. Raises RunError if that
         version is no longer available."""
         if agent_version_id is not None:
             return await self._begun(agent_version_id)
@@ -159,9 +159,9 @@ class Roster:
         try:
             version = await self.versions.find_version(agent_version_id)
         except ConfigurationError as error:
-            raise AgentError(gone, detail=str(error)) from error
+            raise RunError(gone, detail=str(error)) from error
         if version is None:
-            raise AgentError(gone, detail=f"there is no agent version {agent_version_id}")
+            raise RunError(gone, detail=f"there is no agent version {agent_version_id}")
         return version
 
 

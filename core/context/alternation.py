@@ -9,7 +9,8 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from core.context.background_messages import FLOW_KEY
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.ports import ModelRequest
 
 ADDED_MARK = "[Added by the program:]"

@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import wrap_untrusted
-from core.domain.errors import AgentError, SurfaceError
-from core.domain.messages import JsonObject, Message
+from core.domain.errors import RunError, SurfaceError
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, join_sources, offer_addresses, read_now
 from core.domain.targets import find_addresses
 from core.domain.threads import Address, ChatMessage, ChatPage, IncomingFile, ThreadInput
@@ -247,7 +248,7 @@ class BackgroundMessageReader:
             try:
                 async with asyncio.timeout(READ_SECONDS):
                     linked |= await history.read_linked(address, one.text, person_id=one.author.person_id)
-            except (SurfaceError, AgentError, TimeoutError) as error:
+            except (SurfaceError, RunError, TimeoutError) as error:
                 log.warning("linked messages were not read: %s", type(error).__name__)
         return Background(
             page=replace(page, messages=new, root=root),
@@ -265,7 +266,7 @@ class BackgroundMessageReader:
         try:
             async with asyncio.timeout(READ_SECONDS):
                 page = await history.read(address, before=before, limit=BACKGROUND_MESSAGES_MAX, after=after)
-        except (SurfaceError, AgentError, TimeoutError) as error:
+        except (SurfaceError, RunError, TimeoutError) as error:
             log.warning("the talk in the thread was not read: %s", type(error).__name__)
             page, note = ChatPage(is_partial=True), _UNREAD
         is_whole = not page.is_partial

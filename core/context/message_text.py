@@ -14,7 +14,8 @@ from core.context.background_messages import UNREAD_KEY
 from core.context.tokens import with_token_count
 from core.context.untrusted_text import unwrap_message, wrap_message
 from core.domain.answer_links import LinkRule, written_addresses
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.outside_text import HIDDEN_TARGET, QUOTE_MARKS, is_quotation
 from core.domain.sources import (
     NO_SOURCES,

@@ -7,7 +7,8 @@ from hashlib import blake2b
 from importlib.resources import files
 
 from core.context.tokens import with_token_count
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, read_now
 
 STATE_KEY = "state"

@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from core.context.program_message import program_text
 from core.context.tokens import count_message
 from core.context.untrusted_text import clean_line, wrap_untrusted
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 
 BROWSER_RESPONSES = 1
 """The browser's state is sent while at most this many responses of the model follow it."""

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
 from core.context.message_text import stored_call
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.domain.events import AgentEvent, ChecklistChanged, ChecklistItem
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, ToolCall
 from core.ports import Sandbox
 
 TODO_KEY = "todo"
@@ -152,5 +153,5 @@ class TodoTracker:
                 self._text = text = b"".join(pieces)[:TODO_BYTES_MAX].decode(errors="replace")
                 if text != before:
                     emit(await asyncio.to_thread(parse_checklist, text))
-        except (AgentError, TimeoutError) as error:
+        except (RunError, TimeoutError) as error:
             log.warning("todo.md was not read: %s", type(error).__name__)

@@ -10,7 +10,8 @@ from functools import lru_cache
 
 from pydantic import JsonValue
 
-from core.domain.messages import REASONING_KEY, JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message
 
 LOW_TOKENS = 85
 TILE_TOKENS = 170

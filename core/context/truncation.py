@@ -10,7 +10,8 @@ from pydantic import JsonValue
 from core.context.alternation import request_starts
 from core.context.tokens import count_message, count_tools, message_tokens
 from core.domain.errors import ContextOverflow
-from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message, MessageType
 from core.ports import ModelRequest
 
 EXPAND_TOOL = "expand_message"

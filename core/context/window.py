@@ -25,7 +25,8 @@ from core.context.truncation import Cut, FittedMessages, TruncatedMessage, fit_m
 from core.domain.answer_links import LinkRule
 from core.domain.errors import ContextOverflow, ModelError
 from core.domain.events import ActivityChanged, AgentEvent, MessageAdded
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.sources import NO_SOURCES, Sources, join_sources
 from core.ports import ModelRequest
 

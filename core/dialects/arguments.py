@@ -11,7 +11,8 @@ from typing import cast
 import jiter
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 
 REPAIR_CHARACTERS_MAX = 1_000_000
 REPEATS_MAX = 64

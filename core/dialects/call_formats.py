@@ -23,7 +23,8 @@ from core.dialects.arguments import (
 )
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml_parser import read_invokes
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 
 UNREADABLE = "You wrote a call as text, and it could not be read. Nothing was run. Make it a tool call, not text."
 HEAD_CHARACTERS = 200

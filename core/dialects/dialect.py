@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 

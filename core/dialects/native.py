@@ -19,7 +19,8 @@ from core.dialects.dialect import (
 )
 from core.dialects.written_calls import WrittenCalls
 from core.domain.ids import USABLE_ID, new_call_id
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 NAME_CHARACTERS_MAX = 64

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from core.dialects.dialect import ToolSpec
 from core.dialects.react_parser import ReactParser
 from core.dialects.xml import TextCallParser, TextDialect, example_arguments
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 
 _RULES = """# Calling tools
 

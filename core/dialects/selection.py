@@ -13,7 +13,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
 from core.domain.errors import ConfigurationError
-from core.domain.messages import JsonObject, json_fields, json_objects
+from core.domain.json import JsonObject, json_fields, json_objects
 from core.ports import ModelRequest
 
 _WITHOUT_TOOL_CALLS = re.compile(

@@ -12,7 +12,8 @@ from core.dialects.call_formats import UNREADABLE
 from core.dialects.dialect import CallComplete, CallParser, DisplayText, ParsedPart, ToolSpec, format_tool_result
 from core.dialects.written_calls import WrittenCalls
 from core.dialects.xml_parser import new_xml_parser
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 from core.ports import TextDelta, ToolCallDelta
 
 _RULES = """# Calling tools

@@ -14,7 +14,8 @@ from typing import Literal
 from core.dialects.arguments import fit_arguments
 from core.dialects.dialect import ToolSpec, find_tool_name
 from core.dialects.xml_lexer import BLOCK_TAGS, TagGrammar, Token
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 
 _MAY_BE_TAG = re.compile(r"<(?:/?(?:[ipf]|\Z))", re.IGNORECASE)
 Taken = Literal["more", "ended", "broken"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Ask
 
 APPROVE_ONCE = "Approve once"

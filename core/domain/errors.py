@@ -4,7 +4,7 @@ ThreadhandError
 ├── ToolError                 for the model; says what to do next
 │   ├── FileMissing           there is no such file or folder
 │   └── FileChanged           a file is not the version that a write expects; nothing was written
-├── AgentError                for the user; one plain sentence, never a path, a traceback or a secret
+├── RunError                for the user; one plain sentence, never a path, a traceback or a secret
 │   ├── ModelError            a model call failed
 │   │   ├── ModelUnavailable  429, 5xx, timeout, network: may be temporary, so it is retried
 │   │   ├── ModelRejected     wrong key, unknown model, bad request: permanent
@@ -43,7 +43,7 @@ class FileChanged(ToolError):
     """A file was not written, because it is no longer the version that the writer has read."""
 
 
-class AgentError(ThreadhandError):
+class RunError(ThreadhandError):
     """Ends a run. `str(error)` is one plain sentence for the people in the thread.
 
     `detail` holds the technical facts for the operator's log and is never shown in a chat.
@@ -54,7 +54,7 @@ class AgentError(ThreadhandError):
         self.detail = detail
 
 
-class ModelError(AgentError):
+class ModelError(RunError):
     """A model call failed."""
 
 
@@ -84,11 +84,11 @@ class ContextOverflow(ModelError):
     """The request is larger than the model's context window."""
 
 
-class DocumentError(AgentError):
+class DocumentError(RunError):
     """A document cannot be read; the message says why. Retrying with the same file does not help."""
 
 
-class SandboxUnavailable(AgentError):
+class SandboxUnavailable(RunError):
     """No sandbox could be started, or the current one is gone."""
 
 
@@ -100,7 +100,7 @@ class SandboxReplaced(SandboxUnavailable):
     """The sandbox was lost together with files. Raised once; the next call uses a new sandbox."""
 
 
-class BudgetExceeded(AgentError):
+class BudgetExceeded(RunError):
     """A limit on cost or tokens is reached. `can_continue` is True if a new run would have a budget of its own."""
 
     def __init__(self, public_message: str, *, can_continue: bool = False) -> None:
@@ -108,7 +108,7 @@ class BudgetExceeded(AgentError):
         self.can_continue = can_continue
 
 
-class ApprovalExpired(AgentError):
+class ApprovalExpired(RunError):
     """A tool needed approval, and no person answered in time."""
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Person
 
 

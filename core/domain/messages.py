@@ -1,15 +1,13 @@
-"""Data types for the stored messages and tool calls of a conversation, and readers of unchecked JSON."""
+"""Data types for the stored messages and tool calls of a conversation."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, cast
+from typing import Literal
 
 from pydantic import JsonValue
 
 from core.domain.ids import new_id
-
-JsonObject = dict[str, JsonValue]
-"""A JSON object. It must not be mutated once it is part of a message."""
+from core.domain.json import JsonObject
 
 REASONING_KEY = "reasoning_state"
 """Key of an assistant message's content: the model's reasoning as an opaque object, for requests to the same model."""
@@ -58,15 +56,3 @@ class Message:
         """Whether a user, the agent or a tool wrote the message, and not the program: only these are exported, searched
         and summarized."""
         return self.is_llm_message and self.type != "status"
-
-
-def json_fields(value: object) -> dict[str, object]:
-    """Returns the fields of a JSON object, or none if the value is anything else."""
-    # a quoted type costs nothing at run time; this runs several times for each piece of an answer
-    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
-
-
-def json_objects(value: object) -> list[dict[str, object]]:
-    """Returns the objects in a JSON array, or none if the value is anything else. Skips other items."""
-    items = cast("list[object]", value) if isinstance(value, list) else ()
-    return [cast("dict[str, object]", one) for one in items if isinstance(one, dict)]

@@ -99,7 +99,7 @@ class PlansOfRun:
         return await self.plans.read(thread_id)
 
 
-def find_plan(plans: Plans, plan_id: str | None) -> Plan:
+def require_plan(plans: Plans, plan_id: str | None) -> Plan:
     """Returns the plan with that id, or the active plan if the id is None. Raises ToolError if the plan does not
     exist."""
     for plan in plans:
@@ -122,7 +122,7 @@ def create_plan(plans: Plans, plan_id: str, title: str, steps: tuple[str, ...]) 
 def update_plan(plans: Plans, plan_id: str | None, title: str | None, steps: tuple[str, ...] | None) -> Plans:
     """Returns the plans with a new title or new steps for one plan. A step with unchanged text keeps its state, even
     if it moves."""
-    old = find_plan(plans, plan_id)
+    old = require_plan(plans, plan_id)
     kept = list(old.steps)
     new: list[Step] = []
     for text in [step.text for step in old.steps] if steps is None else steps:
@@ -138,7 +138,7 @@ def mark_step(
     plans: Plans, plan_id: str | None, step_index: int, status: StepStatus | None, notes: str | None
 ) -> Plans:
     """Returns the plans with a new status or new notes for one step. `step_index` counts from 0."""
-    plan = find_plan(plans, plan_id)
+    plan = require_plan(plans, plan_id)
     if not 0 <= step_index < len(plan.steps):
         raise ToolError(f"There is no step {step_index}: the steps are 0 to {len(plan.steps) - 1}.")
     old = plan.steps[step_index]
@@ -149,12 +149,12 @@ def mark_step(
 
 def activate_plan(plans: Plans, plan_id: str) -> Plans:
     """Returns the plans with that plan as the active one."""
-    find_plan(plans, plan_id)
+    require_plan(plans, plan_id)
     return tuple(replace(plan, is_active=plan.plan_id == plan_id) for plan in plans)
 
 
 def delete_plan(plans: Plans, plan_id: str) -> Plans:
-    find_plan(plans, plan_id)
+    require_plan(plans, plan_id)
     return tuple(plan for plan in plans if plan.plan_id != plan_id)
 
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import is_quotation, single_line
 from core.domain.targets import is_local, normalize_address
 from core.domain.threads import ThreadInput

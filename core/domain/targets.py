@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 NAMES_CHARACTERS_MAX = 10_000
 """How much of a message is searched for names. A longer text is a document that somebody has pasted."""

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import safe_file_name, single_line
 
 QUESTION_CHARACTERS_MAX = 1500

@@ -30,7 +30,8 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import REASONING_KEY, JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message
 
 _Stored = (
     ToolStarted

@@ -12,7 +12,7 @@ from core.context.untrusted_text import unwrap_message
 from core.domain.messages import Message
 from core.domain.plans import STATUS_MARKS, Plan, Step
 from core.domain.sources import SOURCES_KEY
-from core.flow.steps import STEPS_MAX, step_number
+from core.flow.plan_changes import STEPS_MAX, step_number
 
 Phase = Literal["plan", "review", "step", "asked", "report"]
 Choice = Literal["again", "skip", "plan", "stop"]

@@ -19,8 +19,7 @@ from core.flow.messages import (
     plan_text,
     review_text,
 )
-from core.flow.planning_flow import Flow
-from core.flow.steps import (
+from core.flow.plan_changes import (
     DEFAULT_STEPS,
     DEFAULT_TITLE,
     STEPS_MAX,
@@ -32,6 +31,7 @@ from core.flow.steps import (
     mark_seen,
     revise_steps,
 )
+from core.flow.planning_flow import Flow
 from core.loop.run_context import RunContext
 from core.tools.planning import PlanningParams, planning
 from core.tools.tool import Tool, ToolContext, ToolSet

@@ -11,7 +11,7 @@ from core.domain.messages import Message
 from core.domain.plans import Plan, PlanStore, build_checklist
 from core.domain.threads import Run, Thread, ToolCallRecord
 from core.flow.messages import FlowMessageTag, flow_message, newest_tag
-from core.flow.steps import Change, change_plan, flow_plan, recorded_members
+from core.flow.plan_changes import Change, change_plan, flow_plan, recorded_members
 from core.loop.loop import run_agent
 from core.loop.run_context import RunContext, RunLog
 from core.run.agent_config import AgentConfig, build_agent_config
@@ -130,7 +130,7 @@ async def build_flow(
     """Returns the run's planning flow, or None if its agent does not plan.
 
     Members keep the agent versions that the run started with. Other members are left out if their agent no longer
-    exists. Raises AgentError if a version that the run started with is no longer available."""
+    exists. Raises RunError if a version that the run started with is no longer available."""
     agent = config.agent
     if agent.flow != "planning":
         return None

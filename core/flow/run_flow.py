@@ -25,10 +25,7 @@ from core.flow.messages import (
     report_text,
     unseen_messages,
 )
-from core.flow.planner import Ended, is_end_of_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
-from core.flow.planning_flow import Flow
-from core.flow.step_runner import begin_step, run_step
-from core.flow.steps import (
+from core.flow.plan_changes import (
     apply_answer,
     block_open_step,
     blocked_step,
@@ -38,6 +35,9 @@ from core.flow.steps import (
     is_over,
     next_step,
 )
+from core.flow.planner import Ended, is_end_of_run, make_plan, new_draft, planning_tool, restrict_tools, review_plan
+from core.flow.planning_flow import Flow
+from core.flow.step_runner import begin_step, run_step
 from core.loop.calls import ENDING_TOOLS, execute_call
 from core.loop.loop import STOPPED
 from core.loop.run_context import RunContext

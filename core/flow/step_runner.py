@@ -12,9 +12,7 @@ from core.domain.messages import Message
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply, ToolCallRecord
 from core.flow.messages import FlowMessageTag, newest_tag, step_text
-from core.flow.planner import Ended, is_end_of_run
-from core.flow.planning_flow import Flow
-from core.flow.steps import (
+from core.flow.plan_changes import (
     agent_name_in,
     current_step,
     find_member,
@@ -25,6 +23,8 @@ from core.flow.steps import (
     text_without_name,
     wait_for_answer,
 )
+from core.flow.planner import Ended, is_end_of_run
+from core.flow.planning_flow import Flow
 from core.loop.run_context import RunContext, RunLog, TurnStart
 from core.stores import UsageEntry
 from core.tools.planning import planning

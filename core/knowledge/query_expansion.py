@@ -11,7 +11,7 @@ from core.context.untrusted_text import wrap_untrusted
 from core.domain.errors import ModelError
 from core.domain.threads import Usage
 from core.knowledge.ports import Ask
-from core.model_usage import read_text, record_model_usage
+from core.model_usage import read_text, stream_with_charge
 from core.ports import ModelDelta, ModelRequest
 
 OUTPUT_TOKENS_MAX = 2_000
@@ -30,7 +30,7 @@ def model_asker(
         request = ModelRequest(
             model=model, messages=({"role": "user", "content": question},), output_tokens_max=output_tokens_max
         )
-        response = await read_text(record_model_usage(ask_model(request), request, on_usage))
+        response = await read_text(stream_with_charge(ask_model(request), request, on_usage))
         return response.text.strip()
 
     return ask

@@ -11,7 +11,7 @@ from itertools import count
 from pydantic import JsonValue
 
 from core.domain.ids import KIMI_ID, USABLE_ID
-from core.domain.messages import JsonObject, json_fields
+from core.domain.json import JsonObject, json_fields
 
 MISTRAL = re.compile(r"(?:mis|minis|magis|devs|codes|pix|vox)tral", re.IGNORECASE)
 _MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")

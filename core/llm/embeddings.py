@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, FiniteFloat, ValidationError
 
 from core.context.tokens import count_text
 from core.domain.errors import ModelUnavailable
-from core.domain.messages import json_fields
+from core.domain.json import json_fields
 from core.domain.threads import Usage
 from core.llm.error_mapping import UNREADABLE_RESPONSE
 from core.llm.openai_answer import parse_usage

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
 
 from core.domain.errors import ModelError, ModelRejected, ModelUnavailable
-from core.domain.messages import json_fields
+from core.domain.json import json_fields
 from core.domain.threads import Usage
 from core.failpoints import Failpoint
 from core.llm import error_mapping

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm.call_ids import MISTRAL, with_usable_call_ids
 
 _WITHOUT_SYSTEM = re.compile(r"(?:^|[/:])(?:code)?gemma", re.IGNORECASE)

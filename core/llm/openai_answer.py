@@ -12,7 +12,7 @@ import jiter
 from pydantic_core import to_json as pydantic_to_json
 
 from core.domain.errors import AnswerRejected, ModelError, ModelUnavailable
-from core.domain.messages import json_fields
+from core.domain.json import json_fields
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import ErrorResponse, to_model_error

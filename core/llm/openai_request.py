@@ -5,7 +5,7 @@ Marks where providers with explicit prompt caches shall keep the prompt: Anthrop
 import re
 from collections.abc import Iterable
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm.message_rules import accepted_messages
 from core.llm.openai_answer import to_json
 from core.llm.reasoning import NEEDED_FIELDS, ReasoningOrigin, kept_names, wire_message

@@ -7,7 +7,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.domain.messages import REASONING_KEY, JsonObject, json_fields, json_objects
+from core.domain.json import JsonObject, json_fields, json_objects
+from core.domain.messages import REASONING_KEY
 from core.ports import ModelRequest, ReasoningSnapshot
 
 TEXT_FIELDS = ("reasoning_content", "reasoning")

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from core.context.message_text import content_text
 from core.domain.errors import ModelUnavailable
-from core.domain.messages import JsonObject, json_fields, json_objects
+from core.domain.json import JsonObject, json_fields, json_objects
 from core.domain.threads import Usage
 from core.llm import error_mapping
 from core.llm.error_mapping import to_model_error

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 from core.context.message_text import stored_call
 from core.context.untrusted_text import clean_line, wrap_untrusted
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.domain.events import CommandEnded
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.loop.calls import CallOutcome
-from core.tools.shell import command_in_background
+from core.tools.shell import session_left_by_call
 from core.tools.tool import ToolContext, ToolSet
 
 CHECK_SECONDS = 5.0
@@ -71,7 +72,7 @@ class BackgroundCommands:
         try:
             async with asyncio.timeout(CHECK_SECONDS):
                 shown = await (await self._context.sandbox()).shell.check(session, end_bytes=OUTPUT_BYTES)
-        except (AgentError, ToolError):
+        except (RunError, ToolError):
             self._tell_people(session, None)
             return GONE.format(command=_shown(command), session=clean_line(session, 64))
         except TimeoutError:
@@ -90,7 +91,7 @@ class BackgroundCommands:
             self._context.emit(CommandEnded(session=session, exit_code=exit_code))
 
     def _follow(self, name: str, arguments: JsonObject, result: JsonObject) -> None:
-        session = command_in_background(name, arguments, result)
+        session = session_left_by_call(name, arguments, result)
         if session is None:
             return
         known = self._commands.pop(session.name, "")

@@ -14,19 +14,20 @@ from core.context.tokens import count_text, first_tokens
 from core.context.untrusted_text import clean_line
 from core.domain.approval import TOO_LONG, Approval
 from core.domain.consent import Ask, Refuse, cause_of, judge_call
-from core.domain.errors import AgentError, LeaseLost, StorageUnavailable, ToolError
+from core.domain.errors import LeaseLost, RunError, StorageUnavailable, ToolError
 from core.domain.events import AgentEvent, ToolFinished, ToolProgressed, ToolStarted
 from core.domain.ids import new_id
-from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message, ToolCall
 from core.domain.network import limit_network, opened_hosts
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, offer_addresses, read_now
 from core.domain.threads import Reply, ToolCallRecord
 from core.loop.run_context import RunContext
 from core.ports import Sandbox
 from core.tasks import call_every
-from core.tools.shell import command_in_background, exit_code_of
+from core.tools.shell import exit_code_of, session_left_by_call
 from core.tools.tool import PreparedCall, ToolContext, ToolOutput, must_wait_for, prepare_call
-from core.tools.workspace.files import in_one_piece
+from core.tools.workspace.file_changes import in_one_piece
 
 log = logging.getLogger(__name__)
 
@@ -268,7 +269,7 @@ def needs_look(outcome: CallOutcome) -> bool:
 
 
 def leaves_command_running(outcome: CallOutcome) -> bool:
-    session = command_in_background(outcome.call.name, outcome.call.arguments, outcome.result)
+    session = session_left_by_call(outcome.call.name, outcome.call.arguments, outcome.result)
     return session is not None and session.is_running
 
 
@@ -318,7 +319,7 @@ async def _outcome(call: ToolCall, prepared: PreparedCall, context: ToolContext)
             raise RuntimeError("something in the tool was cancelled") from error
     except ToolError as error:
         return failed_outcome(call, str(error), outcome="failed")
-    except AgentError as error:
+    except RunError as error:
         log.warning("the tool %s failed: %s", tool.name, error.detail or error)
         return failed_outcome(call, str(error))
     except (LeaseLost, StorageUnavailable):
@@ -342,7 +343,7 @@ async def _shortened(output: str | ToolOutput, context: ToolContext) -> ToolOutp
         return whole
     path = f"{RESULTS_FOLDER}/{new_id()[-12:]}.txt"
     where = ""
-    with suppress(AgentError, ToolError, TimeoutError):
+    with suppress(RunError, ToolError, TimeoutError):
         async with asyncio.timeout(SAVE_SECONDS):
             files = (await context.sandbox()).files
             saved = text[:SAVED_CHARACTERS_MAX].encode("utf-8", "replace")
@@ -397,7 +398,7 @@ def failed_outcome(call: ToolCall, why: str, *, outcome: Outcome = "error") -> C
 def tool_finished_event(index: int, outcome: CallOutcome, tool_message_id: str) -> ToolFinished:
     """Returns the event for an ended call. `tool_message_id` is the id of the message with its result."""
     call = outcome.call
-    session = command_in_background(call.name, call.arguments, outcome.result)
+    session = session_left_by_call(call.name, call.arguments, outcome.result)
     return ToolFinished(
         index=index,
         call_id=call.call_id,

@@ -23,7 +23,7 @@ from core.loop.background_commands import BackgroundCommands
 from core.loop.repetition import STUCK_MESSAGE, RepetitionDetector
 from core.loop.run_context import RunContext
 from core.loop.turn import CUT_OFF, NothingSaid, Turn, TurnResult
-from core.model_usage import read_text, record_model_usage
+from core.model_usage import read_text, stream_with_charge
 from core.ports import ModelDelta, ModelRequest, ModelRetried, ResponseText
 from core.stores import UsageEntry
 from core.tasks import Stopped, unwrap_exception_group
@@ -45,7 +45,7 @@ async def run_agent(history: Sequence[Message], context: RunContext, *, turns_do
     """Runs turns until the run ends or needs approval. Returns the terminal event or the approval.
 
     The terminal event is not emitted, because the caller emits it in the transaction that ends the run. Raises an
-    AgentError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
+    RunError if the run fails. Cancelling this function does not end the run, so another worker can continue it.
     """
     blank = base_request(context)
     window = new_window(blank, context)
@@ -180,7 +180,7 @@ def new_window(blank: ModelRequest, context: RunContext) -> ContextWindow:
         def charge(model: str, usage: Usage) -> None:
             context.run_log.record_usage(UsageEntry(turn_id=new_id(), model=model, usage=usage))
 
-        return await read_text(record_model_usage(context.ask_model(request), request, charge))
+        return await read_text(stream_with_charge(context.ask_model(request), request, charge))
 
     return ContextWindow(
         model=context.model,

@@ -28,14 +28,15 @@ from core.domain.events import (
     TurnStarted,
 )
 from core.domain.ids import new_id
-from core.domain.messages import REASONING_KEY, JsonObject, Message, MessageType
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message, MessageType
 from core.domain.sources import SOURCES_KEY, dump_sources, join_sources
 from core.domain.threads import FinishReason, Reply, Usage
 from core.llm.error_mapping import ANSWER_BROKE_OFF, CONTENT_REJECTED
 from core.loop.calls import CallOutcome, CallRunner, tool_finished_event
 from core.loop.repetition import EndlessText
 from core.loop.run_context import AskModel, RunContext
-from core.model_usage import record_model_usage, written_text
+from core.model_usage import stream_with_charge, written_text
 from core.ports import (
     ModelDelta,
     ModelFinished,
@@ -272,7 +273,7 @@ class Turn:
         raise NothingSaid(ALWAYS_CUT_OFF if reason == "length" else ALWAYS_EMPTY)
 
     async def _read(self, request: ModelRequest, response: _Response, runner: CallRunner) -> FinishReason:
-        charged = record_model_usage(self.ask_model(request), request, self._charge)
+        charged = stream_with_charge(self.ask_model(request), request, self._charge)
         async with aclosing(charged) as stream:
             async for delta in stream:
                 self._follow_attempts(delta, response, runner)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 from pydantic import JsonValue, RootModel, model_validator
 
 from core.dialects.arguments import find_reference, fit_arguments
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 CHECK_STEPS_MAX = 20_000
 PROBLEMS_MAX = 5

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from core.context.untrusted_text import clean_text
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.mcp.arguments import McpArguments
-from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values, tool_name_prefix
+from core.mcp.secrets import redact, secret_values
+from core.mcp.settings import McpServerConfig, longest_call_seconds
+from core.mcp.tool_names import tool_name_prefix
 from core.mcp.tools import McpTool, matches_any, reach_of_call, usable_tools
 from core.tasks import cancel, spawn
 from core.tools.tool import Tool, ToolContext, ToolOutput

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_json, clean_line
 from core.domain.events import ActivityChanged
-from core.domain.messages import JsonObject, json_fields
+from core.domain.json import JsonObject, json_fields
 from core.failpoints import Failpoint
 from core.mcp.arguments import ANSWERS
 from core.mcp.elicitation import RunningCall, answer_elicitation, asked_questions, question_output
@@ -38,7 +38,8 @@ from core.mcp.refused_tools import TOOLS_MAX
 from core.mcp.resources import call_resource_tool, read_pages, resource_tools
 from core.mcp.result_repair import MALFORMED
 from core.mcp.results import tool_output
-from core.mcp.settings import McpServerConfig, longest_call_seconds, redact, secret_values
+from core.mcp.secrets import redact, secret_values
+from core.mcp.settings import McpServerConfig, longest_call_seconds
 from core.mcp.tools import usable_tools
 from core.mcp.transports import ConnectionState, open_transport
 from core.tasks import cancel, spawn, wait_for_first

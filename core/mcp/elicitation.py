@@ -14,7 +14,7 @@ from typing import cast
 from mcp.types import ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
 from core.context.untrusted_text import clean_line, clean_text
-from core.domain.messages import JsonObject, json_fields
+from core.domain.json import JsonObject, json_fields
 from core.domain.outside_text import quote_lines
 from core.domain.threads import Reply
 from core.mcp.arguments import ANSWERS, find_problems

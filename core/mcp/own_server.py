@@ -26,7 +26,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from core.domain.errors import AgentError, ConfigurationError, ToolError
+from core.domain.errors import ConfigurationError, RunError, ToolError
 from core.domain.events import ActivityChanged, AgentEvent
 from core.domain.ids import new_id
 from core.domain.messages import ToolCall
@@ -284,7 +284,7 @@ async def _end_command(prepared: PreparedCall, context: ToolContext) -> None:
     place, _, name = prepared.subject.partition("/")
     is_wait = isinstance(prepared.params, CheckParams)
     if place == "shell" and name and prepared.tool.effect == "acts" and not is_wait:
-        with suppress(ToolError, AgentError):
+        with suppress(ToolError, RunError):
             shell = (await context.sandbox()).shell
             if isinstance(prepared.params, ExecuteParams):  # it may have found its session busy
                 name = await session_of_call(shell, prepared.params)

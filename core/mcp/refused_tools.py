@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from core.domain.errors import ModelRejected
-from core.domain.messages import JsonObject, json_fields
+from core.domain.json import JsonObject, json_fields
 from core.loop.run_context import AskModel
 from core.ports import ModelDelta, ModelRequest
 from core.tools.tool import ToolSet

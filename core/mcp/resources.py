@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from core.context.untrusted_text import clean_line
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.mcp.results import Part, parts_output
 from core.mcp.tools import SCHEMA_KEY
 from core.tools.tool import ToolContext, ToolOutput

@@ -8,7 +8,7 @@ from mcp.types import BlobResourceContents, ContentBlock, TextResourceContents
 from pydantic import TypeAdapter, ValidationError
 
 from core.context.untrusted_text import clean_line
-from core.domain.messages import json_fields
+from core.domain.json import json_fields
 
 MALFORMED = "The server's answer is malformed."
 _BLOCK: TypeAdapter[Any] = TypeAdapter(ContentBlock)

@@ -22,12 +22,13 @@ from mcp.types import (
 from pydantic import JsonValue
 
 from core.context.untrusted_text import clean_line, clean_text
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.loop.calls import RESULTS_FOLDER
 from core.tools.tool import ToolContext, ToolOutput
-from core.tools.workspace.files import in_one_piece
+from core.tools.workspace.file_changes import in_one_piece
 
 Part = ContentBlock | TextResourceContents | BlobResourceContents | str
 TEXT_CHARACTERS_MAX = 200_000
@@ -142,7 +143,7 @@ async def _save_file(encoded: str, said_type: str, what: str, reading: _Reading)
             await (await reading.context.sandbox()).files.write(path, in_one_piece(content))
     except ValueError:
         reading.say(f"[{about}; left out: it is not valid base64]")
-    except (AgentError, ToolError, TimeoutError) as error:
+    except (RunError, ToolError, TimeoutError) as error:
         reading.say(f"[{about}; not saved: {clean_line(str(error), 200) or 'it took too long'}]")
     else:
         reading.files_saved += 1

@@ -12,7 +12,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from core.context.untrusted_text import clean_description, clean_json, clean_line
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 SCHEMA_CHARACTERS_MAX = 20_000
 DEPTH_MAX = 24

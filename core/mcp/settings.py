@@ -1,51 +1,17 @@
-"""Parses the settings of MCP servers, names their tools, and redacts their secrets."""
+"""Reads the settings of MCP servers."""
 
-import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Literal, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from core.domain.errors import ConfigurationError
-
-TOOL_NAME_CHARACTERS_MAX = 64
-_DIGEST_CHARACTERS = 6
-
-
-def tool_name_prefix(server: str) -> str:
-    """Returns the prefix that the names of all tools of a server share."""
-    return f"{_tidy(f'mcp_{server}')}_"
-
-
-def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
-    """Maps the server's own tool names to the names that models see: `mcp_<server>_<tool>`, unique and valid.
-
-    If several tools would get the same name, the tool whose name needed no change keeps it. The other tools, and tools
-    with too long a name, get a digest of their own name as suffix. The order of the tools does not matter."""
-    wanted: dict[str, list[str]] = defaultdict(list)
-    for tool in dict.fromkeys(tools):
-        wanted[_tidy(tool_name_prefix(server) + tool)].append(tool)
-    found: dict[str, str] = {}
-    for name, rivals in wanted.items():
-        for tool in rivals:
-            is_own = name == tool_name_prefix(server) + tool or len(rivals) == 1
-            fits = is_own and name + "_" != tool_name_prefix(server) and len(name) <= TOOL_NAME_CHARACTERS_MAX
-            digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
-            marked = f"{name[: TOOL_NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
-            found[tool] = name if fits else marked
-    return found
-
-
-def _tidy(name: str) -> str:
-    return re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_")
-
+from core.mcp.tool_names import tool_name_prefix
 
 NAME_CHARACTERS_MAX = 32
 SERVERS_MAX = 50
@@ -267,49 +233,3 @@ def _filled(value: object, secrets: Mapping[str, str], used: set[str], server: s
         return text
 
     return _REFERENCE.sub(put, value)
-
-
-REDACTED = "[secret]"
-REDACTED_CHARACTERS_MIN = 8
-"""Shorter values are not redacted, because they also occur in ordinary texts."""
-_SECRET_NAME = re.compile(r"(?i)key|token|secret|passw|credential|auth|cookie|session")
-_WEB_ADDRESS = re.compile(r"https?://[^@]*$")
-_PARAMETER = re.compile(r"[?&]([^=&#?]+)=([^&#\s]+)")
-_PASSWORD = re.compile(r"://[^/@:\s]*:([^/@\s]+)@")
-
-
-def secret_values(config: McpServerConfig) -> tuple[str, ...]:
-    """Returns the values to redact, longest first: referenced values, headers, variables named like secrets, and
-    passwords and parameters so named in addresses.
-
-    Paths and addresses without a password are not redacted, because useful answers contain them."""
-    texts = "\n".join((config.url, *config.args, *config.env.values(), *config.secrets))
-    inside = [text for name, text in _PARAMETER.findall(texts) if _SECRET_NAME.search(name)]
-    inside += _PASSWORD.findall(texts)
-    named = [text for name, text in config.env.items() if _SECRET_NAME.search(name)]
-    if config.oauth is not None:
-        named += [config.oauth.client_secret, config.oauth.private_key]
-    headers = [text for name, text in config.headers.items() if not name.lower().startswith("accept")]
-    words = [text.split(" ", 1)[1] for text in headers if " " in text]
-    found = {
-        text
-        for text in (*config.secrets, *named, *headers, *words, *inside, *map(unquote, inside))
-        if len(text) >= REDACTED_CHARACTERS_MIN and not _is_place(text)
-    }
-    return tuple(sorted(found, key=lambda text: (-len(text), text)))
-
-
-def _is_place(text: str) -> bool:
-    """Whether the value is an address, or a path of this machine: a secret may begin with a slash, too."""
-    if not text.startswith(("/", "./", "../", "~/")):
-        return _WEB_ADDRESS.match(text) is not None
-    with suppress(OSError, ValueError, RuntimeError):
-        path = Path(text).expanduser()
-        return path.exists() or (path.parent != Path("/") and path.parent.exists())
-    return False
-
-
-def redact(text: str, secrets: tuple[str, ...]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, REDACTED)
-    return text

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from core.context.untrusted_text import clean_description, clean_line
 from core.domain.consent import Reach
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.sources import Origin
 from core.domain.targets import addresses_of, short_values_of, targets_of
 from core.mcp.arguments import McpArguments, arguments_model
 from core.mcp.schema_cleaning import UnusableSchema, clean_schema, rename_parameters, split_for_providers
-from core.mcp.settings import WRITES, McpServerConfig, tool_names
+from core.mcp.settings import WRITES, McpServerConfig
+from core.mcp.tool_names import tool_names
 
 if TYPE_CHECKING:  # importing the SDK takes a second
     from mcp.types import Tool

@@ -30,7 +30,7 @@ from mcp.types import (
 )
 
 from core.context.untrusted_text import clean_json, clean_line
-from core.domain.messages import json_fields
+from core.domain.json import json_fields
 from core.mcp.http_client import MESSAGE_BYTES_MAX, client_factory
 from core.mcp.oauth import Authorize
 from core.mcp.result_repair import MALFORMED, fit_result

@@ -60,7 +60,7 @@ async def load_agent_config(
 ) -> AgentConfig:
     """Returns the configuration of the run; a resumed run keeps the agent version that it started with.
 
-    Raises AgentError if the agent or that version no longer exists.
+    Raises RunError if the agent or that version no longer exists.
     """
     version = await deps.agents.roster.version_for(run, thread)
     recorder.set_agent(version, is_new=run.agent_version_id is None)
@@ -123,7 +123,7 @@ async def build_agent_config(
 
 
 async def dialect_for_run(run: Run, thread: Thread, deps: RunDeps) -> Dialect:
-    """Returns the dialect in which the run's agent writes tool calls. Raises AgentError if the agent is gone."""
+    """Returns the dialect in which the run's agent writes tool calls. Raises RunError if the agent is gone."""
     agent = (await deps.agents.roster.version_for(run, thread)).definition
     return _dialect(agent, agent.model or deps.defaults.model, deps)
 

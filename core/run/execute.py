@@ -13,7 +13,7 @@ from core.context.message_text import for_model, link_rule, sources_of_message
 from core.context.summary import count_turns
 from core.domain.answer_links import hide_links_of_reply
 from core.domain.approval import Approval
-from core.domain.errors import AgentError, LeaseLost, StorageUnavailable
+from core.domain.errors import LeaseLost, RunError, StorageUnavailable
 from core.domain.events import ReplyLeft, RunFailed, RunFinished
 from core.domain.messages import Message
 from core.domain.plans import PlansOfRun
@@ -176,7 +176,7 @@ class _Execution:
             await self._play_to_the_end(self._loaded.run, self._loaded.thread)
         except (LeaseLost, StorageUnavailable):
             raise
-        except AgentError as error:
+        except RunError as error:
             log.warning("run %s failed: %s %s", self._lease.run_id, error, error.detail)
             await self._fail(str(error))
         except Exception:

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from core.domain.errors import AgentError, SandboxUnavailable
+from core.domain.errors import RunError, SandboxUnavailable
 from core.domain.events import RunFailed, RunFinished, Terminal
-from core.domain.messages import JsonObject, json_fields
+from core.domain.json import JsonObject, json_fields
 from core.domain.threads import Lease, Reply, Run, Thread, ToolCallRecord
 from core.ports import Sandbox
 from core.run.agent_config import dialect_for_run
@@ -90,7 +90,7 @@ STOPPED_AT_THE_SAME_PLACE = (
 
 
 def check_not_poison(lease: Lease) -> None:
-    """Raises AgentError if more than WORKER_DEATHS_MAX workers in a row died while executing the run."""
+    """Raises RunError if more than WORKER_DEATHS_MAX workers in a row died while executing the run."""
     if not lease.deaths:
         return
     log.warning(
@@ -101,7 +101,7 @@ def check_not_poison(lease: Lease) -> None:
     )
     if lease.deaths <= WORKER_DEATHS_MAX:
         return
-    raise AgentError(
+    raise RunError(
         STOPPED_AT_THE_SAME_PLACE,
         detail=f"{lease.deaths} workers in a row died over it; this was attempt {lease.attempt}",
     )

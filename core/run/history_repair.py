@@ -14,7 +14,8 @@ from core.domain.approval import EXPIRED, Approval, Cause, is_one_by_one, needs_
 from core.domain.errors import ApprovalExpired, ToolError
 from core.domain.events import MessageAdded, RunEvent, RunFinished, ToolStarted, TurnFinished, TurnStarted
 from core.domain.ids import new_id
-from core.domain.messages import REASONING_KEY, JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, Message, ToolCall
 from core.domain.network import opened_hosts
 from core.domain.sources import NO_SOURCES, SOURCES_KEY, Sources, dump_sources, join_sources, parse_sources
 from core.domain.threads import Ask, Reply, ToolCallRecord

@@ -21,7 +21,7 @@ from core.context.message_text import attributed_text, build_user_message, one_l
 from core.context.request_tail import PICTURES_MAX
 from core.context.untrusted_text import wrap_untrusted
 from core.domain.budget import PlannedCall, Reservation
-from core.domain.errors import AgentError, SandboxReplaced, SurfaceError, ToolError
+from core.domain.errors import RunError, SandboxReplaced, SurfaceError, ToolError
 from core.domain.events import MessageAdded
 from core.domain.messages import Message
 from core.domain.threads import IncomingFile, Lease, Thread, ThreadInput
@@ -251,7 +251,7 @@ async def _picture(one: ThreadInput, run_id: str, path: str, machine: ThreadSand
         async for piece in sandbox.files.read(path, length=IMAGE_BYTES_MAX + 1):
             content += piece
         picture = await prepare_for_model(bytes(content), name=path)
-    except (AgentError, ToolError) as error:
+    except (RunError, ToolError) as error:
         log.info("an attached picture is not shown: %s", error)
         return None
     return image_context_message(
@@ -282,7 +282,7 @@ async def store_file(file: IncomingFile, taken: set[str], machine: ThreadSandbox
         taken.add(name)
         path = f"{UPLOADS}/{name}"
         size = await sandbox.files.write(path, source.open(file, bytes_max=uploads.bytes_max))
-    except (AgentError, ToolError) as error:
+    except (RunError, ToolError) as error:
         log.warning("a file was not stored: %s", type(error).__name__)
         return f"{remark}[Attached file {name} could not be stored: {one_line(str(error))}]"
     unheard = UNHEARD if file.is_audio else ""

@@ -16,7 +16,7 @@ from core.agents.definition import (
 from core.agents.roster import Roster
 from core.domain.consent import STAYS, Reach
 from core.domain.errors import ConfigurationError, ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.tools.tool import Tool, ToolContext
 
 TRY_IT = """The draft can work; nothing is saved yet. Now try it: do a small example of its work here, exactly as its \

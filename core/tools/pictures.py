@@ -12,7 +12,7 @@ from core.domain.errors import ToolError
 from core.domain.ids import new_id
 from core.domain.messages import Message
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.files import in_one_piece
+from core.tools.workspace.file_changes import in_one_piece
 from core.tools.workspace.paths import add_path_to_error, validated_workspace_path, workspace_path
 from core.web_access.download import DownloadLimits, download
 from core.web_access.image_generation import GENERATED_BYTES_MAX

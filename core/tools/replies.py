@@ -9,8 +9,8 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from core.dialects.arguments import parse_json
 from core.domain.consent import STAYS
-from core.domain.errors import AgentError, ToolError
-from core.domain.messages import JsonObject
+from core.domain.errors import RunError, ToolError
+from core.domain.json import JsonObject
 from core.domain.threads import Reply, ReplyKind, unique_texts
 from core.tools.tool import ParamsT, Requirement, Tool, ToolContext, ToolOutput, ToolSet
 from core.tools.workspace.charts import draw_charts
@@ -62,7 +62,7 @@ async def check_attachments(attachments: tuple[str, ...], context: ToolContext) 
             if [(entry.path, entry.kind) for entry in entries] != [(workspace_path(path), "file")]:
                 problems.append(f"{path} is not a file")
         drawn = await draw_charts(sandbox, paths) if not problems else ()
-    except AgentError:
+    except RunError:
         return attachments
     if problems:
         raise ToolError(

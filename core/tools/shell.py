@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from core.domain.consent import STAYS, Reach
 from core.domain.events import ToolProgressed
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.targets import HOST, value_of
 from core.ports import CommandOutput, Shell, ShellSession
 from core.tools.tool import Tool, ToolContext, ToolOutput
@@ -240,7 +240,7 @@ def exit_code_of(name: str, result: JsonObject) -> int | None:
     return int(found[1]) if found else None
 
 
-def command_in_background(name: str, arguments: JsonObject, result: JsonObject) -> ShellSession | None:
+def session_left_by_call(name: str, arguments: JsonObject, result: JsonObject) -> ShellSession | None:
     """Returns the session that a call of a shell tool left behind, as far as its result tells, else None.
 
     Its command is empty if the call did not start it.

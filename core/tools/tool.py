@@ -14,7 +14,8 @@ from core.domain.approval import CallToApprove, Cause
 from core.domain.consent import STAYS, Reach
 from core.domain.errors import ToolError
 from core.domain.events import AgentEvent
-from core.domain.messages import JsonObject, Message, json_fields
+from core.domain.json import JsonObject, json_fields
+from core.domain.messages import Message
 from core.domain.plans import PlanStore
 from core.domain.sources import NO_SOURCES, Origin, Sources, read_now
 from core.domain.threads import Person, Reply, Usage

@@ -14,12 +14,12 @@ from yarl import URL
 from core.context.tokens import first_tokens
 from core.context.untrusted_text import clean_json, clean_line, clean_text, wrap_untrusted
 from core.domain.consent import STAYS, Reach
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, json_objects
+from core.domain.json import JsonObject, json_objects
 from core.domain.sources import offer_addresses
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.files import in_one_piece
+from core.tools.workspace.file_changes import in_one_piece
 from core.web_access.providers import Provider, provider_file
 
 ResultT = TypeVar("ResultT")
@@ -34,7 +34,7 @@ async def fence_long_text(text: str, *, source: str, room: int, path: str, conte
     if len(shown) == len(text):
         return wrap_untrusted(text, source=source)
     note = f"[{len(text) - len(shown)} characters more are left out"
-    with suppress(AgentError, ToolError):
+    with suppress(RunError, ToolError):
         files = (await context.sandbox()).files
         await files.write(path, in_one_piece(text.encode()))
         note += f"; all of it is in {path}"

@@ -12,7 +12,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, StringConstraints
 
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.web_access.client import Api, ApiRefused, Request, request_json
 from core.web_access.search import parse_answer
 

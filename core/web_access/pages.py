@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
 from core.domain.errors import DocumentError, ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.parser_process import parse_document, run_in_child
 from core.web_access.client import Api, ApiRefused, Request, request_json

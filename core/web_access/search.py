@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, BeforeValidator, Field, FiniteFloat, ValidationError
 
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.web_access.client import Api, Request, request_json, send_request
 
 TAVILY_RESULTS_MAX = 20

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 from core.ports import BrowserResult, PageState
 from sandbox.client.call import CallStream, replace_surrogates

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from core.domain.errors import FileChanged, FileMissing, LeaseLost, ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from sandbox.inside import protocol
 
 

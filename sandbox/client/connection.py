@@ -8,7 +8,7 @@ from itertools import count
 from typing import Protocol
 
 from core.domain.errors import SandboxUnavailable, ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.tasks import cancel, spawn
 from sandbox.client.call import CallStream, PendingCall, add_credit, parse_error, parse_json_object
 from sandbox.inside import protocol

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from typing import Literal, Protocol, TypeVar, cast, get_args
 
 from core.domain.errors import SandboxUnavailable, ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.network import NetworkLimits
 from core.failpoints import Failpoint
 from core.ports import CommandOutput, FileEntry, ShellSession

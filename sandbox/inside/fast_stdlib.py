@@ -1,8 +1,8 @@
 """Fast replacements for the parts of `json`, `signal` and `collections` that the program inside needs.
 
 Importing those modules builds regular expressions, enumerations and named tuples, which took two thirds of the start of
-a sandbox. This module uses their C implementations, which every CPython since 3.9 has; `sandbox.local.programs` checks
-that a Python has them."""
+a sandbox. This module uses their C implementations, which every CPython since 3.9 has;
+`sandbox.local.jail_requirements` checks that a Python has them."""
 
 from __future__ import annotations
 

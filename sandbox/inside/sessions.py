@@ -10,11 +10,11 @@ import time
 from itertools import count
 
 from sandbox.inside import processes
+from sandbox.inside.captured_output import OutputFiles
 from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import Call, CallError
 from sandbox.inside.shell import Command, SessionState, Shell
-from sandbox.inside.terminal import OutputFiles
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import os
 import time
 
 from sandbox.inside import processes
+from sandbox.inside.captured_output import CapturedOutput, OutputFiles, remove
 from sandbox.inside.event_loop import EventLoop, Timer
 from sandbox.inside.fast_stdlib import signal
 from sandbox.inside.host_connection import CallError
-from sandbox.inside.terminal import CapturedOutput, OutputFiles, Terminal, remove
+from sandbox.inside.terminal import Terminal
 
 TYPE_CHECKING = False  # importing typing would slow down the start of every sandbox
 if TYPE_CHECKING:

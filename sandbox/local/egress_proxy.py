@@ -25,7 +25,7 @@ from core.web_access.forward_proxy import ProxyFailed
 from core.web_access.guard import AddressGuard, RefusedAddress
 from sandbox.local.egress_policy import MAIL_PORTS, EgressConfig, parse_address
 from sandbox.local.thread_network import ThreadNetwork
-from sandbox.local.tls_hello import NO_HELLO, find_site, read_client_hello
+from sandbox.local.tls_hello import NO_HELLO, parse_site, read_client_hello
 
 HEADERS_MAX = 200
 REQUEST_LINE = re.compile(r"([A-Za-z]{1,20}) ([!-~]{1,16000}) HTTP/1\.([01])")
@@ -281,7 +281,7 @@ class EgressProxy:
         try:
             async with asyncio.timeout(self._egress.limits.head_seconds):
                 begun, hello = await read_client_hello(reader)
-            site = find_site(hello, may_be_encrypted=is_browser)  # browsers fill that field with random bytes
+            site = parse_site(hello, may_be_encrypted=is_browser)  # browsers fill that field with random bytes
             if not site and parse_address(request.host) is None:  # who connects to an address names no site
                 raise ValueError(NO_HELLO)
         except ValueError as error:

@@ -21,8 +21,8 @@ from sandbox.local.cgroups import Cgroup, Cgroups
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.egress_proxy import EgressProxy
 from sandbox.local.process_table import child_pids, is_alive
-from sandbox.local.programs import INSIDE_FOLDER, SandboxToolbox
 from sandbox.local.thread_network import ThreadNetwork
+from sandbox.local.toolbox import INSIDE_FOLDER, SandboxToolbox
 from sandbox.local.workspaces import Workspace
 
 INSIDE_UID = 1000

@@ -14,7 +14,7 @@ from typing import Any
 import core
 from core.knowledge.parsing.parser_process import ConfinedCommand
 from sandbox.local import jail, seccomp
-from sandbox.local.programs import MissingRequirement, find_bwrap, is_reachable
+from sandbox.local.jail_requirements import MissingRequirement, is_reachable, require_bwrap
 from sandbox.local.workspaces import UIDS
 
 PROBE_SECONDS = 20
@@ -45,7 +45,7 @@ class ParserJail:
         return ConfinedCommand(arguments=["bwrap", "--args", str(arguments), "--", *command], options=options)
 
 
-def find_parser_jail(folder: Path) -> ParserJail:
+def require_parser_jail(folder: Path) -> ParserJail:
     """Tries a jail once, which blocks for about 50 ms. `folder` may receive a copy of bubblewrap.
 
     Raises MissingRequirement."""
@@ -57,7 +57,7 @@ def find_parser_jail(folder: Path) -> ParserJail:
     folder.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     folder.mkdir(mode=0o755, exist_ok=True)
     found = ParserJail(
-        bwrap=find_bwrap(folder, drops_user=drops_user), folders=folders, uid=UID if drops_user else None
+        bwrap=require_bwrap(folder, drops_user=drops_user), folders=folders, uid=UID if drops_user else None
     )
     with ExitStack() as stack:
         confined = found.confine([sys.executable, "-c", "import core"], stack)

@@ -9,7 +9,7 @@ from pathlib import Path
 from sandbox.installed import SCRIPT, find_names
 from sandbox.local import jail, seccomp
 from sandbox.local.jail import JailConfig, start_bwrap
-from sandbox.local.programs import SandboxToolbox
+from sandbox.local.toolbox import SandboxToolbox
 
 PROBE_SECONDS = 20
 

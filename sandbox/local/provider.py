@@ -15,15 +15,16 @@ from sandbox.client.sandbox_client import SandboxClient
 from sandbox.lifecycle_policy import LifecyclePolicy
 from sandbox.limits import LimitState, SandboxLimits, sandbox_capacity
 from sandbox.local import jail as bwrap
-from sandbox.local import programs
+from sandbox.local import jail_requirements
 from sandbox.local.cgroups import Cgroups, find_cgroups, total_memory_bytes
 from sandbox.local.egress_policy import EgressConfig
 from sandbox.local.jail import Jail, JailConfig, runs_as_root, start_jail
+from sandbox.local.jail_requirements import MissingRequirement
 from sandbox.local.lifecycle import ENDED_ALONE, JailLifecycle, WorkspaceArchiver
 from sandbox.local.probe import ProbeResult, list_installed, try_jail, try_toolbox
-from sandbox.local.programs import MissingRequirement, SandboxToolbox, find_toolbox
 from sandbox.local.shared_access import RemoteSandbox, SharedAccess
 from sandbox.local.thread_network import ThreadNetwork
+from sandbox.local.toolbox import SandboxToolbox, require_toolbox
 from sandbox.local.watchdog import MonitoredJail, Watchdog
 from sandbox.local.workspaces import UIDS, Workspaces
 from sandbox.os_errors import sandbox_unavailable
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 class _JailPrograms:
     bwrap: Path
     program: Path
-    python: programs.PythonInstallation
+    python: jail_requirements.PythonInstallation
     cgroups: Cgroups | None
     toolbox: SandboxToolbox | None = None
 
@@ -270,16 +271,16 @@ class LocalSandboxProvider:
                 self._folder.chmod(0o711)
         except OSError as error:
             raise MissingRequirement(f"The data folder cannot be used: {error}.", "Choose another.") from error
-        blocking_folder = programs.blocking_folder(self._folder / "threads")
+        blocking_folder = jail_requirements.blocking_folder(self._folder / "threads")
         if self._drops_user and blocking_folder is not None:
             raise MissingRequirement(
                 f"The data folder lies in {blocking_folder}, which only its owner may enter.",
                 "Set THREADHAND_DATA_DIR to a folder outside of it, for example /var/lib/threadhand.",
             )
-        python = programs.find_python(drops_user=self._drops_user)
+        python = jail_requirements.require_python(drops_user=self._drops_user)
         jail_programs = _JailPrograms(
-            bwrap=programs.find_bwrap(place, drops_user=self._drops_user),
-            program=programs.install_program(place, python.path, at=bwrap.PROGRAM_FOLDER),
+            bwrap=jail_requirements.require_bwrap(place, drops_user=self._drops_user),
+            program=jail_requirements.install_program(place, python.path, at=bwrap.PROGRAM_FOLDER),
             python=python,
             cgroups=find_cgroups(self._limits),
         )
@@ -289,7 +290,7 @@ class LocalSandboxProvider:
         if not result.ok:
             raise MissingRequirement(result.reason, result.remedy)
         try:
-            toolbox = find_toolbox(jail_programs.python, drops_user=self._drops_user)
+            toolbox = require_toolbox(jail_programs.python, drops_user=self._drops_user)
             tried_before = place / f"tried-{toolbox.version}-{jail_programs.program.name}"
             with_it = replace(jail_programs, toolbox=toolbox)
             if not tried_before.exists():  # trying it takes a second

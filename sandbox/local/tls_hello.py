@@ -46,7 +46,7 @@ async def read_client_hello(reader: StreamReader) -> tuple[bytes, bytes]:
     return records, hello
 
 
-def find_site(hello: bytes, *, may_be_encrypted: bool) -> str:
+def parse_site(hello: bytes, *, may_be_encrypted: bool) -> str:
     """Returns the site that a client's hello names, or "" if it names none. `may_be_encrypted`: another site than this
     one may be named where only the server can read it. Raises ValueError for what servers might read in another way."""
     message = _Fields(hello)

@@ -7,7 +7,7 @@ from pathlib import Path
 import modal
 
 from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PIP
-from sandbox.local.programs import CHROMIUMS, INSIDE_FOLDER
+from sandbox.local.toolbox import CHROMIUMS, INSIDE_FOLDER
 
 BASE = "python:3.11-slim-trixie"
 WORKSPACE = "/workspace"

@@ -24,8 +24,8 @@ from sandbox.modal.account import (
     describe_sdk_error,
     unavailable_from_sdk_error,
 )
-from sandbox.modal.background_jobs import ModalBackgroundJobs, find_orphaned_sandboxes
 from sandbox.modal.config import BORN_TAG, LOSS_TAG, ModalConfig, sandbox_name
+from sandbox.modal.lifecycle import ModalLifecycle, find_orphaned_sandboxes
 from sandbox.modal.running_sandbox import ModalRunningSandbox, connect_program
 from sandbox.modal.snapshots import ModalSnapshots, look_up
 from sandbox.running_sandboxes import NOT_STARTED, RunningSandbox, RunningSandboxes, check_thread_id
@@ -97,7 +97,7 @@ class ModalSandboxProvider:
         self._image_task: asyncio.Task[None] | None = None
         self._unfinished: dict[str, str] = {}
         self._is_closing = False
-        self.background_jobs = ModalBackgroundJobs(self._machines, self._snapshots, plan, now, self._stop_abandoned)
+        self.background_jobs = ModalLifecycle(self._machines, self._snapshots, plan, now, self._stop_abandoned)
 
     @property
     def name(self) -> str:

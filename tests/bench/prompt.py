@@ -22,7 +22,8 @@ from core.context.untrusted_text import wrap_message
 from core.context.window import ContextPolicy, ContextWindow
 from core.dialects.native import NativeDialect
 from core.domain.events import AgentEvent, MessageAdded
-from core.domain.messages import JsonObject, Message, MessageType, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, MessageType, ToolCall
 from core.domain.threads import Address
 from core.llm.openai_answer import to_json
 from core.loop.loop import turns_left

@@ -14,7 +14,7 @@ from bots.demo.scripted_model import serve_scenario
 from bots.demo.thread_reader import buttons_of, format_transcript, messages_of, text_of
 from bots.inbound.actions import NOT_STORED
 from bots.slack.install.manifest import build_manifest
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.discord.server import DiscordSimulator
 from simulator.model.scenario import load_scenario
 from simulator.model.server import ScriptedServer

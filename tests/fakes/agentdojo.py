@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from tests.requirements_of_the_machine import lacking
 
 PACKAGES = (

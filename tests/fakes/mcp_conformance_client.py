@@ -14,7 +14,8 @@ import httpx2
 from pydantic import JsonValue
 
 from core.domain.errors import SandboxUnavailable, ToolError
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.mcp.client import McpServers
 from core.mcp.settings import McpServerConfig

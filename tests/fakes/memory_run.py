@@ -7,7 +7,7 @@ from typing import Any
 from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.domain.approval import Approval
-from core.domain.errors import AgentError
+from core.domain.errors import RunError
 from core.domain.events import AgentEvent, MessageAdded, RunFinished, ToolStarted
 from core.domain.messages import Message
 from core.domain.threads import ToolCallRecord
@@ -71,7 +71,7 @@ class MemoryRun:
     log: MemoryRunLog = field(default_factory=MemoryRunLog)
     switch: StopSwitch = field(default_factory=StopSwitch)
     steering: list[Message] = field(default_factory=list[Message])
-    budget_error: AgentError | None = None
+    budget_error: RunError | None = None
     sandbox: Sandbox | None = None
     history: tuple[Message, ...] = ()
     run_id: str = "run"

@@ -16,7 +16,7 @@ from bots.delivery.poster import SURE_SECONDS
 from core.context import background_messages
 from core.context.background_messages import UNREAD_KEY
 from core.domain.approval import APPROVE_ALL, APPROVE_ALWAYS, APPROVE_ONCE, parse_choice
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.run.execute import BROKEN
 from core.stores import REPLY_ORDINALS
 from storage.sql.stores.erasure import REMOVED

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Usage
 from core.observability import log_context
 from core.ports import ModelDelta, ModelFinished, ModelRequest, TextDelta, ToolCallDelta

@@ -15,7 +15,8 @@ from bots.delivery import outbox
 from bots.delivery.poster import DeliveryDeps
 from core.context.todo_file import TodoTracker
 from core.domain.errors import ModelUnavailable, ToolError
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 from core.domain.threads import Run
 from core.knowledge.chunk import Chunk
 from core.knowledge.doc_qa import answer_from_document
@@ -26,7 +27,8 @@ from core.mcp.tools import SCHEMA_KEY, usable_tools
 from core.ports import Sandbox
 from core.stores import Delivery
 from core.tools.tool import ToolContext
-from core.tools.workspace.files import EDIT_BYTES_MAX, ReplaceParams, run_replace
+from core.tools.workspace.file_changes import ReplaceParams, run_replace
+from core.tools.workspace.text_encoding import EDIT_BYTES_MAX
 from tests.fakes.cpu_seconds import seconds_of
 from tests.fakes.sandbox_memory import MemorySandboxes
 from tests.integration.core.mcp.conftest import CONTEXT, stdio

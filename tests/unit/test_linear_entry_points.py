@@ -34,7 +34,7 @@ from core.domain.answer_links import LinkGate, LinkRule, hide_links
 from core.domain.approval import Approval, CallToApprove
 from core.domain.errors import ToolError
 from core.domain.events import ChecklistItem, ResponseStarted, TextStreamed
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.sources import UNKNOWN_SOURCES
 from core.domain.threads import Ask
 from core.knowledge.chunk import split_into_chunks
@@ -43,7 +43,7 @@ from core.knowledge.parsing.plain import split_at_headings
 from core.knowledge.terms import index_terms, query_terms
 from core.llm.thinking import ThinkingReader
 from core.ports import TextDelta, ToolCallDelta
-from core.tools.workspace.files import ReplaceParams, replace_once
+from core.tools.workspace.file_changes import ReplaceParams, replace_once
 from sandbox.client.screen import render_terminal
 from sandbox.local.egress_proxy import RefusedRequest, parse_proxy_request
 from tests.fakes.cpu_seconds import seconds_of

@@ -36,7 +36,7 @@ from bots.inbound.retry_buffer import RetryBuffer
 from bots.inbound.schedules import Hear
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import Person
 from core.failpoints import Failpoint

@@ -12,7 +12,7 @@ import discord
 
 from bots.discord.rest.client import RestClient, get_objects
 from core.domain.errors import SurfaceError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.tasks import spawn
 
 log = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from bots.discord.render.status import ACCENT, status_sections
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import get_objects
 from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Ask
 
 ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17

@@ -15,7 +15,7 @@ from yarl import URL
 
 from bots.delivery.rate_limiter import MemoryRateBudget, RateLimit, RateLimiter, rate_limit_owner
 from core.domain.errors import SurfaceError, SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import Precondition
 from core.tasks import spawn
 from core.web_access.guard import is_loopback

@@ -11,7 +11,7 @@ import uuid
 
 from discord.utils import DISCORD_EPOCH
 
-from core.domain.messages import JsonObject, json_objects
+from core.domain.json import JsonObject, json_objects
 
 _MARK = "\u2060"
 _DIGITS = "\u200b\u200c"

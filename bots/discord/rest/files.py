@@ -18,8 +18,8 @@ from bots.delivery.markdown import truncate
 from bots.discord.limits import FILE_NAME_MAX, remove_unsendable
 from bots.discord.rest import delivery_marker
 from bots.discord.rest.client import TOO_LARGE, RestClient, get_objects, get_text
-from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.errors import RunError, SurfaceError, SurfaceRefused
+from core.domain.json import JsonObject
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
 from core.ports import OutgoingFile
@@ -77,7 +77,7 @@ class DiscordFiles:
                         raise download_too_large(file, bytes_max)
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise AgentError(f"I could not download {file.name} from Discord.", detail=type(error).__name__) from error
+            raise RunError(f"I could not download {file.name} from Discord.", detail=type(error).__name__) from error
 
     async def close(self) -> None:
         if self._session is not None:
@@ -89,7 +89,7 @@ class DiscordFiles:
         is_local = self._local is not None and url.is_absolute() and url.origin() == self._local
         is_discord = url.scheme == "https" and url.host in HOSTS and url.port == 443
         if not (is_local or is_discord):
-            raise AgentError(f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or "")
+            raise RunError(f"I cannot open {file.name}: it is not stored on Discord.", detail=url.host or "")
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=TIMEOUT)
         return await self._session.get(url, allow_redirects=False)
@@ -137,13 +137,13 @@ def attachment_name(file_name: str, title: str) -> str:
     return f"{title.removesuffix(ending)}{ending}" if title else file_name
 
 
-def _gone(file: IncomingFile, detail: str) -> AgentError:
-    return AgentError(f"{file.name} is no longer available on Discord. Ask for it to be sent again.", detail=detail)
+def _gone(file: IncomingFile, detail: str) -> RunError:
+    return RunError(f"{file.name} is no longer available on Discord. Ask for it to be sent again.", detail=detail)
 
 
-def download_too_large(file: IncomingFile, bytes_max: int) -> AgentError:
+def download_too_large(file: IncomingFile, bytes_max: int) -> RunError:
     """Returns the error for a download larger than `bytes_max`."""
-    return AgentError(f"{file.name} is larger than {bytes_max // (1024 * 1024)} MiB.")
+    return RunError(f"{file.name} is larger than {bytes_max // (1024 * 1024)} MiB.")
 
 
 @asynccontextmanager

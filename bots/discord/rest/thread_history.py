@@ -12,7 +12,7 @@ from bots.discord.gateway.malformed_payloads import create_message
 from bots.discord.gateway.parse import parse_files, parse_person, shown_text
 from bots.discord.rest.client import UNKNOWN_CHANNEL, RestClient, get_objects, get_text
 from core.domain.errors import SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address, ChatMessage, ChatPage
 from core.failpoints import Failpoint
 

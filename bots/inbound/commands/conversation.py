@@ -7,12 +7,12 @@ from typing import cast
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.inbound.commands.admin import ADMINS_ONLY, AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
-from bots.inbound.commands.erasure import ErasureDeps, no_conversation
+from bots.inbound.commands.forget import ErasureDeps, no_conversation
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from core.agents.definition import DEFAULT_AGENT
 from core.agents.roster import Roster, unknown_agent_message
-from core.domain.errors import AgentError, SurfaceError, ToolError
+from core.domain.errors import RunError, SurfaceError, ToolError
 from core.domain.model_options import NO_OPTIONS
 from core.domain.outside_text import inline_code, shown_name
 from core.domain.plans import PlanStore
@@ -155,7 +155,7 @@ async def answer_files(called: CommandCalled, snapshot: ThreadSnapshot, deps: Co
         pieces = sandbox.files.read(path, length=size)
         file = OutgoingFile(name=path.rpartition("/")[2], size_bytes=size, pieces=pieces)
         await deps.erasure.upload(called.address, file)
-    except (AgentError, ToolError) as error:
+    except (RunError, ToolError) as error:
         return Outcome(notice=f"The files cannot be read: {error}")
     except SurfaceError as error:
         return Outcome(notice=f"The file could not be posted: {error}")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.budget import Budget, Ledger, find_exhausted, utc_day
-from core.domain.errors import AgentError, BudgetExceeded, ToolError
+from core.domain.errors import BudgetExceeded, RunError, ToolError
 from core.domain.outside_text import inline_code
 from core.domain.threads import Address, IncomingFile, Person, Usage
 from core.knowledge.knowledge_base import KnowledgeBase
@@ -71,7 +71,7 @@ async def _add_files(called: CommandCalled, deps: KnowledgeDeps) -> str:
         try:
             entry = await add_knowledge(file, scope, called.address, called.person, deps)
             lines.append(f"- I know `{entry.name}` now (about {entry.tokens:,} tokens).")
-        except (AgentError, ToolError) as error:
+        except (RunError, ToolError) as error:
             lines.append(f"- `{file.name}` was not added: {error}")
     return "\n".join(lines)
 
@@ -81,7 +81,7 @@ async def add_knowledge(
 ) -> KnowledgeEntry:
     """Reads the file from the platform of the address and adds it to the scope.
 
-    Raises AgentError and ToolError with a sentence for people, among others if the person's budget is used up."""
+    Raises RunError and ToolError with a sentence for people, among others if the person's budget is used up."""
     if deps.knowledge_base.semantics is not None:  # only embeddings cost something
         spent = await deps.ledger.spending_by(by, at, since=utc_day(datetime.now(UTC)))
         if (end := find_exhausted(deps.budget, spent)) is not None:

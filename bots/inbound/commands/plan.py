@@ -6,7 +6,7 @@ from bots.inbound.actions import CommandCalled, Outcome
 from core.domain.outside_text import escape_markdown
 from core.domain.plans import STATUS_MARKS, Plan, Plans, PlanStore, Step
 from core.domain.threads import Run, ThreadSnapshot
-from core.flow.steps import (
+from core.flow.plan_changes import (
     NOTE_CHARACTERS_MAX,
     STEPS_MAX,
     append_step,

@@ -23,7 +23,8 @@ from bots.inbound.commands.conversation import (
     answer_use,
     in_thread,
 )
-from bots.inbound.commands.erasure import answer_export, answer_forget
+from bots.inbound.commands.export import answer_export
+from bots.inbound.commands.forget import answer_forget
 from bots.inbound.commands.knowledge import answer_knowledge
 from bots.inbound.commands.plan import answer_plan
 from bots.inbound.commands.schedules import answer_schedules

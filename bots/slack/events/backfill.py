@@ -13,12 +13,12 @@ from bots.slack.events.cursors import PLATFORM, ChannelCursors, is_message_ts
 from bots.slack.events.handler import EventHandler, parse_safely
 from bots.slack.events.parse import ParseContext, parse_event
 from bots.slack.events.payload_fields import get_text
+from bots.slack.web_api.channel_history import ChannelHistory
 from bots.slack.web_api.client import Identity
-from bots.slack.web_api.history import ChannelHistory
 from bots.slack.workspaces import Workspaces
 from core.domain.actions import IncomingMessage, StopRequested
 from core.domain.errors import StorageUnavailable, SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import JoinedThread
 from core.stores import Inbox
 from core.tasks import cancel, spawn

@@ -19,7 +19,7 @@ from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import SlackClient
 from bots.slack.workspaces import Workspaces
 from core.domain.errors import StorageUnavailable, SurfaceError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 log = logging.getLogger(__name__)
 OnUninstall = Callable[[str], Awaitable[None]]

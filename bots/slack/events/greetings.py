@@ -12,9 +12,9 @@ from bots.slack.events.parse import ParseContext
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.home import closed_home_view, home_view
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.posting import notice_body
+from bots.slack.web_api.notices import notice_body
 from core.domain.errors import StorageUnavailable, SurfaceError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 from core.tasks import cancel, spawn
 

@@ -30,14 +30,14 @@ from bots.slack.events.parse import (
 )
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.events.shortcuts import Shortcuts
+from bots.slack.web_api.channel_history import ChannelHistory
 from bots.slack.web_api.client import ACKNOWLEDGE_SECONDS, SlackClient, acknowledging, seconds_left
 from bots.slack.web_api.downloads import FileRefSigner, fetch_file_metadata
-from bots.slack.web_api.history import ChannelHistory
+from bots.slack.web_api.notices import NoticeSender
 from bots.slack.web_api.people import People, UserGroups
-from bots.slack.web_api.posting import NoticeSender
 from core.domain.actions import ActorContext, IncomingMessage, MessageDeleted
 from core.domain.errors import StorageUnavailable, SurfaceError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import Address
 from core.stores import Conversations

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from bots.inbound.commands.words import BLANK
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import MRKDWN_CHARACTERS_MAX, block_lines, message_mrkdwn, mrkdwn_to_text
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import quote_lines, safe_file_name, single_line
 from core.domain.threads import IncomingFile
 

@@ -31,7 +31,7 @@ from core.domain.actions import (
     time_of_arrival,
 )
 from core.domain.approval import APPROVE_ONCE, DENY
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import TriggerEvent
 from core.domain.threads import APP_PREFIX, Address, Person
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 _TEAM, _ORGANISATION = "T", "E"
 

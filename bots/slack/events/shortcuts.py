@@ -22,10 +22,10 @@ from bots.slack.render.block_kit import blocks_from_markdown, form_view, plain_t
 from bots.slack.render.messages import command_buttons, render_content
 from bots.slack.render.mrkdwn import escape_entities, unescape_entities
 from bots.slack.web_api.client import SlackClient, seconds_left
-from bots.slack.web_api.posting import notice_body
+from bots.slack.web_api.notices import notice_body
 from core.domain.actions import IncomingMessage, StopRequested, time_of_arrival
 from core.domain.errors import SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import escape_markdown, shown_name
 from core.domain.threads import Person
 from core.failpoints import Failpoint

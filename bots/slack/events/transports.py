@@ -18,7 +18,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.web_api.client import SlackClient
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.tasks import cancel, spawn
 
 log = logging.getLogger(__name__)

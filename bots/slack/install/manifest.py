@@ -3,7 +3,7 @@
 import yaml
 
 from bots.inbound.commands.table import USAGE_HINT
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 ASK_MESSAGE = "ask_about_message"
 ASK_ANYWHERE = "ask_anywhere"

@@ -11,7 +11,7 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from bots.slack.events.payload_fields import get_int, get_object, get_objects, get_text, is_organisation_install
 from bots.slack.web_api.client import SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused, SurfaceUnclear
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.failpoints import Failpoint
 
 EXCHANGE = Failpoint("slack.oauth")

@@ -10,7 +10,7 @@ from bots.slack import limits
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
 from bots.slack.render.mrkdwn import block_lines, escape_mrkdwn, neutralize_mentions
 from bots.slack.render.rich_text import find_code_blocks, inline_rich_text, markdown_to_rich_text
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 MARKDOWN_BLOCKS_MAX = 40
 """Our own limit, which leaves room for other blocks in the message."""

@@ -7,7 +7,7 @@ from bots.inbound.actions import conversation_link
 from bots.inbound.home import HomePage
 from bots.slack import limits
 from bots.slack.render.block_kit import context_block, divider_block, escape_and_truncate, header_block, section_block
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import RunStatus
 
 _SIGNS: dict[RunStatus, str] = {

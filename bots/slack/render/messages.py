@@ -24,7 +24,7 @@ from bots.slack.render.block_kit import (
     task_card,
 )
 from core.domain.approval import APPROVE_ALL, APPROVE_ONCE, DENY, DENY_ALL
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Ask
 
 ASK_PREFIX = "ask:"

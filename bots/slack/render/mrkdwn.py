@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from bots.slack.events.payload_fields import get_object, get_objects, get_text
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import hidden_target, mentioned_name
 
 _TOKEN = re.compile(r"<(?P<inside>[^<>\n]+)>|&(?P<entity>amp|lt|gt);")

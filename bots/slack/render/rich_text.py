@@ -9,7 +9,7 @@ from markdown_it.token import Token
 
 from bots.delivery.markdown import markdown_parser, token_text
 from bots.delivery.tables import tables_as_text
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 _STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _INDENT_MAX = 8

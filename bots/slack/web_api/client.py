@@ -36,7 +36,7 @@ from core.domain.errors import (
     SurfaceUnclear,
     TokenRefused,
 )
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address
 from core.ports import Precondition
 from core.web_access.guard import is_loopback

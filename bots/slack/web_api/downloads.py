@@ -15,7 +15,7 @@ from yarl import URL
 from bots.slack.events.message_content import parse_files
 from bots.slack.events.payload_fields import get_object, get_text
 from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient, seconds_left
-from core.domain.errors import AgentError, SurfaceError, SurfaceRefused
+from core.domain.errors import RunError, SurfaceError, SurfaceRefused
 from core.domain.threads import IncomingFile
 from core.failpoints import Failpoint
 from core.web_access.guard import is_loopback
@@ -106,7 +106,7 @@ async def fetch_file_metadata(client: SlackClient, file: IncomingFile) -> Incomi
 
 class SlackFiles:
     """Implements FileSource. `client_for_file` returns the client of the workspace that received the file, and the file
-    with its original reference. It raises AgentError if no workspace may read the file."""
+    with its original reference. It raises RunError if no workspace may read the file."""
 
     def __init__(self, client_for_file: Callable[[IncomingFile], Awaitable[tuple[SlackClient, IncomingFile]]]) -> None:
         self._client_for_file = client_for_file
@@ -177,11 +177,11 @@ async def _answer(client: SlackClient, url: URL, file: IncomingFile) -> AsyncGen
     raise _unavailable(file, "redirected too often")
 
 
-def _unavailable(file: IncomingFile, detail: str) -> AgentError:
+def _unavailable(file: IncomingFile, detail: str) -> RunError:
     log.warning("a slack file cannot be read: %s", detail)
-    return AgentError(f"The file {file.name!r} cannot be read from Slack.", detail=detail)
+    return RunError(f"The file {file.name!r} cannot be read from Slack.", detail=detail)
 
 
-def _too_large(file: IncomingFile, bytes_max: int) -> AgentError:
+def _too_large(file: IncomingFile, bytes_max: int) -> RunError:
     megabytes = bytes_max / 1_000_000
-    return AgentError(f"The file {file.name!r} is larger than the {megabytes:g} MB that I accept.")
+    return RunError(f"The file {file.name!r} is larger than the {megabytes:g} MB that I accept.")

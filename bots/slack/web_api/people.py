@@ -11,7 +11,7 @@ from bots.slack.events.payload_fields import get_object, get_strings, get_text
 from bots.slack.web_api.client import SlackClient, seconds_left
 from core.domain.actions import ActorContext
 from core.domain.errors import SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.outside_text import single_line
 from core.tasks import spawn
 

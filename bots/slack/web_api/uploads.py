@@ -18,7 +18,7 @@ from bots.slack.web_api.client import CALL_SECONDS_MAX, SlackClient
 from bots.slack.web_api.downloads import is_slack_url
 from bots.slack.web_api.posting import BLOCK_ERRORS
 from core.domain.errors import SurfaceRateLimited, SurfaceRefused, SurfaceUnclear
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address
 from core.ports import OutgoingFile, Precondition
 

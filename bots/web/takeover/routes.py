@@ -25,9 +25,9 @@ from bots.web.takeover.sessions import (
     TakeoverSessions,
     is_holder,
 )
-from core.domain.errors import AgentError, ToolError
-from core.domain.messages import JsonObject
-from core.ports import BrowserTakeover
+from core.domain.errors import RunError, ToolError
+from core.domain.json import JsonObject
+from core.ports import TakeoverConnection
 from core.stores import TakeoverClaim
 from core.tasks import cancel, spawn
 
@@ -162,7 +162,7 @@ async def connect_browser(request: web.Request) -> web.WebSocketResponse:
                     await hands.send(command)
             finally:
                 await cancel(showing)
-    except (AgentError, ToolError) as error:
+    except (RunError, ToolError) as error:
         await _send_message(socket, {"t": "lost", "text": str(error)})
     finally:
         del session.sockets[socket]
@@ -183,7 +183,7 @@ async def send_asset(request: web.Request) -> web.Response:
     return web.Response(text=text, content_type=mime_type, headers=headers)
 
 
-async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) -> None:
+async def _send_frames(hands: TakeoverConnection, socket: web.WebSocketResponse) -> None:
     """Forwards frames and messages from the browser to the page, which must treat them as untrusted."""
     try:
         async for message, picture in hands.receive():
@@ -193,7 +193,7 @@ async def _send_frames(hands: BrowserTakeover, socket: web.WebSocketResponse) ->
             else:
                 await socket.send_json(message)
         await _send_message(socket, {"t": "lost", "text": "The browser has ended."})
-    except (AgentError, ToolError) as error:
+    except (RunError, ToolError) as error:
         await _send_message(socket, {"t": "lost", "text": str(error)})
     except ConnectionError:
         return

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from core.context.untrusted_text import clean_line
 from core.domain.consent import OPEN_PAGE, Reach
-from core.domain.errors import AgentError, ToolError
+from core.domain.errors import RunError, ToolError
 from core.domain.events import ActivityChanged
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.sources import read_now
 from core.domain.targets import is_local
 from core.ports import BrowserResult
@@ -137,7 +138,7 @@ async def announce_element(context: ToolContext, doing: str, index: int) -> None
     """Shows in the status message which element of the page the browser is about to use."""
     if context.emit is None:
         return
-    with suppress(ToolError, AgentError):
+    with suppress(ToolError, RunError):
         browser = (await context.sandbox()).browser
         seen = await browser.act("name", {"index": index}, timeout_seconds=NAME_SECONDS)
         if name := clean_line(seen.said, 80):

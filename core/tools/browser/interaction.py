@@ -65,7 +65,7 @@ class DragDropParams(BaseModel):
         return self
 
 
-class DialogParams(BaseModel):
+class NextDialogParams(BaseModel):
     """Set the answer to dialogs of the next browser action, which are dismissed otherwise. Then repeat the action."""
 
     accept: bool = Field(description="True for OK, false for Cancel.")
@@ -140,7 +140,7 @@ browser_drag_drop = browser_tool(
 )
 browser_answer_dialog = browser_tool(
     "answer_dialog",
-    DialogParams,
+    NextDialogParams,
     lambda params: f"{'Accepting' if params.accept else 'Dismissing'} the next dialog",
     {"accept": True, "text": ""},
     reach=STAYS,

@@ -21,8 +21,9 @@ from core.knowledge.parsing.parser_process import parse_document, run_in_child, 
 from core.ports import Files, file_version
 from core.tools.pictures import image_context_message
 from core.tools.tool import Tool, ToolContext, ToolOutput
-from core.tools.workspace.files import EDIT_BYTES_MAX, HEAD_BYTES, find_encoding, in_one_piece, read_editable_bytes
+from core.tools.workspace.file_changes import in_one_piece, read_editable_bytes
 from core.tools.workspace.paths import FilePathParams, add_path_to_error, file_subject
+from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, HEAD_BYTES, require_encoding
 from core.web_access.pictures import prepare_for_model
 
 READ_CHARACTERS_MAX = 20_000
@@ -99,7 +100,7 @@ async def run_read(params: ReadParams, context: ToolContext) -> str | ToolOutput
 
 def _is_text(head: bytes, path: str) -> bool:
     try:
-        return not head.startswith((*_CONTAINERS, *_PICTURES)) and bool(find_encoding(head, path))
+        return not head.startswith((*_CONTAINERS, *_PICTURES)) and bool(require_encoding(head, path))
     except ToolError:
         return False
 
@@ -188,7 +189,7 @@ async def read_numbered_lines(
     async for piece in pieces:
         skipped = 0
         if decoder is None:
-            encoding = await asyncio.to_thread(find_encoding, piece, path)
+            encoding = await asyncio.to_thread(require_encoding, piece, path)
             decoder = codecs.getincrementaldecoder(encoding.name)(errors="replace")
             skipped = len(encoding.mark)
         *lines, rest = (rest + decoder.decode(piece[skipped:])).split("\n")

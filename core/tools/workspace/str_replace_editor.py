@@ -12,8 +12,7 @@ from core.domain.consent import STAYS
 from core.domain.errors import FileMissing, ToolError
 from core.ports import NO_FILE, FileEntry, Files, file_version
 from core.tools.tool import Tool, ToolContext
-from core.tools.workspace.files import (
-    EDIT_BYTES_MAX,
+from core.tools.workspace.file_changes import (
     CreateParams,
     ReplaceParams,
     edit_text,
@@ -22,7 +21,6 @@ from core.tools.workspace.files import (
     read_editable_bytes,
     replace_once,
     run_create,
-    shown_text,
     with_line_ends_of,
 )
 from core.tools.workspace.paths import (
@@ -33,6 +31,7 @@ from core.tools.workspace.paths import (
     validated_workspace_path,
 )
 from core.tools.workspace.reading import READ_CHARACTERS_MAX, read_numbered_lines, with_line_number
+from core.tools.workspace.text_encoding import EDIT_BYTES_MAX, shown_text
 
 UNDO_FOLDER = ".undo"
 UNDO_STEPS_MAX = 10

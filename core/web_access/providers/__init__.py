@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.web_access.client import Api, Request, request_json
 
 Provider = Literal["linkedin", "twitter", "zillow", "amazon", "yahoo_finance", "active_jobs"]

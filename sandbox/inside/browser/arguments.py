@@ -59,7 +59,7 @@ async def drag_point(context: ActionContext, side: str) -> DragPoint:
     named = context.arguments.get(f"element_{side}")
     x, y = context.arguments.get(f"coord_{side}_x"), context.arguments.get(f"coord_{side}_y")
     if isinstance(named, str) and named.strip():
-        element = await _find_element(context, named.strip().strip("[]"))
+        element = await _require_element(context, named.strip().strip("[]"))
         return DragPoint(name=f"[{named.strip('[] ')}]", element=element)
     if x is None or y is None:
         raise ActionRefused(f"Give element_{side}, or coord_{side}_x and coord_{side}_y.")
@@ -67,7 +67,7 @@ async def drag_point(context: ActionContext, side: str) -> DragPoint:
     return DragPoint(name=f"({x}, {y})", x=x, y=y)
 
 
-async def _find_element(context: ActionContext, named: str) -> ElementHandle:
+async def _require_element(context: ActionContext, named: str) -> ElementHandle:
     if named.isdecimal():
         return await context.tab.element_index.element(int(named))
     try:

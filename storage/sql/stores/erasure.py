@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, Text, case, cas
 from core.context.background_messages import BACKGROUND_KEY
 from core.domain.approval import CHOICES, CHOICES_OF_SEVERAL, answerer_name, denial_reason, is_denied
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Ask
 from core.stores import ErasedCounts
 from storage.sql.rows import ask_from_row

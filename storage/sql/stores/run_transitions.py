@@ -13,7 +13,8 @@ from core.context.tokens import with_token_count
 from core.domain.approval import Approval
 from core.domain.events import Cursor, RunEvent, RunFinished
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import STILL_WANTED, Ask, Attention, Lease, Person, Run, Thread, ThreadSnapshot
 from core.failpoints import Failpoint
 from core.stores import DeliveryDraft, RunEnd, RunResult

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, update
 from bots.bootstrap.inbound import describe_run
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled
-from bots.inbound.commands import erasure
+from bots.inbound.commands import forget
 from bots.inbound.commands.admin import AdminDeps
 from bots.inbound.commands.budget import BudgetDeps
 from bots.inbound.commands.conversation import CommandDeps
-from bots.inbound.commands.erasure import ErasureDeps
+from bots.inbound.commands.forget import ErasureDeps
 from bots.inbound.commands.knowledge import KnowledgeDeps
 from bots.inbound.commands.schedules import ScheduleDeps
 from bots.inbound.receiver import ActionReceiver
@@ -118,7 +118,7 @@ def command_deps(
 
 @pytest.fixture
 async def stage(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ReceiverStage]:
-    monkeypatch.setattr(erasure, "CLOSE_POLLS_MAX", 2)  # no run is shown here
+    monkeypatch.setattr(forget, "CLOSE_POLLS_MAX", 2)  # no run is shown here
     sandboxes = UnsafeProcessProvider(tmp_path / "sandboxes")
     woken: list[str] = []
     receiver = ActionReceiver(

@@ -12,7 +12,7 @@ from sqlalchemy import update
 from bots.bootstrap.background_jobs import delete_old_conversations
 from bots.inbound.access import AccessPolicy
 from bots.inbound.commands.conversation import format_usage
-from bots.inbound.commands.erasure import NOT_HERE, NOT_YOURS, forget_thread
+from bots.inbound.commands.forget import NOT_HERE, NOT_YOURS, forget_thread
 from bots.inbound.commands.table import COMMANDS
 from core.domain.approval import DENY
 from core.domain.audit import AuditEntry
@@ -20,7 +20,7 @@ from core.domain.errors import StorageUnavailable, SurfaceError
 from core.domain.plans import Plan, Step
 from core.domain.threads import Address, ChatMessage, ChatPage, Person, Usage
 from core.failpoints import FailpointHit, arm
-from core.flow.steps import add_plan
+from core.flow.plan_changes import add_plan
 from core.ports import OutgoingFile
 from storage.sql.tables import threads
 from tests.contracts.stores import TEST

@@ -11,7 +11,7 @@ from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.conversation import CommandDeps
 from bots.inbound.commands.table import answer_command
 from core.domain.budget import Price
-from core.domain.errors import AgentError
+from core.domain.errors import RunError
 from core.domain.threads import Address, IncomingFile, Person
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.semantic_search import SemanticSearch
@@ -40,7 +40,7 @@ class Texts:
 
     async def open(self, file: IncomingFile, *, bytes_max: int) -> AsyncIterator[bytes]:
         if file.name == "gone.txt":
-            raise AgentError("The file is gone.")
+            raise RunError("The file is gone.")
         yield file.file_ref.encode()
 
 

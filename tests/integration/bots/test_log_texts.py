@@ -15,7 +15,7 @@ import pytest
 
 from bots.observability.log_redaction import format_traceback, redact_library_message
 from bots.observability.logs import JsonFormatter, TextFormatter
-from core.domain.errors import AgentError, StorageUnavailable, ToolError
+from core.domain.errors import RunError, StorageUnavailable, ToolError
 from tests.paths import REPOSITORY
 
 PROMPT = "my-private-prompt"
@@ -130,7 +130,7 @@ def caught(error: BaseException, cause: BaseException | None = None) -> BaseExce
     ("error", "headline"),
     [
         (StorageUnavailable("disk I/O error"), "core.domain.errors.StorageUnavailable: disk I/O error"),
-        (AgentError("The model is away."), "core.domain.errors.AgentError: The model is away."),
+        (RunError("The model is away."), "core.domain.errors.RunError: The model is away."),
         (ToolError(PROMPT), "core.domain.errors.ToolError: (17 characters left out)"),
         (ValueError(PROMPT), "ValueError: (17 characters left out)"),
         (ValueError(), "ValueError"),
@@ -150,9 +150,9 @@ def test_of_an_error_its_kind_and_place_are_told_and_our_own_words(error: Except
 
 
 def test_what_led_to_an_error_is_told_in_its_order() -> None:
-    told = format_traceback(caught(AgentError("Gone."), caught(ValueError(PROMPT))))
+    told = format_traceback(caught(RunError("Gone."), caught(ValueError(PROMPT))))
     assert told.index("ValueError: (17 characters left out)") < told.index("direct cause")
-    assert told.index("direct cause") < told.index("AgentError: Gone.")
+    assert told.index("direct cause") < told.index("RunError: Gone.")
 
 
 def test_errors_that_name_each_other_are_told_once() -> None:

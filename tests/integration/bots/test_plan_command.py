@@ -8,7 +8,7 @@ from bots.inbound.commands.plan import OVER
 from bots.inbound.receiver import ActionReceiver
 from core.domain.ids import new_id
 from core.domain.threads import Person
-from core.flow.steps import change_plan, close_plan
+from core.flow.plan_changes import change_plan, close_plan
 from core.run.execute import execute
 from storage.memory.run_queue import MemoryRunQueue, MemoryStopSignals
 from storage.sql.stores.deliveries import SqlDeliveries

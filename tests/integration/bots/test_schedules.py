@@ -9,7 +9,7 @@ import pytest
 
 from bots.demo.thread_reader import buttons_of, text_of
 from core.domain.approval import APPROVE_ALWAYS, APPROVE_ONCE
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.slack import SlackSimulator
 from simulator.view import SeenMessage
 from tests.chaos.harness import PlatformName, Stage, staged

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bots.bootstrap.model_clients import open_semantic_search
+from bots.bootstrap.semantic_search import open_semantic_search
 from core.domain.errors import ConfigurationError
 from core.domain.threads import Usage
 from storage.sql.database import Database

@@ -12,7 +12,8 @@ import pytest
 from bots.bootstrap.mcp import build_mcp_servers
 from bots.observability.logs import configure_logging
 from bots.settings import load_settings
-from core.mcp.settings import McpServerConfig, parse_servers, secret_values
+from core.mcp.secrets import secret_values
+from core.mcp.settings import McpServerConfig, parse_servers
 from core.tools.tool import ToolSet
 from tests.fakes.streamed_model import calls, text
 from tests.integration.core.conftest import World

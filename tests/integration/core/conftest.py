@@ -24,7 +24,8 @@ from core.domain.budget import NO_BUDGET
 from core.domain.consent import STAYS
 from core.domain.events import AgentEvent, RunEvent, RunFinished, TextStreamed
 from core.domain.ids import new_id
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import Address, IncomingFile, Lease, Person, Reply, Run
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.loop.run_context import LoopPolicy

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from core.domain.budget import Budget, Limit
 from core.domain.errors import ModelUnavailable
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import IncomingFile
 from core.loop.run_context import LoopPolicy
 from core.ports import ModelDelta, ModelRequest, Sandbox

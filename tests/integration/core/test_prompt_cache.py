@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.llm.openai_request import RequestEncoder
 from core.ports import ModelRequest
 from core.tools.catalogue import all_tools

@@ -11,7 +11,8 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect
 from core.domain.errors import StorageUnavailable
 from core.domain.events import TurnFinished, TurnStarted
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import Lease, ToolCallRecord
 from core.ports import ModelDelta
 from core.run.execute import execute

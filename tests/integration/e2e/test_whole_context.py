@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.discord import DiscordSimulator
 from simulator.slack import SlackSimulator
 from simulator.view import SentFile

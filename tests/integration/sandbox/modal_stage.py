@@ -15,8 +15,8 @@ from modal_proto import api_pb2
 from core.domain.errors import SandboxUnavailable
 from core.domain.sandbox_records import SandboxRecord
 from core.ports import Sandbox
-from sandbox.local import programs
-from sandbox.local.programs import find_toolbox
+from sandbox.local import jail_requirements
+from sandbox.local.toolbox import require_toolbox
 from sandbox.memory_records import MemorySandboxRecords
 from sandbox.modal.config import ModalConfig
 from sandbox.modal.provider import ModalSandboxProvider
@@ -188,11 +188,11 @@ async def modal_jail(folder: Path, *, with_browser: bool = False) -> Jail:
             lacking("chromium", jails.browser_unavailable_reason)
     more: tuple[tuple[Path, str], ...] = ()
     try:
-        python = programs.find_python(drops_user=drops_user)
-        bwrap = programs.find_bwrap(folder, drops_user=drops_user)
+        python = jail_requirements.require_python(drops_user=drops_user)
+        bwrap = jail_requirements.require_bwrap(folder, drops_user=drops_user)
         if with_browser:
-            more = find_toolbox(python, drops_user=drops_user).mounts()
-    except programs.MissingRequirement as why:
+            more = require_toolbox(python, drops_user=drops_user).mounts()
+    except jail_requirements.MissingRequirement as why:
         lacking("jail", str(why))
     return Jail(
         bwrap=bwrap, python=python.path, prefix=python.prefix, user=JAIL_USER if drops_user else None, more=more

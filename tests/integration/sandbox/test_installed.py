@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.installed import DEBIAN, NODE, NODE_LINKED, PACKAGES, PIP, PROGRAMS
-from sandbox.local import programs
+from sandbox.local import jail_requirements, toolbox
 from sandbox.modal import image
 from tests.paths import REPOSITORY
 
@@ -51,12 +51,12 @@ def test_the_image_of_the_program_has_the_toolbox_where_jails_look() -> None:
     bases = re.findall(r"^FROM (\S+)", DOCKERFILE, flags=re.MULTILINE)
     assert bases == [image.BASE, image.BASE, "sandbox"]
     packages = Path("/opt/threadhand/lib/python3.11/site-packages")
-    place = packages / programs.toolbox_folder(drops_user=False).relative_to(programs.REPOSITORY)
+    place = packages / toolbox.toolbox_folder(drops_user=False).relative_to(toolbox.REPOSITORY)
     assert f" -m venv --without-pip --system-site-packages {place}\n" in DOCKERFILE
 
 
 def test_a_jail_has_the_python_that_its_commands_find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The packages of the toolbox are made for that one: a Debian package may bring another Python."""
     (tmp_path / "python3").symlink_to("/usr/bin/python3")
-    monkeypatch.setattr(programs, "SYSTEM_PATH", f"{tmp_path}:/usr/bin")
-    assert programs.find_python(drops_user=False).path == tmp_path / "python3"
+    monkeypatch.setattr(jail_requirements, "SYSTEM_PATH", f"{tmp_path}:/usr/bin")
+    assert jail_requirements.require_python(drops_user=False).path == tmp_path / "python3"

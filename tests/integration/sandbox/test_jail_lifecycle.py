@@ -14,7 +14,7 @@ import pytest
 
 from core.domain.errors import SandboxUnavailable
 from sandbox.limits import SandboxLimits
-from sandbox.local import programs, shared_access
+from sandbox.local import jail_requirements, shared_access
 from sandbox.local.process_table import process_tree
 from sandbox.local.provider import LocalSandboxProvider
 from sandbox.unsafe_process import UnsafeProcessProvider
@@ -184,7 +184,7 @@ async def test_forbidden_namespaces_are_refused_with_a_remedy(monkeypatch: pytes
         refusing = folder / "bwrap"
         refusing.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
         refusing.chmod(0o755)
-        monkeypatch.setattr(programs, "find_bwrap", lambda place, drops_user: refusing)
+        monkeypatch.setattr(jail_requirements, "require_bwrap", lambda place, drops_user: refusing)
         provider = LocalSandboxProvider(folder)
         result = await provider.probe()
         assert not result.ok

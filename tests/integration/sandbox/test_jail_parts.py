@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from core.domain.errors import ToolError
 from sandbox.client.sandbox_client import workspace_relative_path
 from sandbox.client.screen import render_terminal
-from sandbox.inside import terminal as kept
+from sandbox.inside import captured_output as kept
+from sandbox.inside.captured_output import CapturedOutput, OutputFiles
 from sandbox.inside.files import describe_os_error, open_parent_folder, printable_name, stored_name
 from sandbox.inside.host_connection import CallError
 from sandbox.inside.shell import shell_quote
-from sandbox.inside.terminal import CapturedOutput, OutputFiles
 from sandbox.limits import SandboxLimits
-from sandbox.local import jail, programs, seccomp
+from sandbox.local import jail, jail_requirements, seccomp
 from sandbox.local.jail import JailConfig
 from sandbox.local.watchdog import disk_full_message
 from tests.integration.sandbox.providers import reachable_folder
@@ -143,30 +143,30 @@ def test_the_flags_are_whole_and_not_on_the_command_line() -> None:
 
 async def test_the_program_inside_is_copied_once_and_readable() -> None:
     async with reachable_folder() as folder:
-        first = programs.install_program(folder, Path(sys.executable), at="/opt/x")
-        assert programs.install_program(folder, Path(sys.executable), at="/opt/x") == first
-        assert programs.install_program(folder, Path(sys.executable), at="/opt/y") != first
+        first = jail_requirements.install_program(folder, Path(sys.executable), at="/opt/x")
+        assert jail_requirements.install_program(folder, Path(sys.executable), at="/opt/x") == first
+        assert jail_requirements.install_program(folder, Path(sys.executable), at="/opt/y") != first
         assert (first / "agent.py").stat().st_mode & 0o777 == 0o644
         assert list((first / "sandbox" / "inside" / "__pycache__").glob("program.*.pyc"))
         assert len(list(folder.iterdir())) == 2
 
 
 async def test_a_bwrap_in_a_private_home_is_copied_and_still_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
-    monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
+    monkeypatch.setattr(jail_requirements, "SYSTEM_PATH", "/nonexistent")
+    monkeypatch.setattr(jail_requirements, "is_reachable", lambda path, drops_user: False)
     async with reachable_folder() as folder:
         try:
-            copied = programs.find_bwrap(folder, drops_user=True)
-        except programs.MissingRequirement as missing:
+            copied = jail_requirements.require_bwrap(folder, drops_user=True)
+        except jail_requirements.MissingRequirement as missing:
             lacking("jail", f"there is no wheel of bubblewrap to copy: {missing}")
         assert copied.is_relative_to(folder)
         assert subprocess.run([copied, "--version"], check=False, capture_output=True).returncode == 0
 
 
 def test_no_python_in_reach_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "is_reachable", lambda path, drops_user: False)
-    with pytest.raises(programs.MissingRequirement, match="Install the system's python3"):
-        programs.find_python(drops_user=True)
+    monkeypatch.setattr(jail_requirements, "is_reachable", lambda path, drops_user: False)
+    with pytest.raises(jail_requirements.MissingRequirement, match="Install the system's python3"):
+        jail_requirements.require_python(drops_user=True)
 
 
 async def test_what_lies_behind_a_private_folder_is_out_of_reach() -> None:
@@ -174,11 +174,11 @@ async def test_what_lies_behind_a_private_folder_is_out_of_reach() -> None:
         private = folder / "private"
         private.mkdir(mode=0o700)
         (private / "file").write_text("x")
-        assert not programs.is_reachable(private / "file", drops_user=True)
-        assert programs.blocking_folder(private) == private
-        assert programs.blocking_folder(folder) is None
+        assert not jail_requirements.is_reachable(private / "file", drops_user=True)
+        assert jail_requirements.blocking_folder(private) == private
+        assert jail_requirements.blocking_folder(folder) is None
         private.chmod(0o711)
-        assert programs.is_reachable(private / "file", drops_user=True)
+        assert jail_requirements.is_reachable(private / "file", drops_user=True)
 
 
 @given(st.binary(min_size=1, max_size=40).filter(lambda name: b"\0" not in name and b"\\" not in name))

@@ -17,9 +17,9 @@ from core.domain.errors import DocumentError
 from core.knowledge.document import ParseLimits
 from core.knowledge.parsing.parser_process import confine_children, run_in_child
 from core.web_access.pictures import prepare_for_model
-from sandbox.local.parser_jail import ParserJail, find_parser_jail
+from sandbox.local.jail_requirements import MissingRequirement
+from sandbox.local.parser_jail import ParserJail, require_parser_jail
 from sandbox.local.process_table import child_pids, is_alive
-from sandbox.local.programs import MissingRequirement
 from tests.fakes.made_pictures import heic, noise
 from tests.fixtures.documents.make import FOLDER
 from tests.integration.core.knowledge import made_files
@@ -32,7 +32,7 @@ from tests.requirements_of_the_machine import lacking
 @pytest.fixture(scope="module")
 def jail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ParserJail]:
     try:
-        found = find_parser_jail(tmp_path_factory.mktemp("data") / "sandboxes" / "programs")
+        found = require_parser_jail(tmp_path_factory.mktemp("data") / "sandboxes" / "programs")
     except MissingRequirement as missing:
         lacking("jail", str(missing))
     confine_children(found.confine)
@@ -154,9 +154,9 @@ def namespaces(pid: int) -> dict[str, Path]:
 def test_without_bubblewrap_the_way_is_called_unsafe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bots.bootstrap.sandboxes import confine_parsers
     from bots.settings import load_settings
-    from sandbox.local import programs
+    from sandbox.local import jail_requirements
 
-    monkeypatch.setattr(programs, "SYSTEM_PATH", "/nonexistent")
-    monkeypatch.setattr(programs.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(jail_requirements, "SYSTEM_PATH", "/nonexistent")
+    monkeypatch.setattr(jail_requirements.importlib.util, "find_spec", lambda name: None)
     settings = load_settings({"THREADHAND_DATA_DIR": str(tmp_path)}, None)
     assert confine_parsers(settings).startswith("UNSAFE: documents and pictures are parsed outside")

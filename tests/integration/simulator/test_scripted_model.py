@@ -5,7 +5,7 @@ import pytest
 
 from bots.demo.scripted_model import serve_scenario
 from core.domain.errors import ModelRejected, ModelUnavailable
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm.openai_client import OpenAIChatClient
 from core.ports import ModelRequest, TextDelta
 from simulator.model.scenario import ScenarioError, load_scenario

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bots.bootstrap.model_clients import build_provider_client, load_model_specs
+from bots.bootstrap.model_clients import build_provider_client
+from bots.bootstrap.model_specs import load_model_specs
 from core.context.limits import ContextLimit
 from core.domain.budget import Price
 from core.domain.errors import ConfigurationError

@@ -31,7 +31,7 @@ from core.domain.approval import (
     needs_question,
     refusal_reason,
 )
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Ask, Person
 
 ALICE = Person(person_id="U1", name="alice")

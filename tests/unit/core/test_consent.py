@@ -25,7 +25,8 @@ from core.domain.consent import (
     judge,
     judge_call,
 )
-from core.domain.messages import JsonObject, Message, MessageType
+from core.domain.json import JsonObject
+from core.domain.messages import Message, MessageType
 from core.domain.network import ANY_HOST, NetworkLimits, limit_network, opened_hosts
 from core.domain.outside_text import mentioned_name
 from core.domain.sources import (

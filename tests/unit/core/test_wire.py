@@ -30,7 +30,8 @@ from core.domain.events import (
     TurnFinished,
     TurnStarted,
 )
-from core.domain.messages import JsonObject, Message, MessageType
+from core.domain.json import JsonObject
+from core.domain.messages import Message, MessageType
 from core.domain.wire_format import compact_json, message_object, status_message, suna_objects
 from tests.paths import REPOSITORY
 

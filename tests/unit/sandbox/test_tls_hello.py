@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from sandbox.local.tls_hello import HELLO_BYTES_MAX, find_site, read_client_hello
+from sandbox.local.tls_hello import HELLO_BYTES_MAX, parse_site, read_client_hello
 from tests.support.tls import ENCRYPTED_HELLO, tls_hello, with_extension
 
 HELLO = tls_hello("files.example.com")
@@ -37,7 +37,7 @@ async def read(sent: bytes, *, may_be_encrypted: bool = False) -> str:
     reader.feed_eof()
     records, hello = await read_client_hello(reader)
     assert sent.startswith(records)
-    return find_site(hello, may_be_encrypted=may_be_encrypted)
+    return parse_site(hello, may_be_encrypted=may_be_encrypted)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # OpenSSL's module reads only ASCII

@@ -9,8 +9,8 @@ import pytest
 from sandbox.inside.browser.arguments import is_outside_workspace, resolve_address
 from sandbox.inside.browser.chromium import free_path
 from sandbox.inside.browser.protocol import ActionRefused
-from sandbox.local import programs
-from sandbox.local.programs import MissingRequirement, PythonInstallation
+from sandbox.local import toolbox
+from sandbox.local.jail_requirements import MissingRequirement, PythonInstallation
 
 PYTHON = PythonInstallation(path=Path(sys.executable).resolve(), prefix=None)
 
@@ -32,20 +32,20 @@ def program(path: Path) -> Path:
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the toolbox belongs, on a machine without any browser."""
-    monkeypatch.setattr(programs, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(programs, "CHROMIUMS", ())
+    monkeypatch.setattr(toolbox, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(toolbox, "CHROMIUMS", ())
     return tmp_path / ".toolbox"
 
 
 def test_the_toolboxs_own_browser_is_found(place: Path) -> None:
     program(made(place) / "browsers" / "chromium-1" / "chrome-linux" / "chrome")
-    found = programs.find_toolbox(PYTHON, drops_user=False)
+    found = toolbox.require_toolbox(PYTHON, drops_user=False)
     assert found.folder == place
     assert found.chromium == "/opt/toolbox/browsers/chromium-1/chrome-linux/chrome"
     assert found.browser_settings()["python"] == "/opt/toolbox/bin/python3"
     before = found.version
     os.utime(place / "pyvenv.cfg", (1, 1))
-    assert programs.find_toolbox(PYTHON, drops_user=False).version != before
+    assert toolbox.require_toolbox(PYTHON, drops_user=False).version != before
 
 
 def test_a_browser_elsewhere_is_bound_with_its_folder(
@@ -53,28 +53,28 @@ def test_a_browser_elsewhere_is_bound_with_its_folder(
 ) -> None:
     made(place)
     chrome = program(tmp_path / "google" / "chrome")
-    monkeypatch.setattr(programs, "CHROMIUMS", ("/nowhere/chromium", str(chrome)))
-    found = programs.find_toolbox(PYTHON, drops_user=False)
+    monkeypatch.setattr(toolbox, "CHROMIUMS", ("/nowhere/chromium", str(chrome)))
+    found = toolbox.require_toolbox(PYTHON, drops_user=False)
     assert (found.chromium, found.more_folders) == (str(chrome), (chrome.parent,))
 
 
 def test_what_lacks_is_told(place: Path) -> None:
     with pytest.raises(MissingRequirement, match="The toolbox of the sandbox is not installed"):
-        programs.find_toolbox(PYTHON, drops_user=False)
+        toolbox.require_toolbox(PYTHON, drops_user=False)
     made(place)
     with pytest.raises(MissingRequirement, match="There is no Chromium for the sandbox"):
-        programs.find_toolbox(PYTHON, drops_user=False)
+        toolbox.require_toolbox(PYTHON, drops_user=False)
     other = PythonInstallation(path=Path("/bin/sh"), prefix=None)
     with pytest.raises(MissingRequirement, match="The toolbox is made for"):
-        programs.find_toolbox(other, drops_user=False)
+        toolbox.require_toolbox(other, drops_user=False)
 
 
 def test_a_private_folder_is_no_place_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
-    monkeypatch.setattr(programs, "REPOSITORY", private)
-    assert programs.toolbox_folder(drops_user=False) == private / ".toolbox"
-    assert programs.toolbox_folder(drops_user=True) == programs.SHARED_FOLDER
+    monkeypatch.setattr(toolbox, "REPOSITORY", private)
+    assert toolbox.toolbox_folder(drops_user=False) == private / ".toolbox"
+    assert toolbox.toolbox_folder(drops_user=True) == toolbox.SHARED_FOLDER
 
 
 @pytest.mark.parametrize(

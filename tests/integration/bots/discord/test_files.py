@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 
 from bots.discord.rest.files import DiscordFiles, attachment_name
-from core.domain.errors import AgentError
+from core.domain.errors import RunError
 from core.domain.threads import IncomingFile
 from simulator.view import SentFile
 from tests.support.closing import close_after
@@ -63,15 +63,15 @@ async def test_a_file_whose_message_is_gone_is_gone(world) -> None:
     file = await attached(world)
     stale = pointing_to(file, url=json.loads(file.file_ref)["url"].split("?")[0])
     await world.discord.delete("alice", world.general.channel_id, json.loads(file.file_ref)["message"])
-    with pytest.raises(AgentError, match=r"a\.csv is no longer available"):
+    with pytest.raises(RunError, match=r"a\.csv is no longer available"):
         await read(world.app.files, stale)
 
 
 async def test_a_file_over_the_limit_is_refused_by_what_it_says_and_by_what_it_is(world) -> None:
     file = await attached(world, content=b"x" * 2000)
-    with pytest.raises(AgentError, match="larger than"):
+    with pytest.raises(RunError, match="larger than"):
         await read(world.app.files, file)
-    with pytest.raises(AgentError, match="larger than"):
+    with pytest.raises(RunError, match="larger than"):
         await read(world.app.files, replace(file, size_bytes=5))
 
 
@@ -88,13 +88,13 @@ async def test_a_file_over_the_limit_is_refused_by_what_it_says_and_by_what_it_i
 )
 async def test_other_hosts_are_never_asked(world, url: str) -> None:
     file = pointing_to(await attached(world), url=url)
-    with pytest.raises(AgentError, match="not stored on Discord"):
+    with pytest.raises(RunError, match="not stored on Discord"):
         await read(world.app.files, file)
 
 
 async def test_a_reference_that_cannot_be_read_is_one_sentence(world) -> None:
     for reference in ("", "{", "[]", "7"):
-        with pytest.raises(AgentError, match="no longer available"):
+        with pytest.raises(RunError, match="no longer available"):
             await read(world.app.files, IncomingFile(file_ref=reference, name="a.csv"))
 
 
@@ -106,7 +106,7 @@ async def test_no_token_is_sent_and_no_redirect_followed(world) -> None:
         raise web.HTTPFound("/elsewhere")
 
     async with serve_http(serve) as url, close_after(DiscordFiles(world.app.client.rest, api_url=url)) as files:
-        with pytest.raises(AgentError):
+        with pytest.raises(RunError):
             await read(files, pointing_to(await attached(world), url=f"{url}/a.csv"))
     (request,) = asked
     assert "Authorization" not in request.headers

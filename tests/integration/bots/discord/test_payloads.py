@@ -5,7 +5,7 @@ import time
 import pytest
 
 from core.domain.actions import IncomingMessage, MessageEdited
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.discord.payloads import message_json
 from simulator.discord.world import Event
 

@@ -20,8 +20,8 @@ from bots.slack.events import backfill
 from bots.slack.events.backfill import OVERLAP_SECONDS, Backfill, find_gaps, last_listed_ts, newest_cursor_by_workspace
 from bots.slack.events.cursors import ChannelCursors
 from bots.slack.events.handler import EventHandler
+from bots.slack.web_api.channel_history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from bots.slack.web_api.client import SlackClient
-from bots.slack.web_api.history import CHANNEL_PAGES_MAX, PAGE_SIZE
 from bots.slack.workspaces import Workspaces
 from core import failpoints
 from core.domain.actions import IncomingMessage

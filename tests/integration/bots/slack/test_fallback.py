@@ -13,7 +13,7 @@ from bots.slack.app import SlackApp
 from bots.slack.events.payload_fields import get_objects, get_text
 from bots.slack.render.block_kit import blocks_to_mrkdwn, simplify_blocks
 from core.domain.errors import SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address
 from simulator.slack.block_kit.message_rules import check_message_blocks
 from tests.support.closing import close_after

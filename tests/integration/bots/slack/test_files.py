@@ -15,7 +15,7 @@ from bots.slack.app import SlackApp
 from bots.slack.events.message_content import build_file_ref
 from bots.slack.web_api.downloads import is_slack_url
 from bots.slack.web_api.uploads import FILES_PER_MESSAGE, safe_file_name
-from core.domain.errors import AgentError, SurfaceRefused, SurfaceUnclear
+from core.domain.errors import RunError, SurfaceRefused, SurfaceUnclear
 from core.domain.threads import Address, IncomingFile
 from core.ports import OutgoingFile
 from simulator.slack import SlackSettings, SlackSimulator
@@ -116,10 +116,10 @@ async def test_a_file_over_the_limit_is_refused_whatever_its_message_says(
     slack: SlackSimulator, app: SlackApp, receiver: RecordingReceiver
 ):
     file = await attached(slack, receiver, b"x" * 5000)
-    with pytest.raises(AgentError, match="larger than"):
+    with pytest.raises(RunError, match="larger than"):
         await read(app, file, bytes_max=1000)
     unsized = IncomingFile(file_ref=file.file_ref, name=file.name)
-    with pytest.raises(AgentError, match="larger than"):
+    with pytest.raises(RunError, match="larger than"):
         await read(app, unsized, bytes_max=1000)
 
 
@@ -127,7 +127,7 @@ async def test_a_login_page_is_no_file(receiver: RecordingReceiver):
     scopes = tuple(scope for scope in SlackSettings().scopes if scope != "files:read")
     async with SlackSimulator(settings=SlackSettings(scopes=scopes)) as slack, running(slack, receiver) as app:
         file = await attached(slack, receiver, b"content")
-        with pytest.raises(AgentError, match="cannot be read") as refusal:
+        with pytest.raises(RunError, match="cannot be read") as refusal:
             await read(app, file)
     assert "files:read" in refusal.value.detail
 
@@ -172,9 +172,9 @@ async def test_a_redirect_is_followed_without_the_token_and_never_away_from_slac
         }
         async with server(routes, here) as origin, speaking(origin) as app:
             assert await read(app, named(origin / "near")) == b"content"
-            with pytest.raises(AgentError, match="cannot be read"):
+            with pytest.raises(RunError, match="cannot be read"):
                 await read(app, named(origin / "away"))
-            with pytest.raises(AgentError, match="cannot be read"):
+            with pytest.raises(RunError, match="cannot be read"):
                 await read(app, named(elsewhere / "x"))
     tokens = {request.path: "Authorization" in request.headers for request in here}
     assert (tokens["/near"], tokens["/file"]) == (True, False)
@@ -196,7 +196,7 @@ async def test_a_web_page_that_somebody_attached_is_read_if_its_size_is_right(en
     routes = {"/page": answer}
     async with server(routes, []) as origin, speaking(origin) as app:
         assert await read(app, named(origin / "page", "text/html", len(page))) == page.encode()
-        with pytest.raises(AgentError):
+        with pytest.raises(RunError):
             await read(app, named(origin / "page", "text/html", 99))
 
 
@@ -275,7 +275,7 @@ async def test_where_slack_takes_no_buttons_with_a_file_the_answer_comes_without
 async def test_an_endless_redirect_and_an_error_end_in_a_sentence():
     async with server({"/loop": lambda: moved("/loop")}, []) as origin, speaking(origin) as app:
         for path in ("loop", "missing"):
-            with pytest.raises(AgentError, match="The file 'f' cannot be read from Slack"):
+            with pytest.raises(RunError, match="The file 'f' cannot be read from Slack"):
                 await read(app, named(origin / path))
 
 
@@ -285,7 +285,7 @@ async def test_a_file_of_a_shared_channel_is_asked_for(
     file = await attached(slack, receiver, b"shared")
     bare = IncomingFile(file_ref=file.file_ref.partition(" ")[0], name=file.name)
     assert await read(app, bare) == b"shared"
-    with pytest.raises(AgentError, match="cannot be read"):
+    with pytest.raises(RunError, match="cannot be read"):
         await read(app, IncomingFile(file_ref="F404", name="gone"))
 
 

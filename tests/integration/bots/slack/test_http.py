@@ -17,7 +17,7 @@ from bots.slack.app import SlackApp
 from bots.slack.events.transports import is_signature_valid
 from bots.slack.install.manifest import build_manifest
 from core.domain.actions import AskAnswered, IncomingMessage
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.slack import SlackSimulator
 from tests.integration.bots.slack.socket_mode_app import RecordingReceiver
 from tests.support.web import serve_http

@@ -11,7 +11,7 @@ from yarl import URL
 from bots.delivery.content import AnswerPart
 from bots.slack.install.tokens import TokenCipher
 from core.domain.actions import IncomingMessage
-from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.errors import RunError, SurfaceRefused
 from simulator.slack import SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
 from simulator.view import SentFile
@@ -127,7 +127,7 @@ async def test_a_file_of_one_workspace_is_not_opened_for_another(installable: In
     assert b"".join(pieces) == b"secret"
     for team_id in (SECOND, "T0NOBODY"):
         forged = replace(file, file_ref=file.file_ref.replace(FIRST, team_id, 1))
-        with pytest.raises(AgentError):
+        with pytest.raises(RunError):
             _ = [piece async for piece in installable.app.files.open(forged, bytes_max=100)]
 
 

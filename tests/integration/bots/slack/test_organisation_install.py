@@ -11,7 +11,7 @@ from bots.delivery.content import AnswerPart, AskPrompt
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy, refusal_sentence
 from bots.slack.install.manifest import BOT_EVENTS, BOT_SCOPES, ORGANISATION_EVENTS
 from core.domain.actions import AskAnswered, IncomingMessage
-from core.domain.errors import AgentError, SurfaceRefused
+from core.domain.errors import RunError, SurfaceRefused
 from core.domain.threads import Address, Ask
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.people.interactions import BusyPeople
@@ -199,7 +199,7 @@ async def test_a_workspace_reaches_nothing_of_another_of_its_organisation(
     _, _, bare = file.file_ref.partition("/")
     for ref in (file.file_ref.replace(RESEARCH, SALES, 1), f"{SALES}/{bare}", f"{RESEARCH}/{bare}"):
         forged_file = replace(file, file_ref=ref)
-        with pytest.raises(AgentError):
+        with pytest.raises(RunError):
             _ = [piece async for piece in installable.app.files.open(forged_file, bytes_max=100)]
 
 

@@ -11,7 +11,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bots.inbound.actions import CommandCalled, Outcome
 from bots.slack.install.manifest import build_manifest
 from core.domain.actions import IncomingMessage
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.slack import SlackSettings, SlackSimulator
 from simulator.slack.settings import read_manifest
 from simulator.view import SeenForm, SentFile

@@ -11,7 +11,7 @@ from bots.delivery.rate_limiter import MemoryRateBudget, RateBudget, RateLimiter
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.rate_limits import POST_BURST, allowances_for_call
 from core.domain.errors import SurfaceRateLimited
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from simulator.slack import SlackSimulator
 from storage.redis.rate_budget import RedisRateBudget
 from storage.redis.streams import RedisStreams, create_redis_client

@@ -9,7 +9,7 @@ import pytest
 
 from bots.web import upload_spool
 from bots.web.upload_spool import TooLarge, UploadSource
-from core.domain.errors import AgentError
+from core.domain.errors import RunError
 from core.domain.ids import new_id
 from core.domain.threads import IncomingFile
 from core.failpoints import FailpointHit, arm
@@ -58,18 +58,18 @@ async def test_a_broken_store_leaves_no_half_file(tmp_path: Path) -> None:
     ["", "spool:", "spool:../../etc/passwd", "slack:x", "other:01a1fc67-4fe4-771b-bfd6-5dbca28ae52c", "spool:a/b"],
 )
 async def test_a_reference_of_others_opens_nothing(tmp_path: Path, file_ref: str) -> None:
-    with pytest.raises(AgentError, match="cannot be opened"):
+    with pytest.raises(RunError, match="cannot be opened"):
         await read(tmp_path, file_ref)
 
 
 async def test_a_file_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="send it again"):
+    with pytest.raises(RunError, match="send it again"):
         await read(tmp_path, f"spool:{new_id()}")
 
 
 async def test_a_file_over_the_readers_limit_is_refused(tmp_path: Path) -> None:
     file_ref, _ = await upload_spool.store_upload(tmp_path, pieces(b"abcd"), bytes_max=10)
-    with pytest.raises(AgentError, match="too large"):
+    with pytest.raises(RunError, match="too large"):
         await read(tmp_path, file_ref, bytes_max=3)
 
 

@@ -7,7 +7,8 @@ from pydantic import JsonValue
 
 from core.context.tokens import with_token_count
 from core.dialects.native import NativeDialect
-from core.domain.messages import JsonObject, Message, MessageType, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, MessageType, ToolCall
 
 _WORDS = ["the", "a", "plan", "file", "run", "of", "result", "check", "42", "/workspace/data.csv", "None\n"]
 _DIALECT = NativeDialect()

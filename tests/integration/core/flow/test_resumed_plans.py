@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from core.domain.errors import ModelRejected
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.flow.messages import CHOICES, FlowMessageTag, flow_message, parse_step_choice
 from core.run.execute import execute
 from tests.fakes.streamed_model import calls, text

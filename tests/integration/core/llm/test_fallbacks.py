@@ -15,7 +15,7 @@ from core.context.limits import ContextLimit
 from core.context.tokens import count_message, count_tools
 from core.context.window import ContextPolicy
 from core.domain.errors import ModelError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import ModelRequest, TextDelta
 from tests.fakes.made_pictures import picture
 from tests.fakes.strict_models import Json, Refused, serve_strict

@@ -15,7 +15,8 @@ import pytest
 from core.dialects.dialect import CallComplete, DisplayText, ToolSpec
 from core.dialects.native import NativeDialect
 from core.domain.errors import AnswerRejected, ContextOverflow, ModelError, ModelRejected, ModelUnavailable
-from core.domain.messages import REASONING_KEY, JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY, ToolCall
 from core.llm import error_mapping
 from core.llm.litellm_client import LiteLLMClient
 from core.llm.openai_client import OpenAIChatClient

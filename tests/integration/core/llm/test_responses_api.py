@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import ModelRequest
 from tests.integration.core.llm.test_providers import read
 from tests.integration.core.llm.test_server_habits import CALLED, WHOLE, Json, called, client, stream

@@ -15,7 +15,7 @@ from bots.bootstrap import model_clients
 from bots.bootstrap.model_clients import build_model_client
 from bots.settings import load_settings
 from core.domain.events import ActivityChanged, AgentEvent, ResponseStarted, RunFinished
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm.openai_client import OpenAIChatClient
 from core.llm.retry import stream_with_retries
 from core.loop import turn

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web as aiohttp_web
 
-from core.mcp.settings import REDACTED, parse_servers
+from core.mcp.secrets import REDACTED
+from core.mcp.settings import parse_servers
 from core.tasks import spawn
 from tests.integration.core.mcp.conftest import HttpFake, MakeGuest, http_fake
 from tests.support.waiting import until

@@ -15,7 +15,8 @@ import pytest
 from aiohttp import web
 
 from core.domain.errors import ConfigurationError
-from core.mcp.settings import McpServerConfig, parse_servers, secret_values
+from core.mcp.secrets import secret_values
+from core.mcp.settings import McpServerConfig, parse_servers
 from core.tasks import cancel, spawn
 from tests.integration.core.mcp.conftest import Guest, MakeGuest
 from tests.integration.core.mcp.test_other_servers import PlainServer

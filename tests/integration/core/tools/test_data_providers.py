@@ -7,7 +7,8 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 from core.loop.calls import CallOutcome, execute_call
 from core.ports import Sandbox
 from core.tools.catalogue import build_tool_set

@@ -32,7 +32,8 @@ from bots.delivery.next_step import (
 )
 from bots.delivery.run_view import RunView, Task, ViewState
 from core.domain.events import MessageAdded, TurnStarted
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import Attention, InputKind, Person, ThreadInput
 
 STARTED = ChatState(request_ref="1", began_at=0.0, status_after_seconds=3.0)

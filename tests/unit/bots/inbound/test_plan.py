@@ -9,7 +9,7 @@ from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.plan import AGENT_OWNS_LIST, NO_PLAN, OVER, answer_plan
 from core.domain.plans import Plan, Plans, Step
 from core.domain.threads import Address, Person
-from core.flow.steps import STEPS_MAX
+from core.flow.plan_changes import STEPS_MAX
 
 STEPS = (Step(text="Look", status="completed"), Step(text="Open", status="in_progress"), Step(text="Enter"))
 WORK = Plan(plan_id="p", title="Work", steps=STEPS, stage="going", is_active=True, run_id="r")

@@ -17,7 +17,7 @@ from bots.slack.install.manifest import ASK_ANYWHERE, ASK_MESSAGE
 from bots.slack.web_api.client import SlackClient
 from bots.slack.web_api.people import People
 from core.domain.errors import SurfaceError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from tests.histories.virtual_time import in_virtual_time
 from tests.unit.bots.slack.test_parse import IDENTITY, REPLY, fixture, message, reaction
 

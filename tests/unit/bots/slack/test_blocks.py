@@ -19,7 +19,7 @@ from bots.slack.render.rich_text import markdown_to_rich_text
 from core.domain.actions import AskAnswered
 from core.domain.approval import CHOICES
 from core.domain.events import ChecklistItem, RunFailed
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.schedules import commands_about
 from core.domain.threads import Ask, Person
 from simulator.slack.block_kit.message_rules import check_message_blocks

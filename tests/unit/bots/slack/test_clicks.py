@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bots.inbound.actions import RunButtonPressed
 from bots.slack.events.parse import Ignored, parse_click, parse_event
 from core.domain.actions import AskAnswered
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from tests.support.narrow import require_type
 from tests.unit.bots.slack.test_parse import ALICE, KNOWN, ROOT, fixture, thread
 

@@ -15,7 +15,8 @@ from bots.slack.events.parse import (
 )
 from bots.slack.web_api.client import Identity
 from core.domain.actions import AskAnswered, IncomingMessage, MessageDeleted, MessageEdited, StopRequested
-from core.domain.messages import JsonObject, JsonValue
+from core.domain.json import JsonObject
+from core.domain.messages import JsonValue
 
 IDENTITY = Identity(team_id="T1", user_id="U0", bot_id="B0")
 KNOWN = ParseContext(identity=IDENTITY, names={"U1": "alice"})

@@ -4,7 +4,8 @@ import pytest
 
 from bots.slack.events.bolt import handle_uninstall, is_uninstall_event
 from bots.slack.events.payload_fields import Tenant, parse_tenant
-from core.domain.messages import JsonObject, JsonValue
+from core.domain.json import JsonObject
+from core.domain.messages import JsonValue
 from tests.integration.bots.slack.memory_tokens import MemoryTokens, access_of, teams_with
 
 

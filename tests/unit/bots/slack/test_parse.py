@@ -11,7 +11,8 @@ from bots.inbound.actions import CommandCalled
 from bots.slack.events.parse import Ignored, ParseContext, concerns_bot, parse_event, parse_ts
 from bots.slack.web_api.client import Identity
 from core.domain.actions import IncomingMessage, MessageDeleted, MessageEdited, StopRequested
-from core.domain.messages import JsonObject, JsonValue
+from core.domain.json import JsonObject
+from core.domain.messages import JsonValue
 from core.domain.threads import Address, IncomingFile, Person
 from tests.fakes.cpu_seconds import seconds_of
 from tests.paths import FIXTURES

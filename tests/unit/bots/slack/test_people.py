@@ -4,7 +4,7 @@ import pytest
 
 from bots.slack.web_api.people import parse_standing
 from core.domain.actions import ActorContext
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 
 @pytest.mark.parametrize(

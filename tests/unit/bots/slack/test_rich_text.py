@@ -3,7 +3,7 @@
 from bots.slack.events.parse import ParseContext, parse_event, user_ids_in
 from bots.slack.web_api.client import Identity
 from core.domain.actions import IncomingMessage
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 
 KNOWN = ParseContext(identity=Identity(team_id="T1", user_id="U0", bot_id="B0"), names={"U2": "bob"})
 

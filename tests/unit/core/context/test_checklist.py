@@ -11,7 +11,8 @@ from core.context.todo_file import (
 )
 from core.dialects.native import NativeDialect
 from core.domain.events import ChecklistItem
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, ToolCall
 from tests.integration.core.context.conversations import message
 
 TEXT = """\

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from core.context.background_messages import Background, background_message, refers_to_files
 from core.context.request_tail import RequestTail, newest_pictures
 from core.context.untrusted_text import wrap_untrusted
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.domain.threads import ChatMessage, ChatPage, IncomingFile, Person
 from core.llm.openai_request import RequestEncoder
 from core.ports import ModelRequest

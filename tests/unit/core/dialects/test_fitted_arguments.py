@@ -14,7 +14,7 @@ from core.dialects.selection import select_dialect
 from core.dialects.xml import format_call
 from core.domain.consent import STAYS
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.mcp.arguments import McpArguments, arguments_model
 from core.ports import TextDelta, ToolCallDelta
 from core.tools.tool import PreparedCall, Tool, ToolContext, ToolSet, prepare_call

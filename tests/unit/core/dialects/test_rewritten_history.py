@@ -1,7 +1,7 @@
 """Native calls in the history of a model that writes its calls as text."""
 
 from core.dialects.selection import write_calls_as_text
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import ModelRequest
 
 CALL: JsonObject = {

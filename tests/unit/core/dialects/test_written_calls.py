@@ -13,7 +13,7 @@ from core.dialects.dialect import CallComplete, DisplayText, ParsedPart, ToolSpe
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.ports import TextDelta, ToolCallDelta
 from tests.fakes.cpu_seconds import seconds_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm.call_ids import with_usable_call_ids
 
 

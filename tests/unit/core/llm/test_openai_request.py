@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.llm import openai_request
 from core.llm.openai_request import RequestEncoder
 from core.llm.responses_api import ResponsesEncoder

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.messages import REASONING_KEY, JsonObject
+from core.domain.json import JsonObject
+from core.domain.messages import REASONING_KEY
 from core.llm.reasoning import (
     KEPT_CHARACTERS_MAX,
     KEPT_FIELDS_MAX,

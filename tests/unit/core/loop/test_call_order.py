@@ -13,7 +13,8 @@ from core.dialects.dialect import Dialect
 from core.dialects.native import NativeDialect
 from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect, format_call
-from core.domain.messages import JsonObject, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import ToolCall
 from core.loop.calls import build_outcome, execute_call, failed_outcome, needs_look
 from core.loop.run_context import LoopPolicy
 from core.ports import Sandbox
@@ -22,7 +23,7 @@ from core.tools.browser.navigation import browser_screenshot
 from core.tools.catalogue import build_tool_set
 from core.tools.shell import execute_command
 from core.tools.tool import PreparedCall, Strategy, ToolContext, ToolOutput, ToolSet, must_wait_for, prepare_call
-from core.tools.workspace.files import create_file, delete_file, full_file_rewrite, str_replace
+from core.tools.workspace.file_changes import create_file, delete_file, full_file_rewrite, str_replace
 from core.tools.workspace.reading import read_file
 from tests.fakes.memory_run import MemoryRun
 from tests.fakes.sandbox_memory import MemorySandbox, MemorySandboxes, Script, Terminal

@@ -18,7 +18,8 @@ from core.dialects.react import ReactDialect
 from core.dialects.xml import XmlDialect
 from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
-from core.domain.messages import JsonObject, Message
+from core.domain.json import JsonObject
+from core.domain.messages import Message
 from core.llm.openai_request import RequestEncoder
 from core.llm.reasoning import ReasoningOrigin, snapshot
 from core.loop.run_context import LoopPolicy

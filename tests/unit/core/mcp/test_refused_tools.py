@@ -6,7 +6,7 @@ import pytest
 
 from core.domain.consent import STAYS
 from core.domain.errors import ModelRejected
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.mcp.arguments import arguments_model
 from core.mcp.refused_tools import TOOLS_MAX, RefusedTools, find_refused_tool, fit_tools, without_refused_tools
 from core.ports import ModelDelta, ModelRequest, TextDelta

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.domain.errors import ConfigurationError
-from core.mcp.settings import McpServerConfig, parse_servers, read_servers, secret_values
+from core.mcp.secrets import secret_values
+from core.mcp.settings import McpServerConfig, parse_servers, read_servers
 
 WHOLE = """
 servers:

@@ -10,7 +10,7 @@ from core.dialects.native import NativeDialect
 from core.dialects.xml import XmlDialect, describe_tools, format_call
 from core.domain.consent import Reach
 from core.domain.errors import ToolError
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.sources import SourceKind
 from core.ports import TextDelta
 from core.tools.catalogue import all_tools, build_tool_set

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 
 from core.domain.errors import ToolError
 from core.domain.events import ActivityChanged, AgentEvent
-from core.domain.messages import JsonObject, Message, ToolCall
+from core.domain.json import JsonObject
+from core.domain.messages import Message, ToolCall
 from core.knowledge.knowledge_base import RunKnowledge
 from core.loop.calls import CallOutcome, execute_call, failed_outcome
 from core.ports import Sandbox

@@ -139,8 +139,8 @@ async def test_an_answer_that_never_comes_ends_the_browser(stage: BrowserStage) 
 
 async def test_without_a_toolbox_the_lack_is_told(stage: BrowserStage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with reachable_folder() as folder:
-        monkeypatch.setattr("sandbox.local.programs.REPOSITORY", folder)
-        monkeypatch.setattr("sandbox.local.programs.SHARED_FOLDER", folder)
+        monkeypatch.setattr("sandbox.local.toolbox.REPOSITORY", folder)
+        monkeypatch.setattr("sandbox.local.toolbox.SHARED_FOLDER", folder)
         jails = LocalSandboxProvider(folder / "jails")
         assert (await jails.probe()).ok
         assert jails.browser_unavailable_reason.endswith("Run: scripts/setup --toolbox")

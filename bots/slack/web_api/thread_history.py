@@ -1,10 +1,10 @@
-"""Reads the history of threads, for the agent's context, and of channels, for backfill."""
+"""Reads the history of threads for the agent's context."""
 
 import asyncio
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -16,10 +16,9 @@ from bots.slack.events.payload_fields import get_int, get_object, get_objects, g
 from bots.slack.render.mrkdwn import mentioned_user_ids, message_mrkdwn
 from bots.slack.web_api.client import Identity, Parameters, SlackClient
 from core.domain.errors import SurfaceError, SurfaceRefused
-from core.domain.messages import JsonObject
+from core.domain.json import JsonObject
 from core.domain.threads import Address, ChatMessage, ChatPage, Person
 from core.failpoints import Failpoint
-from core.web_access.guard import is_loopback
 
 if TYPE_CHECKING:
     from bots.slack.workspaces import Workspace, Workspaces
@@ -191,109 +190,3 @@ def parse_chat_message(message: JsonObject, names: Mapping[str, str]) -> ChatMes
         files=parse_files(message),
         is_app=is_app,
     )
-
-
-PAGE_SIZE = 200
-CHANNEL_PAGES_MAX = 5
-"""Limit on pages read per channel, and per thread."""
-NEW_THREADS_MAX = 50
-"""Limit per channel on threads with new replies that the agent has not joined yet."""
-PAUSE_SECONDS = 2.0
-"""Pause before each call, because Slack allows about 50 calls a minute and live events need some of them."""
-_GONE = frozenset({"thread_not_found", "message_not_found"})
-_CATCH_UP = Failpoint("slack.catch_up")
-_LIST = Failpoint("slack.list_channels")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissedMessages:
-    """Messages from a channel's history as `message` events, oldest first. `is_cut`: not all could be read."""
-
-    messages: tuple[JsonObject, ...]
-    is_cut: bool
-
-    @property
-    def newest(self) -> str:
-        """The ts of the newest message, or "" if there are no messages."""
-        return get_text(self.messages[-1], "ts") if self.messages else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelHistory:
-    """Reads the channels of one workspace and waits `pause_seconds` before each call."""
-
-    client: SlackClient
-    pause_seconds: float
-
-    @classmethod
-    def for_client(cls, client: SlackClient) -> "ChannelHistory":
-        """Returns a reader that is slow enough to leave live events a share of Slack's rate limits."""
-        return cls(client=client, pause_seconds=0 if is_loopback(client.api_url) else PAUSE_SECONDS)
-
-    async def list_channels(self, kind: str) -> list[str]:
-        """Returns ids of the bot's channels of one type, such as `im`, up to the page limit. Raises SurfaceError."""
-        parameters = {"types": kind, "exclude_archived": True, "limit": PAGE_SIZE}
-        found, _ = await self._fetch_pages("users.conversations", "channels", parameters, place=_LIST)
-        return [channel_id for one in found if (channel_id := get_text(one, "id"))]
-
-    async def read_since(self, channel_id: str, oldest: str, threads: Sequence[str]) -> MissedMessages:
-        """Returns the channel's top-level messages after `oldest`, and replies after it.
-
-        Replies are read in `threads` and in other threads with new replies. Raises SurfaceError."""
-        parameters: dict[str, str | int | bool] = {"channel": channel_id, "oldest": oldest, "limit": PAGE_SIZE}
-        top, is_cut = await self._fetch_pages("conversations.history", "messages", parameters)
-        found = {get_text(one, "ts"): one for one in top}
-        latest = {get_text(one, "ts"): get_text(one, "latest_reply") for one in top}
-        # a thread of ours is read unless its first message shows that it has no new replies
-        here = [one for one in threads if is_message_ts(one) and latest.get(one, "~") > oldest]
-        others = [one for one, reply in latest.items() if reply > oldest and one not in threads]
-        for thread_key in [*here, *others[:NEW_THREADS_MAX]]:
-            try:
-                replies, is_more = await self._fetch_pages(
-                    "conversations.replies", "messages", {**parameters, "ts": thread_key}
-                )
-            except SurfaceRefused as error:
-                if error.code not in _GONE:
-                    raise
-                continue
-            is_cut = is_cut or is_more
-            found |= {get_text(one, "ts"): one for one in replies}
-        kept = sorted(ts for ts in found if is_message_ts(ts) and ts > oldest)
-        return MissedMessages(messages=tuple(_as_event(found[ts], channel_id) for ts in kept), is_cut=is_cut)
-
-    async def read_replies(self, channel_id: str, thread_key: str) -> list[JsonObject]:
-        """Returns the first replies of a thread as `message` events, oldest first. Raises SurfaceError."""
-        parameters: dict[str, str | int | bool] = {"channel": channel_id, "ts": thread_key}
-        with _CATCH_UP:
-            answer = await self.client.read("conversations.replies", {**parameters, "limit": 15})
-        replies = get_objects(answer, "messages")
-        return [_as_event(one, channel_id) for one in replies if get_text(one, "ts") != thread_key]
-
-    async def _fetch_pages(
-        self, method: str, what: str, parameters: Parameters, *, place: Failpoint = _CATCH_UP
-    ) -> tuple[list[JsonObject], bool]:
-        """Returns the items of the first pages, and whether there are more pages.
-
-        Slack lists a channel newest first, and a thread from its root on."""
-        found: list[JsonObject] = []
-        for _ in range(CHANNEL_PAGES_MAX):
-            await asyncio.sleep(self.pause_seconds)
-            with place:
-                answer = await self.client.read(method, parameters)
-            found += get_objects(answer, what)
-            cursor = get_text(answer, "response_metadata", "next_cursor")
-            if not cursor:
-                return found, False
-            parameters = {**parameters, "cursor": cursor}
-        return found, True
-
-
-def _as_event(message: JsonObject, channel_id: str) -> JsonObject:
-    """Returns the message with the fields that a live `message` event has and a message from the history lacks."""
-    return {
-        **message,
-        "type": "message",
-        "channel": channel_id,
-        "channel_type": "im" if channel_id.startswith("D") else "channel",
-        "event_ts": get_text(message, "ts"),
-    }

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.mcp.settings import tool_name_prefix, tool_names
+from core.mcp.tool_names import tool_name_prefix, tool_names
 
 
 def test_a_plain_name_stays() -> None:

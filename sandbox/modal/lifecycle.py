@@ -24,7 +24,7 @@ LEFT_GRACE_SECONDS = 120.0
 log = logging.getLogger(__name__)
 
 
-class ModalBackgroundJobs:
+class ModalLifecycle:
     """Started at the first use of a sandbox. `stop_abandoned` saves and terminates a sandbox whose worker is gone, and
     returns False if it no longer exists."""
 

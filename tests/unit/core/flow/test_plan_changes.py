@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from core.domain.plans import Plan, Step
 from core.domain.threads import Reply
-from core.flow import steps
+from core.flow import plan_changes
+from core.flow.plan_changes import agent_name_in, find_member, text_without_name
 from core.flow.step_runner import blocked_reason
-from core.flow.steps import agent_name_in, find_member, text_without_name
 
 TEAM = ("research", "data-analysis", "qa2")
 
@@ -59,25 +59,24 @@ def test_only_the_agreed_word_at_the_start_says_that_a_step_failed(said: str, wh
 
 
 def test_the_result_of_a_step_that_people_took_out_changes_nothing() -> None:
-    begun = steps.start_next_step(plan("A", "B"), "k1")
-    skipped = steps.skip_step(begun, steps.current_step(begun), "skipped by alice")
-    assert steps.mark_step_completed(skipped, "k1", "late") == skipped
-    assert steps.mark_step_failed(skipped, "k1", "late", is_last=False) == skipped
+    begun = plan_changes.start_next_step(plan("A", "B"), "k1")
+    skipped = plan_changes.skip_step(begun, plan_changes.current_step(begun), "skipped by alice")
+    assert plan_changes.mark_step_completed(skipped, "k1", "late") == skipped
+    assert plan_changes.mark_step_failed(skipped, "k1", "late", is_last=False) == skipped
 
 
 def test_two_steps_with_the_same_words_are_two_steps() -> None:
-    now = steps.start_next_step(plan("Wait", "Wait"), "k1")
-    assert states(steps.mark_step_completed(now, "k1", "waited")) == ["completed", "not_started"]
-    assert states(steps.revise_steps(steps.mark_step_completed(now, "k1", "x"), None, ["Wait", "Wait"])) == [
-        "completed",
-        "not_started",
-    ]
+    now = plan_changes.start_next_step(plan("Wait", "Wait"), "k1")
+    assert states(plan_changes.mark_step_completed(now, "k1", "waited")) == ["completed", "not_started"]
+    assert states(
+        plan_changes.revise_steps(plan_changes.mark_step_completed(now, "k1", "x"), None, ["Wait", "Wait"])
+    ) == ["completed", "not_started"]
 
 
 def test_a_new_plan_closes_the_one_before_and_leaves_the_models_own() -> None:
     own = Plan(plan_id="own", title="Own", steps=(), is_active=True)
-    old = steps.start_next_step(plan("A"), "k1")
-    after = steps.add_plan((own, old), Plan(plan_id="q", title="New", steps=()))
+    old = plan_changes.start_next_step(plan("A"), "k1")
+    after = plan_changes.add_plan((own, old), Plan(plan_id="q", title="New", steps=()))
     assert [(one.plan_id, one.stage, one.is_active) for one in after] == [
         ("own", "own", False),
         ("p", "closed", False),
@@ -87,24 +86,24 @@ def test_a_new_plan_closes_the_one_before_and_leaves_the_models_own() -> None:
 
 
 def test_a_note_is_one_short_line() -> None:
-    assert steps.short_note("\n## **Result**\nmore") == "Result"
-    assert len(steps.short_note("x" * 300)) == steps.NOTE_CHARACTERS_MAX
+    assert plan_changes.short_note("\n## **Result**\nmore") == "Result"
+    assert len(plan_changes.short_note("x" * 300)) == plan_changes.NOTE_CHARACTERS_MAX
 
 
 CHANGES: list[Callable[[Plan], Plan]] = [
-    lambda now: steps.start_next_step(now, "k"),
-    lambda now: steps.mark_step_completed(now, "k", "done"),
-    lambda now: steps.mark_step_failed(now, "k", "no", is_last=False),
-    lambda now: steps.mark_step_failed(now, "k", "no", is_last=True),
-    lambda now: steps.wait_for_answer(now, "k"),
-    lambda now: steps.block_open_step(now, "stopped"),
-    lambda now: steps.append_step(now, "More"),
-    lambda now: steps.remove_step(now, waiting) if (waiting := steps.next_step(now)) else now,
-    lambda now: steps.skip_step(now, steps.blocked_step(now), "skipped"),
-    lambda now: steps.close_plan(now, "stopped by alice"),
-    lambda now: steps.revise_steps(now, None, ["A", "C"]),
+    lambda now: plan_changes.start_next_step(now, "k"),
+    lambda now: plan_changes.mark_step_completed(now, "k", "done"),
+    lambda now: plan_changes.mark_step_failed(now, "k", "no", is_last=False),
+    lambda now: plan_changes.mark_step_failed(now, "k", "no", is_last=True),
+    lambda now: plan_changes.wait_for_answer(now, "k"),
+    lambda now: plan_changes.block_open_step(now, "stopped"),
+    lambda now: plan_changes.append_step(now, "More"),
+    lambda now: plan_changes.remove_step(now, waiting) if (waiting := plan_changes.next_step(now)) else now,
+    lambda now: plan_changes.skip_step(now, plan_changes.blocked_step(now), "skipped"),
+    lambda now: plan_changes.close_plan(now, "stopped by alice"),
+    lambda now: plan_changes.revise_steps(now, None, ["A", "C"]),
     *(
-        partial(steps.apply_answer, choice=choice, run_id="r2", message_id="m")
+        partial(plan_changes.apply_answer, choice=choice, run_id="r2", message_id="m")
         for choice in ("again", "skip", "plan", "stop", None)
     ),
 ]
@@ -125,4 +124,4 @@ def test_whatever_happens_one_step_is_at_work_at_most_and_what_is_done_stays_don
         assert states(now).count("in_progress") <= 1
         assert now.stage != "closed" or "in_progress" not in states(now)
         assert done <= completed(now)
-    assert "in_progress" not in states(steps.block_open_step(now, "over"))
+    assert "in_progress" not in states(plan_changes.block_open_step(now, "over"))
