@@ -1,4 +1,5 @@
-"""User actions in chat that are stored: one frozen value from the parser to the transaction that carries it out."""
+"""Actions of users in chat that are stored. Each is a frozen value, from the parser to the transaction that applies
+it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ CLOCK_DIFFERENCE_SECONDS = 2.0
 
 
 def time_of_arrival() -> datetime:
-    """Returns a time for an action whose platform does not say when it was sent. It is a bit before now, because clocks
-    differ, and no message that was sent after the action may count as older."""
+    """Returns the time to use for an action if its platform does not report when it was sent. The time is slightly in
+    the past, because clocks differ and no message sent after the action may count as older than it."""
     return datetime.now(UTC) - timedelta(seconds=CLOCK_DIFFERENCE_SECONDS)
 
 
@@ -63,7 +64,7 @@ class Action:
 
     @property
     def acted_at(self) -> datetime:
-        """When the action was sent, or, if the platform does not say it, a bit before now."""
+        """When the action was sent. If the platform does not report that, a time slightly in the past."""
         return self.sent_at or time_of_arrival()
 
 
@@ -97,7 +98,8 @@ class IncomingMessage(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEdited(Action):
-    """A user edited a message at `sent_at`. `dedupe_key` identifies this edit of it."""
+    """A user edited a message at `sent_at`. `dedupe_key` identifies this edit, because a message can be edited several
+    times."""
 
     kind: ClassVar[InputKind] = "edit"
     sent_at: datetime
@@ -111,11 +113,9 @@ class MessageDeleted(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskAnswered(Action):
-    """A user answered a question by a click, a form or a reaction. `text` is what they typed.
-
-    A click names the option by its index (labels may be shortened), and a reaction the question by `ask_ref`, its
-    message.
-    """
+    """A user answered a question by a click, a form or a reaction. `text` is what they typed. A click identifies the
+    option by its index, because labels may be shortened. A reaction identifies the question by `ask_ref`, the message
+    with the question."""
 
     kind: ClassVar[InputKind] = "answer"
     sent_at: datetime
@@ -126,10 +126,8 @@ class AskAnswered(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequested(Action):
-    """A user reacted to a request with a cross, used the platform's own stop button, or wrote that the agent stop.
-
-    Words stop no run that was requested after them, and have no `message_ref`.
-    """
+    """A user reacted to a request with a cross, pressed the platform's own stop button, or told the agent to stop. A
+    stop in words has no `message_ref`, and does not stop runs that were requested after it was sent."""
 
     kind: ClassVar[InputKind] = "answer"
     sent_at: datetime | None = None

@@ -1,9 +1,7 @@
-"""Decides which addresses in an answer people may follow with a click, and shows all others as code.
+"""Decides which addresses in an answer may be links. All others are shown as code.
 
-Whoever owns the host of an address receives what the address contains. So after a text from outside was read, an
-address is a link only if people named its host, or if the model got it word for word: it stands in what was read, or
-the program made it.
-"""
+An address can carry data to the owner of its host. So after the model has read text from outside, an address is a link
+only if a user named its host or if the model was given the whole address: in text that it read, or by the program."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,9 +18,9 @@ from core.domain.targets import find_addresses, value_of
 from core.domain.threads import Reply
 
 MARKDOWN_CHARACTERS_MAX = 100_000
-"""A longer answer is judged line by line. If that cannot be done, all its marks are shown as they are."""
+"""A longer answer is checked line by line. If that is not possible, all its Markdown is shown literally."""
 HELD_CHARACTERS_MAX = 10_000
-"""How long a line may become that waits for its end because a link may stand in it."""
+"""The maximum length of a line that is held back because it may contain a link."""
 _TOKEN = re.compile(
     r"!?\[(?P<label>[^\[\]\n]*)\]\((?P<inside>[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)"
     r"|<(?P<angle>[^\s<>|]+)(?:\|(?P<words>[^<>\n]*))?>"
@@ -30,29 +28,30 @@ _TOKEN = re.compile(
     r"|(?P<run>[^\s<\[]+)(?P<joined>(?=\[))?",
     re.MULTILINE,
 )
-"""A link or a picture, an address in angle brackets or Slack's own link, the definition of a link, or a word. A word is
-as long as chats take an address for, and longer."""
+"""Matches a link or an image, an address in angle brackets, a link in Slack's own syntax, a link definition, or a word.
+The maximum length of a word is longer than any address that chats recognise."""
 _RUN = re.compile(r"[^\s<>\"`\\]+")
 _EDGES = ".,;:!?*_~'\"()[]{}|。，、）」،؛؟"
 _SENTENCE_ENDS = ".,;:!?*_~'\"。，、」،؛؟"
 _HAN_LETTERS = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _HAN_SIGNS = "，、！？；（）「」『』【】《》〈〉…"
-"""Signs of Chinese and Japanese that no host has inside. The stop and the colon may be the dot and the colon of one."""
+"""Chinese and Japanese characters that no host name contains. Full-width full stops and colons are not among them,
+because browsers read them as "." and ":"."""
 _HAN_WORDS = re.compile(f"[{_HAN_LETTERS}{_HAN_SIGNS}。：]*")
 _HAN_SENTENCES = re.compile(
     f"(?:[{_HAN_LETTERS}{_HAN_SIGNS}A-Za-z0-9]|(?<=[{_HAN_LETTERS}{_HAN_SIGNS}])[。：]|(?<=[{_HAN_SIGNS}])[*_~'\"])*"
     f"(?<=[{_HAN_SIGNS}。：])"
 )
-"""Words that end with a sign and cannot belong to an address behind it."""
+"""Words at the end of a text, up to a character that cannot be part of the address that follows."""
 _HAN_BEFORE_ADDRESS = re.compile(f"[{_HAN_LETTERS}{_HAN_SIGNS}。：]*(?=https?://|www\\.)", re.IGNORECASE)
 _HAN_TAIL = re.compile(f"(?<=[a-z0-9/])[{_HAN_SIGNS}][{_HAN_LETTERS}{_HAN_SIGNS}]*", re.IGNORECASE)
 _HAN_PART = re.compile(f"(?P<run>[^{_HAN_LETTERS}{_HAN_SIGNS}。：][^{_HAN_SIGNS}。]*)")
-"""What becomes code of a run that has such signs inside."""
+"""What is shown as code if a word contains such characters."""
 _BETWEEN_NAMES = re.compile(r"[()\[\]{},;|'=]")
 _ADDRESS_SIGN = re.compile("[.:/@\uff0e\u3002\uff1a\uff0f\uff20]")
 _AUTHORITY_END = re.compile(r"[/?#]")
 _SIGNS = re.compile(r"[^\w.:@-]+")
-"""What may stand directly before a host, such as an arrow or the end of bold words."""
+"""What may stand directly before a host, such as an arrow or the end of bold text."""
 _CODE = re.compile(r"`[^`\n]+`")
 _CODE_IN_ONE_CELL = re.compile(r"`[^`|\n]+`")
 _BACKTICKS = re.compile("`+")
@@ -60,16 +59,16 @@ _FENCE = "```"
 _FENCE_START = re.compile(r" {0,3}```[^`\n]*\n")
 _FENCE_END = re.compile(r" {0,3}```[ \t]*\n?")
 _MARK = re.compile(r"[\[<`]")
-"""What makes a line wait for its end."""
+"""If a line contains one of these, it is held back until its end is known."""
 _STYLE = re.compile(r"[\[\]<`~&\\\r]")
-"""Text without any of these signs shows nothing but its words."""
+"""A text with none of these characters contains nothing but plain words."""
 _DOUBTFUL = re.compile(r"`|~~~|\r|\]:|\]\([ \t]*$", re.MULTILINE)
-"""Outside of code, what may change how the lines around it are read."""
+"""Outside of code, these can change how the lines around them are parsed."""
 _FRAME = " \t>\n"
 
 
 class _Parser(MarkdownIt):
-    """A parser that accepts every address as the target of a link and does not rewrite it."""
+    """A parser that accepts every address as a link target and does not rewrite it."""
 
     def normalizeLink(self, url: str) -> str:  # noqa: N802 - the library's name
         return url
@@ -84,20 +83,20 @@ _WITHOUT_LINKS = _Parser("commonmark", {"html": False}).enable(["table", "strike
 
 @dataclass(frozen=True)
 class LinkRule:
-    """Which addresses in an answer may be links after a text from outside was read. `given` returns the addresses in
-    the texts of people and from outside that the model was given."""
+    """The rule for which addresses in an answer may be links once the model has read text from outside. `given` returns
+    the addresses in the texts of users and from outside that the model was given."""
 
     sources: Sources = NO_SOURCES
     given: Callable[[], Iterable[str]] = tuple[str, ...]
 
     @cached_property
     def _given(self) -> frozenset[str]:
-        """The addresses that the model got word for word."""
+        """The addresses that the model was given in full."""
         visited = (source.name for source in self.sources.read if source.kind in ("page", "browser"))
         return frozenset(map(_without_slash, (*self.sources.offered, *visited, *self.given())))
 
     def allows_link(self, target: str) -> bool:
-        """Returns whether a link may lead to the target. A path without a host leads nowhere."""
+        """Returns whether a link may lead to the target. A path without a host leads nowhere, so it is allowed."""
         if not target or target.startswith("#") or (target.startswith("/") and target[1:2] not in ("/", "\\")):
             return True
         has_scheme = ":" in _AUTHORITY_END.split(target, maxsplit=1)[0] or target.startswith("//")
@@ -108,8 +107,8 @@ class LinkRule:
         return all(self.allows_run(run) for run in words.split())
 
     def allows_run(self, run: str, *, is_whole: bool = True) -> bool:
-        """Returns whether chats may make a link of what stands between two blanks, as it is written and as it is shown.
-        If the run is not whole, the address may go on after it."""
+        """Returns whether chats may turn a run of characters without blanks into a link, both as it is written and as
+        it is shown. If `is_whole` is False, more characters of the address may follow."""
         return all(self._allows_shown(shown, is_whole=is_whole) for shown in {run, unescapeAll(run)})
 
     def _allows_shown(self, run: str, *, is_whole: bool) -> bool:
@@ -123,14 +122,14 @@ class LinkRule:
         host = _SIGNS.split(before)[-1]
         ending = host.rpartition(".")[2]
         if ending.isalpha() and len(ending) > 1 and host.count(".") > (not path):
-            # `secret.evil.md` may be a host although it ends like a file
+            # `secret.evil.md` may be a host name although it ends like a file name
             values |= {value for value in [value_of(f"https://{host}")] if value.startswith("host:")}
         return is_given or values <= self.sources.named
 
 
 def hide_links(markdown: str, rule: LinkRule) -> str:
-    """Returns the answer with each address that must not be a link as code. Other text stays as it is, unless the
-    answer is written so that platforms might read it in different ways."""
+    """Returns the answer in which every address that must not be a link is code. Other text is unchanged, unless
+    platforms might parse the answer in different ways."""
     if len(markdown) > MARKDOWN_CHARACTERS_MAX:
         if (hidden := LinkGate(rule).judge_whole(markdown)) is not None:
             return hidden
@@ -142,7 +141,8 @@ def hide_links(markdown: str, rule: LinkRule) -> str:
 
 
 def hide_links_of_reply(reply: Reply, rule: LinkRule) -> Reply:
-    """Returns the reply with each address that must not be a link as code, also those that it attaches."""
+    """Returns the reply in which every address that must not be a link is code, including the addresses that it
+    attaches."""
     addresses = [path for path in reply.attachments if "://" in path and not rule.allows_link(path)]
     return replace(
         reply,
@@ -154,8 +154,8 @@ def hide_links_of_reply(reply: Reply, rule: LinkRule) -> Reply:
 
 
 def shows_link(markdown: str, rule: LinkRule) -> bool:
-    """Returns whether a platform might make a link that must not be one. Code counts as such only if all platforms must
-    agree on it, and any answer counts that is too long to be parsed."""
+    """Returns whether any platform might create a link that is not allowed. Text counts as code only if every platform
+    must parse it as code. An answer that is too long to be parsed counts as unsafe."""
     if len(markdown) > MARKDOWN_CHARACTERS_MAX:
         return True
     definitions: dict[str, dict[str, dict[str, str]]] = {}
@@ -176,7 +176,7 @@ def shows_link(markdown: str, rule: LinkRule) -> bool:
 
 
 def written_addresses(text: str) -> Iterator[str]:
-    """Yields the addresses in a text, in each way in which they may end."""
+    """Yields the addresses in a text, with each possible end of them."""
     for run in _RUN.findall(text):
         if _ADDRESS_SIGN.search(run):
             start = run.lower().find("http")
@@ -188,23 +188,23 @@ def written_addresses(text: str) -> Iterator[str]:
 
 
 class LinkGate:
-    """Lets the text of an answer through while it is written, in the form in which `hide_links` shows the whole of it.
-
-    From the first text on whose form depends on what follows, the rest waits for the end of the answer."""
+    """Releases the text of an answer piece by piece while it is written, in the same form in which `hide_links` shows
+    the complete answer. From the first text whose form depends on what follows, the rest is held back until the answer
+    is complete."""
 
     def __init__(self, rule: LinkRule) -> None:
         self._rule = rule
         self._held = ""
         self._passed: list[str] = []
         self._indent: str | None = None
-        """What every line of the open block of code begins with, or None if no block is open."""
+        """The prefix of every line in the open code block, or None if no block is open."""
         self._waiting: list[str] = []
-        """The lines of the block that may be shown only once it is closed."""
+        """The lines of the code block that may be shown only once the block is closed."""
         self._is_line_start = self._is_plain = True
         self._is_shut = self._is_doubtful = False
 
     def feed(self, text: str) -> str:
-        """Returns what may be shown now: whole words, and whole lines if a link or code may stand in them."""
+        """Returns the text that can be shown now: whole words, or whole lines if they may contain a link or code."""
         if self._is_shut:
             return ""
         *lines, self._held = f"{self._held}{text}".split("\n")
@@ -221,19 +221,20 @@ class LinkGate:
         return "".join(shown)
 
     def flush(self) -> str:
-        """Returns what has waited for the end of its word or line, if it may be shown. What comes later waits."""
+        """Returns the text that was held back until the end of its word or line, if it can be shown. Later text is held
+        back."""
         shown = self._pass(self._held)
         self._is_shut = True
         return shown
 
     def close(self, text: str) -> tuple[str, str | None]:
-        """Returns the whole answer as people may see it, and the rest of it that was not let through, or None if the
-        answer does not begin with what was let through. `text` is all that was fed."""
+        """Returns the complete answer as users may see it, and the part that was not released before. The part is None
+        if the answer does not begin with what was released. `text` is all the text that was fed."""
         whole, passed = hide_links(text, self._rule), "".join(self._passed)
         return whole, whole.removeprefix(passed) if whole.startswith(passed) else None
 
     def judge_whole(self, text: str) -> str | None:
-        """Returns a whole answer as people may see it, or None if platforms might read it in different ways."""
+        """Returns a complete answer as users may see it, or None if platforms might parse it in different ways."""
         shown = self.feed(f"{text}\n")
         return None if self._is_shut or self._waiting else shown.removesuffix("\n")
 
@@ -251,7 +252,7 @@ class LinkGate:
         return shown or ""
 
     def _judge_words(self, piece: str, *, is_plain: bool) -> str | None:
-        """Returns the form in which the piece may be shown, or None if that depends on the rest of the answer."""
+        """Returns the form in which the piece can be shown, or None if that depends on the rest of the answer."""
         if is_plain and not _STYLE.search(piece):
             return piece
         before = "" if self._is_line_start else "x "
@@ -261,8 +262,8 @@ class LinkGate:
         return None if is_link else hidden.removeprefix(before)
 
     def _judge_code(self, line: str, *, is_plain: bool) -> str | None:
-        """Returns what may be shown of a block of code now that its next line has come, or None if chats may read the
-        block in different ways."""
+        """Returns the part of a code block that can be shown now that its next line is known, or None if chats may
+        parse the block in different ways."""
         is_start, is_end = self._indent is None, _FENCE_END.fullmatch(line) is not None
         self._indent = line.partition(_FENCE)[0] if self._indent is None else self._indent
         is_inside = line.startswith(self._indent) or line.isspace()
@@ -277,12 +278,12 @@ class LinkGate:
 
 
 def _is_plain(text: str, rule: LinkRule) -> bool:
-    """Returns whether nothing in the text may become a link that must not be one, even if none of it is code."""
+    """Returns whether nothing in the text can become a link that is not allowed, even if none of the text is code."""
     return all(is_allowed for _, is_allowed in _judge_tokens(text, rule))
 
 
 def _judge_tokens(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yields each word or possible link, with whether it may be shown as a link."""
+    """Yields each word or possible link, and whether it may be shown as a link."""
     for token in _TOKEN.finditer(text):
         target, words = _target_of(token), token["label"] or token["words"] or ""
         if token["run"] is not None:
@@ -294,7 +295,8 @@ def _judge_tokens(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bo
 
 
 def _judge_parts(text: str, rule: LinkRule) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yields the tokens, without the Chinese and Japanese around the addresses of a word that must not be a link."""
+    """Yields the tokens. If a word must not be a link, the Chinese and Japanese text around its addresses is split
+    off."""
     for token, is_allowed in _judge_tokens(text, rule):
         is_run = token["run"] is not None and not is_allowed
         parts = [*filter(_has_address_sign, _HAN_PART.finditer(text, *token.span()))] if is_run else []
@@ -308,7 +310,7 @@ def _has_address_sign(part: re.Match[str]) -> bool:
 
 
 def _without_sentences(run: str) -> str:
-    """Returns the text without the Chinese or Japanese words that precede its last word or its address."""
+    """Returns the text without the Chinese or Japanese words before its last word or address."""
     sentences = _HAN_SENTENCES.match(run)
     run = run[sentences.end() :].lstrip(_EDGES) if sentences else run
     words = _HAN_BEFORE_ADDRESS.match(run)
@@ -316,8 +318,8 @@ def _without_sentences(run: str) -> str:
 
 
 def _without_tail(run: str) -> str:
-    """Returns a run without the Chinese or Japanese text that follows punctuation of these scripts at its end. Text
-    with a full stop stays, because that may belong to a host."""
+    """Returns a run without the Chinese or Japanese text at its end that follows punctuation of these scripts. Text
+    with a full stop stays, because it may belong to a host name."""
     sign = _HAN_TAIL.search(run)
     return run[: sign.start()] if sign and sign.end() == len(run) else run
 
@@ -352,8 +354,8 @@ def _hide_outside_code(text: str, rule: LinkRule) -> str:
 
 
 def _hidden_form(token: re.Match[str], text: str, rule: LinkRule) -> str:
-    """Returns a word as code, and a link as its words with its address as code. There is a blank wherever a link was,
-    so that no part of a long text ends inside of code."""
+    """Returns a word as code, or a link as its text with its address as code. A blank is inserted wherever a link was,
+    so that a long text cannot be split inside of code."""
     if token["run"] is not None:
         core = token["run"].strip(f"{_EDGES}\0")
         start = token.start() + token["run"].index(core)
@@ -378,7 +380,7 @@ def _as_plain_words(line: str, rule: LinkRule) -> Iterator[str]:
 
 
 def _without_code(content: str) -> str:
-    """Returns the content of a paragraph without its code. Expects that all backticks belong to code."""
+    """Returns the text of a paragraph without its code. Every backtick must belong to code."""
     pieces, end, opening = list[str](), 0, ""
     for ticks in _BACKTICKS.finditer(content):
         if not opening:
@@ -390,7 +392,7 @@ def _without_code(content: str) -> str:
 
 
 def _without_inline_code(content: str) -> str:
-    """Returns an indented block without what is code even where the block counts as words."""
+    """Returns an indented block without the parts that are code even if the block itself is parsed as text."""
     rest = _CODE.sub(" ", content)
     return content if "`" in rest else rest
 
@@ -401,7 +403,7 @@ def _split_lines(markdown: str) -> list[str]:
 
 
 def _is_doubtful_fence(token: Token, lines: Sequence[str]) -> bool:
-    """Returns whether the token is a block of code that some platform might end elsewhere, or take for words."""
+    """Returns whether the token is a code block that a platform might end elsewhere or parse as text."""
     if token.type != "fence" or token.map is None:
         return False
     start, end = token.map

@@ -1,7 +1,7 @@
-"""Tool calls that need people's approval: what people see of them, the valid answers, and what an answer allows.
+"""Tool calls that need approval: what users see of them, which answers are valid, and what an answer allows.
 
-An answer is bound to the exact calls that people saw: each is identified by a digest of its tool and arguments.
-"""
+An answer applies to exactly the calls that users saw. Each call is identified by a digest of its tool and its
+arguments."""
 
 import hashlib
 import json
@@ -29,22 +29,23 @@ TOO_LONG = (
     " file and name the file."
 )
 ADMIN_TOOLS = frozenset({"edit_agent"})
-"""The tools whose calls only admins may approve."""
+"""Tools whose calls only admins may approve."""
 ADMINS_APPROVE = "Only admins of this bot can approve that."
 EXPIRED = "No one approved it in time, so I did not do it. Press Retry if it is still needed."
 CARD_CHARACTERS_MAX = 1400
-"""Limits the calls in the question, so that it fits into one message on every platform. The rest is in a file."""
+"""Limits the text about the calls, so that the question fits into one message on every platform. The rest is in a
+file."""
 CARD_CALLS_MAX = 16
 UNNAMED_SHOWN_MAX = 5
 WHOLE_CHARACTERS_MAX = 50_000
-"""Limits what people are asked to check at once."""
+"""Limits how much users are asked to check at once."""
 _HEADLINE_CHARACTERS_MAX = 300
 _TAIL_CHARACTERS = 24
 _LINE_CHARACTERS = 160
 _TEXTS = frozenset(["text", "body", "message", "content", "comment", "html", "markdown", "caption"])
-"""Arguments that people approve with "always" in any wording, if another argument says where the call goes."""
+"""Arguments that "always" covers whatever their text is, if another argument says where the call goes."""
 _HEADINGS = frozenset(["subject", "title"])
-"""Like texts, but only in a call to a recipient: elsewhere they may say what the call changes."""
+"""Arguments that are treated as texts only in a call with a recipient. In other calls they may say what is changed."""
 _RECIPIENTS = frozenset(
     "to recipient recipients channel chat conversation room user email address phone".split()  # noqa: SIM905 - a word list
 )
@@ -53,21 +54,21 @@ _TARGETS = _RECIPIENTS | frozenset(
 )
 _EMPTY: tuple[JsonValue, ...] = ("", None, [])
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
-# characters that are drawn as nothing although their category says that they are letters or marks
+# characters that are invisible although their category says that they are letters or marks
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why people are asked about a call that they are not asked about otherwise: the sources of text that the model had
-    read, in words, and the targets of the call that nobody named."""
+    """Why users are asked about a call that would not need approval otherwise: the sources of the text that the model
+    had read, in words, and the targets of the call that no user named."""
 
     because: str
     unnamed: tuple[str, ...]
 
     @classmethod
     def parse(cls, value: JsonValue) -> "Cause | None":
-        """Returns the cause that `dump` returned, or None for anything else."""
+        """Returns the cause that `dump` wrote, or None for anything else."""
         match value:
             case {"because": str(because), "unnamed": list(unnamed)}:
                 return cls(because, tuple(map(str, unnamed)))
@@ -82,11 +83,10 @@ class Cause:
 class CallToApprove:
     """A tool call that needs approval, with its validated arguments.
 
-    `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all.
-    `in_headline` names those that the headline says in words. `is_asked_each_time`: nobody can allow it for good. Nor
-    can anybody a call that has a `cause`. `commands` are those with which people change, by the labels of their
-    buttons, what the call does once it is approved.
-    """
+    `index` is its place in the turn. `given` names the arguments that the model wrote, or is None if it wrote all of
+    them. `in_headline` names the arguments that the headline already contains. If `is_asked_each_time` is true, the
+    call cannot be allowed permanently; neither can a call that has a `cause`. `commands` maps labels of buttons to the
+    commands that change what the call does once it is approved."""
 
     index: int
     tool: str
@@ -100,19 +100,17 @@ class CallToApprove:
 
     @property
     def digest(self) -> str:
-        """Identifies exactly this call, also in another version of the program, whose tool has other default values."""
+        """Identifies exactly this call, even in a later version of the program whose tool has other default values."""
         given = {name: value for name, value in self.arguments.items() if self.given is None or name in self.given}
         return _digest([self.tool, given])
 
     @property
     def target(self) -> JsonObject:
-        """The arguments that say where the call goes: all but free text, or all if it is not clear which those are.
-
-        Text in another form, such as an object or a list, may contain the target.
-        """
+        """The arguments that say where the call goes: all arguments except free text, or all of them if it is unclear
+        which are the target. An object or a list counts as a target, because it may contain one."""
         free = frozenset[str]()
         for name, value in self.arguments.items():
-            # its name says that it is a target, and it is a text or a number
+            # its name says that it is a target, and its value is a text or a number
             words = [word.lower() for word in _NAME_WORD.findall(name)]
             is_place = isinstance(value, str | int) and not isinstance(value, bool) and value != ""
             if words and words[-1] in _TARGETS and is_place:
@@ -123,7 +121,8 @@ class CallToApprove:
 
     @property
     def grant(self) -> str:
-        """Equal for all calls that one "always" allows: same tool, same target, but any text. Empty if none does."""
+        """The same for all calls that one "always" allows: same tool and same target, but any text. Empty if "always"
+        is not possible."""
         if self.is_asked_each_time or self.cause:
             return ""
         free: list[JsonValue] = [*sorted(self.arguments.keys() - self.target.keys())]
@@ -131,18 +130,18 @@ class CallToApprove:
 
     @property
     def line(self) -> str:
-        """The call on one line of Markdown, whole."""
+        """The complete call on one line of Markdown."""
         values = [f"{_name(name)} `{_on_one_line(value)}`" for name, value in self._shown.items()]
         return self._headed + (f", with {', '.join(values)}" if values else "")
 
     @property
     def whole(self) -> str:
-        """The call as plain text, whole: each argument with its lines."""
+        """The complete call as plain text, with the lines of each argument."""
         parts = [self._headed]
         for name, value in self._shown.items():
             parts.append(f"  {draw_visibly(name)}:")
             for line in map(draw_visibly, _spelled(value).split("\n")):
-                # in pieces, so that nothing stands far to the right where people do not look
+                # wrapped, so that nothing is so far to the right that users miss it
                 starts = range(0, max(1, len(line)), _LINE_CHARACTERS)
                 pieces = (
                     f"> {line[at : at + _LINE_CHARACTERS]}" if at else f"| {line[:_LINE_CHARACTERS]}" for at in starts
@@ -152,7 +151,7 @@ class CallToApprove:
 
     @property
     def _shown(self) -> JsonObject:
-        """The arguments without those that the headline says, and without empty ones that the model did not write."""
+        """The arguments, without those in the headline and without empty ones that the model did not write."""
         given = self.given if self.given is not None else self.arguments.keys()
         hidden = self.in_headline if _length(self.headline) <= _HEADLINE_CHARACTERS_MAX else frozenset[str]()
         return {
@@ -166,7 +165,8 @@ class CallToApprove:
         return _cut(draw_visibly(self.headline).replace("`", "'"), _HEADLINE_CHARACTERS_MAX)
 
     def cut_line(self, length_max: int) -> str:
-        """Returns the line if it fits, else as much of it as fits, saying how much is missing and how that ends."""
+        """Returns the line if it fits. Otherwise returns its beginning, how much is missing, and how the missing part
+        ends."""
         if _length(self.line) <= length_max:
             return self.line
         parts: list[str] = [_cut(self._headed, length_max // 2)]
@@ -192,7 +192,7 @@ class Approval:
 
     @property
     def card(self) -> str:
-        """The question that people see in chat. It names the file if something did not fit."""
+        """The question that users see in chat. It mentions the file if something did not fit."""
         shown = self.calls[:CARD_CALLS_MAX]
         share = CARD_CHARACTERS_MAX // max(1, len(shown))
         if self._fits:
@@ -219,7 +219,7 @@ class Approval:
 
     @property
     def cause(self) -> str:
-        """Why people are asked, if it is for what the model has read; else an empty text."""
+        """Why users are asked, if the reason is text that the model has read. Otherwise empty."""
         causes = [call.cause for call in self.calls if call.cause]
         if not causes:
             return ""
@@ -234,12 +234,12 @@ class Approval:
 
     @property
     def file_text(self) -> str:
-        """All calls whole, as the file that the card names if something did not fit. Else it is empty."""
+        """All calls in full, as the file that the card mentions if something did not fit. Otherwise empty."""
         return "" if self._fits else self._whole
 
     @property
     def text(self) -> str:
-        """Everything that people are asked to approve, for places that show no files."""
+        """Everything that users are asked to approve, for places that cannot show files."""
         return self.card if self._fits else f"{self.card}\n\n{self._whole}"
 
     @property
@@ -261,7 +261,7 @@ class Approval:
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The commands for the buttons of the approved card, unless it would not be clear which call they are about."""
+        """The commands for the buttons of the approved card. None if it would be unclear which call they are about."""
         commands = [call.commands for call in self.calls if call.commands]
         return commands[0] if len(commands) == 1 else {}
 
@@ -274,7 +274,7 @@ class Approval:
     @property
     def _fits(self) -> bool:
         if any(call.tool in ADMIN_TOOLS for call in self.calls):
-            return False  # a draft must be read with its lines, and not on one
+            return False  # a draft has to be read with its line breaks
         lengths = (_length(call.line) + 3 for call in self.calls)
         return len(self.calls) <= CARD_CALLS_MAX and sum(lengths) <= CARD_CHARACTERS_MAX
 
@@ -296,7 +296,7 @@ class _Asked:
 
 
 def _asked_calls(ask: Ask) -> tuple[str, Mapping[int, _Asked]]:
-    """Returns the turn and the calls that the ask is about. The asks of earlier versions name no calls."""
+    """Returns the turn and the calls that the ask is about. Asks of earlier versions do not contain calls."""
     try:
         turn_id, calls = json.loads(ask.subject)
         return str(turn_id), {int(one[0]): _Asked(*map(str, one[1:])) for one in calls}
@@ -315,21 +315,23 @@ def is_for_admins(ask: Ask) -> bool:
 
 
 def always_granted(ask: Ask) -> frozenset[str]:
-    """Returns the `CallToApprove.grant` of each call if the answer is "always", else an empty set."""
+    """Returns the `CallToApprove.grant` of each call if the answer is "always". Otherwise returns an empty set."""
     calls = _asked_calls(ask)[1]
     is_always = ask.kind == "approval" and find_choice(ask) == APPROVE_ALWAYS
     return frozenset(call.grant for call in calls.values() if call.grant) if is_always else frozenset()
 
 
 def parse_choice(answer: str) -> str | None:
-    """Returns the button whose label equals the answer, or None. None counts as a denial in the person's own words."""
+    """Returns the button whose label equals the answer, or None. An answer that is not a label counts as a denial with
+    a reason."""
     said = " ".join(answer.split()).casefold()
     labels = (*CHOICES, *CHOICES_OF_SEVERAL)
     return next((choice for choice in labels if choice.casefold() == said), None)
 
 
 def find_choice(ask: Ask) -> str | None:
-    """Returns the choice that the answer makes. About several calls, a choice for one call asks about each of them."""
+    """Returns the choice that the answer makes. If there are several calls, a choice for a single call means that users
+    are asked about each of them."""
     choice = parse_choice(ask.answer or "") if ask.state == "answered" else None
     if len(_asked_calls(ask)[1]) > 1 and choice in (APPROVE_ONCE, APPROVE_ALWAYS):
         return ONE_BY_ONE
@@ -342,24 +344,24 @@ def is_allowed(ask: Ask) -> bool:
 
 
 def is_denied(ask: Ask) -> bool:
-    """Returns whether the answer denies the calls, with a button or in words."""
+    """Returns whether the answer denies the calls, by a button or in words."""
     return ask.state == "answered" and not is_allowed(ask) and find_choice(ask) != ONE_BY_ONE
 
 
 def answerer_name(ask: Ask) -> str:
-    """Returns the name of the person who answered. Only people who use the HTTP API have none."""
+    """Returns the name of the user who answered. Only users of the HTTP API have no name."""
     if ask.answered_by is None:
         return "Somebody"
     return ask.answered_by.name or "A person over HTTP"
 
 
 def is_one_by_one(ask: Ask | None, turn_id: str) -> bool:
-    """Returns whether people want to be asked about each of the turn's calls."""
+    """Returns whether users want to be asked about each of the turn's calls separately."""
     return ask is not None and _asked_calls(ask)[0] == turn_id
 
 
 def needs_question(ask: Ask | None, turn_id: str, index: int) -> bool:
-    """Returns whether the turn's call still has to be put to people. `ask` is the newest of the run."""
+    """Returns whether users still have to be asked about the turn's call. `ask` is the newest ask of the run."""
     if ask is None:
         return True
     asked_turn, calls = _asked_calls(ask)
@@ -371,7 +373,7 @@ def needs_question(ask: Ask | None, turn_id: str, index: int) -> bool:
 
 
 def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | None:
-    """Returns the reason, written for the model, why the turn's call may not run, or None if it may."""
+    """Returns the reason why the turn's call may not run, written for the model, or None if it may run."""
     if ask is None or ask.state != "answered":
         return NOBODY_APPROVED
     asked_turn, calls = _asked_calls(ask)
@@ -387,7 +389,7 @@ def refusal_reason(ask: Ask | None, turn_id: str, call: CallToApprove) -> str | 
 
 
 def denial_reason(ask: Ask) -> str:
-    """Returns the result of a call that people denied, written for the model."""
+    """Returns the result of a call that users denied, written for the model."""
     who = answerer_name(ask)
     if find_choice(ask) in (DENY, DENY_ALL):
         return f"Not run: {who} denied it. Do not try it again; find another way or ask."
@@ -395,12 +397,12 @@ def denial_reason(ask: Ask) -> str:
 
 
 def draw_visibly(text: str) -> str:
-    """Returns the text with every character that cannot be seen, or that changes others, written as `\\uXXXX`."""
+    """Returns the text with every character that is invisible, or that changes how others are shown, as `\\uXXXX`."""
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []
     for char in text:
-        # printable means: no separator but the space, and no control, format, private or unassigned character
+        # printable: no separators except the space, and no control, format, private or unassigned characters
         is_selector = "\ufe00" <= char <= "\ufe0f" or "\u180b" <= char <= "\u180f" or char >= "\U000e0000"
         if char.isprintable() and not is_selector and char not in _BLANK:
             shown.append(char)
@@ -422,18 +424,19 @@ def _spelled(value: JsonValue) -> str:
 
 
 def _on_one_line(value: JsonValue) -> str:
-    """Returns the value, visible and without backticks, which would end inline code in Markdown."""
+    """Returns the value with invisible characters escaped and without backticks, which would end inline code in
+    Markdown."""
     return draw_visibly(_spelled(value)).replace("`", "\\u0060") or " "
 
 
 def _name(name: str) -> str:
-    """Returns an argument's name, as code if Markdown could read something into it."""
+    """Returns an argument's name, as code if it contains Markdown."""
     is_plain = name.replace("-", "").isalnum() and name.isascii()
     return name if is_plain and len(name) <= 60 else f"`{_cut(_on_one_line(name), 60)}`"
 
 
 def _cut_value(value: JsonValue, length_max: int) -> str:
-    """Returns the value as inline code. If it is long: its beginning, how much is left out, and how it ends."""
+    """Returns the value as inline code. Of a long value, returns the beginning, how much is left out, and the end."""
     text = _on_one_line(value)
     if _length(text) <= length_max:
         return f"`{text}`"
@@ -446,7 +449,7 @@ def _cut_value(value: JsonValue, length_max: int) -> str:
 
 
 def _length(text: str) -> int:
-    """Returns the length in UTF-16 units, in which platforms count."""
+    """Returns the length in UTF-16 units, which is how platforms count."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 

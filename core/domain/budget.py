@@ -10,7 +10,7 @@ from core.domain.threads import Address, Person, Usage
 
 BudgetScope = Literal["run", "person", "app", "channel", "workspace"]
 UNPRICED_PER_MILLION_USD = 2.0
-"""What a million tokens count against a limit in US dollars if their price is unknown."""
+"""What a million tokens of a model without a known price count against a limit in US dollars."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class Spending:
     changed_limits: Limits = field(default_factory=dict[BudgetScope, Limit])
 
     def plus_reserved(self, others: "Spending") -> "Spending":
-        """Returns the spending if the model calls of other runs cost what is reserved for them."""
+        """Returns the spending, as if the calls of other runs had cost what is reserved for them."""
         return replace(
             self,
             person=self.person + others.person,
@@ -122,8 +122,8 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """A model call that a run is about to make: the most that it may cost, the limits that must allow it, and the
-    UTC day since which spending counts against the limits of a day."""
+    """A model call that a run is about to make: its maximum cost, the limits that must allow it, and the UTC day from
+    which spending counts against daily limits."""
 
     most: Spent
     budget: Budget
@@ -132,8 +132,9 @@ class PlannedCall:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """`is_granted`: the model call may begin, and what it may cost is reserved. It is not if a limit is reached, or
-    would be by calls that other runs are making now. Where nothing is limited, nothing is summed up or reserved."""
+    """The answer to a reservation. If `is_granted` is true, the model call may begin and its maximum cost is reserved.
+    If it is false, a limit is reached, or would be reached by the calls that other runs are making now. If there are no
+    limits, nothing is summed up or reserved."""
 
     spending: Spending
     is_granted: bool

@@ -1,8 +1,8 @@
-"""Decides whether a tool call may leave the thread, from where it goes and from what the model had read.
+"""Decides whether a tool call may send anything out of the thread. The decision depends on where the call goes and on
+what the model had read.
 
-While the model has read only what people wrote to it, every call is allowed. Text from anywhere else can ask for a
-call, but the call then needs a person: who has named its target, or who agrees to it.
-"""
+As long as the model has read only what users wrote to it, every call is allowed. Text from anywhere else can make the
+model call a tool, so then a user must have named the target of the call, or must agree to it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from core.domain.sources import Origin, Source, SourceKind, Sources, newest_firs
 from core.domain.targets import is_local, normalize_address, value_of
 
 ReachKind = Literal["none", "reads_outside", "writes_outside", "connects", "talks_elsewhere", "spends"]
-"""What a call does outside of its thread. `reads_outside`: fetches something, whose address can carry data out.
-`writes_outside`: sends or changes something. `connects`: programs may send anything, until the run ends.
-`talks_elsewhere`: writes to people elsewhere, or later. `spends`: costs money."""
+"""What a call does outside of its thread. `reads_outside`: it fetches something, and the address can carry data out.
+`writes_outside`: it sends or changes something. `connects`: programs may send anything until the run ends.
+`talks_elsewhere`: it writes to users elsewhere, or later. `spends`: it costs money."""
 OPEN_PAGE = "the page that is open in the browser"
 LATER_RUN = "a run that begins by itself later"
-"""Targets that have no name. They have too many words for somebody to name them."""
+"""Targets without a name. Each consists of too many words to match anything that a user wrote."""
 PAGE_MOVES = (
     "Not run: a call before it in your answer may have opened another page. Look at the page first, then call it again."
 )
@@ -47,11 +47,11 @@ _NAMELESS = frozenset({"quote", "chat", "internet", "search", "document", "unkno
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a call goes, and what text it brings back.
+    """Where a call goes, and which text it returns.
 
-    `targets` are the places that the call chooses: addresses, recipients, accounts. A call without any goes only to
-    services that the operator has chosen. `brings` names the sources of the text that the call returns. `moves_page`
-    says that another page may be open in the browser afterwards."""
+    `targets` are the places that the call chooses: addresses, recipients, accounts. A call without targets goes only to
+    services that the operator has chosen. `brings` are the sources of the text that the call returns. `moves_page` is
+    true if a different page may be open in the browser after the call."""
 
     kind: ReachKind
     targets: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Reach:
 
 
 STAYS = Reach("none")
-"""The reach of a call that stays in its thread and brings no text from outside."""
+"""The reach of a call that stays within its thread and returns no text from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Allow:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The call needs a person's consent, because nobody named these targets."""
+    """The call needs a user's consent, because no user named these targets."""
 
     targets: tuple[str, ...]
 
@@ -87,7 +87,8 @@ ALLOW = Allow()
 
 
 def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: frozenset[str]) -> Verdict:
-    """Decides about a call of this reach to one target, which a model wrote that had read these sources."""
+    """Decides about one target of a call, given the reach of the call and the sources that the model had read when it
+    wrote the call."""
     if reach == "none" or not sources.outside:
         return ALLOW
     if why := _explain_hidden_target(target):
@@ -97,10 +98,10 @@ def judge(reach: ReachKind, target: str, sources: Sources, named_by_people: froz
 
 
 def judge_call(reach: Reach, sources: Sources, earlier: Iterable[Reach] = ()) -> Verdict:
-    """Decides about a whole call: it is refused or asked about if any of its targets is.
+    """Decides about a whole call. If any of its targets is refused or has to be asked about, so is the call.
 
-    `earlier` are the calls before it in the same answer. After one that moves the page, nobody knows where an action on
-    the page goes."""
+    `earlier` are the calls before it in the same response. After a call that moves the page, it is unknown which page
+    an action in the browser would affect."""
     if OPEN_PAGE in reach.targets and sources.outside and any(call.moves_page for call in earlier):
         return Refuse(PAGE_MOVES)
     page = _find_open_page(sources)
@@ -114,7 +115,7 @@ def judge_call(reach: Reach, sources: Sources, earlier: Iterable[Reach] = ()) ->
 
 
 def cause_of(ask: Ask, sources: Sources, now: datetime) -> Cause:
-    """Returns why people are asked, in words for them."""
+    """Returns in words, for users, why they are asked."""
     shown = sources.outside[:CAUSES_SHOWN_MAX]
     more = len(sources.outside) - len(shown)
     because = "; ".join([*(describe_source(source, now) for source in shown), *([f"and {more} more"] if more else [])])
@@ -122,7 +123,7 @@ def cause_of(ask: Ask, sources: Sources, now: datetime) -> Cause:
 
 
 def describe_source(source: Source, now: datetime) -> str:
-    """Returns what a source is and when it was read, in words for people."""
+    """Returns in words, for users, what a source is and when it was read."""
     place = source.name.partition("?")[0] if "://" in source.name else source.name
     name = "" if source.kind in _NAMELESS or not place else f" `{_plain(place.partition('://')[2] or place)}`"
     age = "" if source.kind == "unknown" else f", read {_age_text(source.read_at, now)}"
@@ -130,7 +131,7 @@ def describe_source(source: Source, now: datetime) -> str:
 
 
 def _explain_hidden_target(target: str) -> str:
-    """Returns why people could not check the target, or an empty text if they can."""
+    """Returns why users could not check the target, or an empty text if they can."""
     authority = target.partition("://")[2].partition("/")[0]
     if len(target) > TARGET_CHARACTERS_MAX:
         return f"Not run: its target is longer than {TARGET_CHARACTERS_MAX:,} characters, so nobody can check it."
@@ -142,7 +143,7 @@ def _explain_hidden_target(target: str) -> str:
 
 
 def _find_open_page(sources: Sources) -> str:
-    """Returns the address of the page that is open in the browser, or OPEN_PAGE if it is not known."""
+    """Returns the address of the page that is open in the browser, or OPEN_PAGE if it is unknown."""
     return next((source.name for source in newest_first(sources.read) if source.kind == "browser"), OPEN_PAGE)
 
 
@@ -155,7 +156,7 @@ def _age_text(read_at: datetime, now: datetime) -> str:
 
 
 def _target_text(target: str) -> str:
-    """Returns the value of a target. Letters that look like others are not shown as such in a host's name."""
+    """Returns the value of a target for users. Look-alike letters in a host name are shown in their encoded form."""
     kind, _, value = value_of(target).partition(":")
     if kind != "word" and not value.isascii():
         value = value.encode("ascii", "backslashreplace").decode()
@@ -163,6 +164,6 @@ def _target_text(target: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns a text from outside for inline code, shortened."""
+    """Returns a text from outside, shortened, as inline code."""
     shown = draw_visibly(text).replace("`", "'")
     return shown if len(shown) <= _SHOWN_CHARACTERS_MAX else f"{shown[: _SHOWN_CHARACTERS_MAX - 1]}…"

@@ -48,8 +48,8 @@ class ThinkingStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallStreamed:
-    """The partial arguments of a native tool call. Ephemeral. `arguments` holds everything received and readable so
-    far."""
+    """The partial arguments of a native tool call. Ephemeral. `arguments` holds everything received so far that could
+    be read."""
 
     index: int
     call_id: str
@@ -73,10 +73,8 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgressed:
-    """A tool call runs for `seconds` already. Ephemeral. `line` is the last line that it has printed, if any.
-
-    Tools tell only the line; the loop adds the rest.
-    """
+    """A tool call has been running for `seconds`. Ephemeral. `line` is the last line that it has printed, if any. Tools
+    report only the line, and the loop adds the other fields."""
 
     call_id: str = ""
     seconds: int = 0
@@ -87,11 +85,9 @@ class ToolProgressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
-    """A tool call has ended. Outcome "failed": the tool ran and reported failure. "error": it could not run, or it
-    crashed.
-
-    `session` is the shell session that the call used. If `is_running`, its command goes on in the background.
-    """
+    """A tool call has ended. Outcome "failed": the tool ran and reported a failure. "error": it could not run, or it
+    crashed. `session` is the shell session that the call used. If `is_running` is true, its command continues in the
+    background."""
 
     index: int
     call_id: str
@@ -109,7 +105,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnded:
-    """The command in the background of a shell session has ended, without an exit code if its session is gone."""
+    """The background command of a shell session has ended. It has no exit code if the session is gone."""
 
     session: str
     exit_code: int | None
@@ -173,14 +169,14 @@ class ApprovalAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyLeft:
-    """The run has left a reply for the thread and goes on, because people wrote while the model ended it."""
+    """The run has left a reply in the thread and continues, because users wrote while it was about to end."""
 
     kind: Literal["reply_left"] = "reply_left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFinished:
-    """A turn has ended. `is_mended` means that an interrupted attempt began the turn, and this attempt ended or
+    """A turn has ended. `is_mended` means that the turn began in an interrupted attempt, and this attempt ended or
     completed it."""
 
     turn_id: str

@@ -7,9 +7,9 @@ import secrets
 import uuid_utils
 
 KIMI_ID = re.compile(r"functions\.[a-zA-Z0-9_-]{1,64}:\d{1,6}")
-"""Kimi's chat template prints the id of a tool call in place of its name."""
+"""Kimi's chat template shows the model the id of a tool call instead of its name."""
 USABLE_ID = re.compile(rf"[a-zA-Z0-9_-]{{1,40}}|{KIMI_ID.pattern}")
-"""The ids of tool calls that are stored as they came. Some providers accept fewer (`core.llm.call_ids`)."""
+"""Ids of tool calls that match this are stored as they are. Some providers accept fewer ids (`core.llm.call_ids`)."""
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
@@ -25,7 +25,7 @@ def new_short_id() -> str:
 
 
 def derive_short_id(*parts: str) -> str:
-    """Returns an id like those of `new_short_id` that is always the same for these parts."""
+    """Returns an id in the form of `new_short_id` that depends only on these parts."""
     digest = hashlib.sha256("\0".join(parts).encode()).digest()
     return "".join(_LETTERS[byte % len(_LETTERS)] for byte in digest[:8])
 

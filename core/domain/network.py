@@ -1,4 +1,4 @@
-"""Says which hosts the programs of a sandbox may reach, by the rule that holds for calls (`core.domain.consent`)."""
+"""Decides which hosts the programs of a sandbox may reach, by the same rule as for calls (`core.domain.consent`)."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,8 @@ from core.domain.targets import HOST, is_local, value_of
 class NetworkLimits:
     """The hosts that the programs of a sandbox may reach, as values of `core.domain.targets`. None means any host.
 
-    `commands` holds for all programs but the browser. Pages of others need hosts that nobody names, for their images
-    and scripts. So `browser` is None, unless the browser shows a page of the sandbox, which a command may have
-    written."""
+    `commands` applies to all programs except the browser. Pages load images and scripts from hosts that nobody names,
+    so `browser` is None unless the browser shows a page of the sandbox, which a command may have written."""
 
     commands: frozenset[str] | None = None
     browser: frozenset[str] | None = None
@@ -21,13 +20,12 @@ class NetworkLimits:
 
 ANY_HOST = NetworkLimits()
 OWN_PAGE = "own page"
-"""Stands among the opened hosts for a page of the sandbox, which may still be open in the browser."""
+"""Stands in the set of opened hosts for a page of the sandbox, which may still be open in the browser."""
 
 
 def limit_network(call: Reach, sources: Sources, opened: frozenset[str]) -> NetworkLimits:
-    """Returns the limits while a call runs that a model wrote which had read these sources.
-
-    `opened` is what earlier calls of the run have opened (`opened_hosts`)."""
+    """Returns the limits that apply while a call runs, given the sources that the model had read when it wrote the
+    call. `opened` are the hosts that earlier calls of the run have opened (`opened_hosts`)."""
     if not sources.outside:
         return ANY_HOST
     named = frozenset(value for value in sources.named if value.startswith(HOST))
@@ -38,7 +36,7 @@ def limit_network(call: Reach, sources: Sources, opened: frozenset[str]) -> Netw
 
 
 def opened_hosts(call: Reach) -> frozenset[str]:
-    """Returns the hosts to which programs may send something, now that this call was allowed, or OWN_PAGE."""
+    """Returns the hosts to which programs may send data now that this call was allowed, or OWN_PAGE."""
     if call.moves_page:
         return frozenset({OWN_PAGE} if any(map(is_local, call.targets)) else ())
     return _hosts(call) if call.kind == "connects" else frozenset()

@@ -11,8 +11,8 @@ from core.domain.threads import Lease
 StepStatus = Literal["not_started", "in_progress", "completed", "blocked", "skipped"]
 PlanStage = Literal["own", "going", "choice", "answer", "closed"]
 """The stage of a plan. "own": the model maintains the plan itself. The other stages belong to plans that `core.flow`
-executes. "going": in progress. "choice": people must choose what happens to a blocked step. "answer": a step waits
-for people's answer. "closed": given up."""
+executes. "going": in progress. "choice": users must choose what happens to a blocked step. "answer": a step waits for
+an answer of users. "closed": given up."""
 STATUS_MARKS: dict[StepStatus, str] = {
     "not_started": "[ ]",
     "in_progress": "[→]",
@@ -31,11 +31,9 @@ _SHOWN: dict[StepStatus, Literal["pending", "active", "done", "blocked"]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step of a plan. People see `notes` after the step's text.
-
-    The other fields are used if `core.flow` executes the step: `key` identifies the latest try, `tries` counts the
-    tries, and `result` and `attachments` are the step's outcome.
-    """
+    """A step of a plan. Users see `notes` after the step's text. The other fields are used only if `core.flow` executes
+    the step: `key` identifies the latest attempt, `tries` counts the attempts, and `result` and `attachments` are the
+    step's outcome."""
 
     text: str
     status: StepStatus = "not_started"
@@ -72,12 +70,11 @@ class PlanStore(Protocol):
     async def change(
         self, thread_id: str, how: Callable[[Plans], Plans], *, lease: Lease | None = None, key: str = ""
     ) -> Plans:
-        """Replaces the thread's plans with the result of `how` in one transaction, and returns them. With a key, it
-        does so once: a command that comes again finds the plans as they are.
+        """Replaces the thread's plans with the result of `how` in one transaction, and returns them.
 
+        With a key, the change is made only once: if the same command arrives again, the plans are returned as they are.
         `how` may be called more than once. If it raises, nothing is stored and the exception propagates. Raises
-        LeaseLost if a lease is given and another worker has taken it over.
-        """
+        LeaseLost if a lease is given and another worker has taken it over."""
         ...
 
     async def read(self, thread_id: str) -> Plans: ...

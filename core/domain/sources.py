@@ -1,4 +1,5 @@
-"""Where the text of a conversation comes from, whether it may instruct the agent, and what people named in it."""
+"""Records where the text of a conversation comes from, whether that text may instruct the agent, and what users named
+in it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,25 +29,25 @@ SourceKind = Literal[
     "document",
     "unknown",
 ]
-"""A `person` is somebody who may give the agent requests: only their own words instruct it, and their `choice` among
-answers that the agent has written, which names nothing. A `quote` is what they quote or forward, a `chat` what was
-written in the thread but not to the agent. A page in the `browser` can be acted on, other pages cannot. The `internet`
-is what programs in the sandbox may have fetched."""
+"""The kinds of sources. A `person` may give the agent requests: only the person's own words instruct it, and their
+`choice` among answers that the agent has written, which names nothing. A `quote` is what they quote or forward. A
+`chat` is what was written in the thread, but not to the agent. A page in the `browser` can be acted on, other pages
+cannot. The `internet` is what programs in the sandbox may have fetched."""
 _KINDS: Mapping[str, SourceKind] = {kind: kind for kind in get_args(SourceKind)}
 Origin = tuple[SourceKind, str]
 """The kind and the name of a source."""
 SOURCES_KEY = "sources"
-"""The metadata key of a message that says which sources its text has."""
+"""The metadata key of a message under which the sources of its text are stored."""
 SOURCES_MAX = 100
 NAMED_STORED_MAX = 3_000
 OFFERED_MAX = 500
 NAME_CHARACTERS_MAX = 300
-"""No name of a host is longer, so none is cut."""
+"""No host name is longer, so no host name is truncated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Something whose text the model was given, and when it was read."""
+    """The origin of a text that the model was given, and when it was read."""
 
     kind: SourceKind
     name: str
@@ -61,14 +62,15 @@ class Source:
 
     @property
     def is_outside(self) -> bool:
-        """Whether its text comes from outside and must not instruct. A page of the sandbox has the thread's sources."""
+        """Whether its text comes from outside and must not instruct the agent. A page of the sandbox has the thread's
+        sources."""
         return not self.may_instruct and not (self.kind == "browser" and is_local(self.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a text, `named`, the values that people named in it (`core.domain.targets`), and `offered`, the
-    addresses that the search, people in the chat or the program itself gave word for word."""
+    """The sources of a text. `named` are the values that users named in it (`core.domain.targets`). `offered` are the
+    addresses that a search, users in the chat or the program itself provided in full."""
 
     read: frozenset[Source] = frozenset()
     named: frozenset[str] = frozenset()
@@ -76,7 +78,7 @@ class Sources:
 
     @property
     def outside(self) -> tuple[Source, ...]:
-        """The sources that must not instruct the agent, the newest first."""
+        """The sources that must not instruct the agent, newest first."""
         return tuple(newest_first(source for source in self.read if source.is_outside))
 
 
@@ -86,18 +88,18 @@ UNKNOWN_SOURCES = Sources(frozenset({_UNKNOWN}))
 
 
 def read_now(*origins: Origin) -> Sources:
-    """Returns the sources of a text that is read at this moment."""
+    """Returns the sources of a text that is read now."""
     now = datetime.now(UTC)
     return Sources(frozenset(Source(kind, name, now) for kind, name in origins))
 
 
 def offer_addresses(addresses: Iterable[str]) -> Sources:
-    """Returns the sources of a text that gives these addresses to be opened as they are, and brings nothing else."""
+    """Returns the sources of a text that provides these addresses in full and contains nothing else from outside."""
     return Sources(offered=frozenset(map(normalize_address, addresses)))
 
 
 def sources_of_input(thread_input: ThreadInput) -> Sources:
-    """Returns the sources of what somebody wrote to the agent: themselves, and what they attached, quoted or
+    """Returns the sources of what a user wrote to the agent: the user, and everything that they attached, quoted or
     forwarded."""
     author: SourceKind = (
         "app" if thread_input.author.is_app else "choice" if thread_input.kind == "answer" else "person"
@@ -108,10 +110,9 @@ def sources_of_input(thread_input: ThreadInput) -> Sources:
 
 
 def join_sources(parts: Iterable[Sources]) -> Sources:
-    """Returns the sources of all parts together. Of a source that was read several times, the newest counts.
-
-    If there are very many, the oldest are left out, people's first, so a text from outside is never forgotten as such.
-    """
+    """Returns the combined sources of all parts. If a source was read several times, the newest reading counts. If
+    there are too many, the oldest are left out, users first, so that the program never forgets that text came from
+    outside."""
     parts = [*dict.fromkeys(part for part in parts if part != NO_SOURCES)]
     if len(parts) == 1 and len(parts[0].read) <= SOURCES_MAX:
         return parts[0]
@@ -125,7 +126,7 @@ def join_sources(parts: Iterable[Sources]) -> Sources:
 
 
 def dump_sources(sources: Sources) -> JsonObject:
-    """Returns the sources as a message's metadata keeps them."""
+    """Returns the sources in the form in which a message's metadata stores them."""
     read: list[JsonValue] = [
         [source.kind, source.name, source.read_at.isoformat()] for source in newest_first(sources.read)
     ]
@@ -136,7 +137,8 @@ def dump_sources(sources: Sources) -> JsonObject:
 
 
 def parse_sources(value: JsonValue) -> Sources:
-    """Returns the sources that a message's metadata keeps. Anything that cannot be read is an unknown source."""
+    """Returns the sources that a message's metadata stores. Anything that cannot be parsed becomes an unknown
+    source."""
     match value:
         case dict():
             read = map(_parse_source, _list(value.get("read")))
@@ -154,12 +156,12 @@ def _parse_source(value: JsonValue) -> Source:
 
 
 def newest_first(sources: Iterable[Source]) -> Sequence[Source]:
-    """Returns the sources, the newest first, and always in the same order."""
+    """Returns the sources, newest first, always in the same order."""
     return sorted(sources, key=lambda source: (source.read_at, source.kind, source.name), reverse=True)
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    """Returns the union. It copies nothing if all but one are empty, as with most messages."""
+    """Returns the union. Returns the same object if all others are empty, as with most messages."""
     first, *others = [values for values in sets if values] or [frozenset[str]()]
     return first.union(*others) if others else first
 

@@ -1,7 +1,7 @@
-"""Reads the places that a text or a call names, as values: hosts, e-mail addresses, and words such as channel names.
+"""Extracts the places that a text or a call names, as values: hosts, e-mail addresses, and words such as channel names.
 
-Values are compared whole. `evil-example.com` does not contain `example.com`, and `bobby` does not contain `bob`.
-"""
+Values are compared as a whole. `evil-example.com` does not contain `example.com`, and `bobby` does not contain
+`bob`."""
 
 import re
 import unicodedata
@@ -16,22 +16,23 @@ from pydantic import JsonValue
 from core.domain.json import JsonObject
 
 NAMES_CHARACTERS_MAX = 10_000
-"""How much of a message is searched for names. A longer text is a document that somebody has pasted."""
+"""How many characters of a message are searched for names. A longer text is a document that a user has pasted."""
 PHRASE_WORDS_MAX = 4
-"""A name of more words, such as a long title, is not looked for in what people wrote."""
+"""Names with more words than this, such as long titles, are not searched for in what users wrote."""
 VALUE_CHARACTERS_MAX = 320
 HOST = "host:"
-"""How the value of a host begins."""
+"""The prefix of a host's value."""
 SHORT_CHARACTERS_MAX = 80
 """An argument that is longer than this, or has several lines, counts as free text."""
 _HOST_CHARACTERS_MAX = 253
 _PIECE = re.compile(r"(?:(?<=[@/])\[[\w.]*:[\w:.%]*\]|[^\s<>()\[\]{}\"'`|,;\\“”„«»‘’])+")
-"""Text without spaces, brackets and quotes. Only an IPv6 address, such as `//[2001:db8::1]`, may have brackets."""
+"""Matches text without spaces, brackets and quotes. Brackets are allowed only in an IPv6 address, such as
+`//[2001:db8::1]`."""
 _WEB_START = re.compile(r"(?<![a-zA-Z0-9])(?i:(https?|wss?|ftp)):[\\/]*(?=[^\s\\/])")
-"""Browsers and libraries read `https:host`, `https:/host` and `https:\\host` like `https://host`."""
+"""Browsers and libraries treat `https:host`, `https:/host` and `https:\\host` like `https://host`."""
 _BETWEEN_WORDS = re.compile(r"[\s<>()\[\]{}\"'`|,;\\“”„«»‘’/:=!?*~…]+")
 _MISSING_SPACE = re.compile(r"(?<=[a-z0-9])\.(?=[A-Z][a-z])")
-"""A sentence that ends with a name, and the next one behind it without a space."""
+"""Matches a sentence that ends with a name, directly followed by the next sentence without a space."""
 _EDGES = ".,;:!?*_~-"
 _WORD_EDGES = f"{_EDGES}#@"
 _AUTHORITY_END = re.compile(r"[/?#\\]")
@@ -46,7 +47,7 @@ _FILE_WORDS = (
     " yml zip"
 )
 _FILE_ENDINGS = frozenset(_FILE_WORDS.split())
-"""What looks like a host but ends like a file is a file, unless it is written as an address."""
+"""A text that looks like a host but ends like a file name is a file name, unless it is written as an address."""
 _PLACE_WORDS = (
     "account accounts address addresses assignee assignees attendee attendees bcc beneficiary bucket callback cc"
     " channel channels chat conversation destination destinations domain email emails endpoint guest guests host"
@@ -55,13 +56,13 @@ _PLACE_WORDS = (
     " url urls user username users webhook webhooks workspace"
 )
 _PLACES = frozenset(_PLACE_WORDS.split())
-"""Words in the names of arguments that say who or what a call reaches."""
+"""Words in argument names that indicate whom or what a call reaches."""
 _CONTENT_WORDS = (
     "body color colour content count date description format html kind label limit markdown message note notes page"
     " password query role size sort status subject summary text time title topic type"
 )
 _CONTENTS = frozenset(_CONTENT_WORDS.split())
-"""Last words of names that say that an argument is not a place but what is written there, such as `email_body`."""
+"""Last words of argument names whose value is content and not a place, such as `email_body`."""
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
 
@@ -78,10 +79,9 @@ def parse_names(text: str) -> frozenset[str]:
 
 
 def value_of(target: str) -> str:
-    """Returns the value of a target, by which it is compared: `host:`, `mail:` or `word:` and what it names, or
-    `unread:` and the whole of an address that cannot be read.
-
-    A target that names nothing gives an empty word, which nobody names."""
+    """Returns the value by which a target is compared: `host:`, `mail:` or `word:` with what it names, or `unread:`
+    with the whole address if that cannot be parsed. For a target that names nothing, returns an empty word, which
+    nobody can name."""
     if value := _address_value(target.strip().strip("<>")):
         return value
     words = filter(None, map(_word, _BETWEEN_WORDS.split(target))) if len(target) <= VALUE_CHARACTERS_MAX else ()
@@ -89,8 +89,9 @@ def value_of(target: str) -> str:
 
 
 def find_addresses(text: str) -> list[str]:
-    """Returns the addresses of hosts and the e-mail addresses in a text, each value once, and what begins like an
-    address and cannot be read as one. They are as written, but for the slashes of `https:host`."""
+    """Returns the addresses of hosts and the e-mail addresses in a text, each value once, and also everything that
+    begins like an address but cannot be parsed. They are returned as written, except that `https:host` gets its
+    slashes."""
     values: dict[str, str] = {}
     for piece in _PIECE.findall(_WEB_START.sub(r"\1://", text)):
         before, slashes, _ = piece.partition("//")
@@ -103,13 +104,13 @@ def find_addresses(text: str) -> list[str]:
 
 
 def may_hold_address(text: str) -> bool:
-    """Returns whether a sign that addresses have stands inside of a word. Most short answers have none."""
+    """Returns whether a character that only addresses contain stands inside of a word. Most short answers have none."""
     return _SIGN_IN_WORD.search(text) is not None
 
 
 def normalize_address(address: str) -> str:
-    """Returns an address without what makes no difference to where it leads, nor to what the page there learns: its
-    scripts read what is behind the `#`."""
+    """Returns an address without the parts that make no difference to where it leads or to what the page there learns.
+    The part after `#` is kept, because the page's scripts can read it."""
     return address.strip().rstrip("/")
 
 
@@ -122,8 +123,8 @@ def is_local(target: str) -> bool:
 
 
 def targets_of(arguments: JsonObject) -> tuple[str, ...]:
-    """Returns whom and what the arguments of a call reach: every address in them, and the recipients, channels and
-    accounts that arguments of such a name give. Each value once."""
+    """Returns whom and what the arguments of a call reach, each value once: every address in them, and the recipients,
+    channels and accounts in arguments whose name says so."""
     values: dict[str, str] = {}
     pending: list[tuple[str, JsonValue]] = list(reversed(arguments.items()))
     while pending:
@@ -176,9 +177,9 @@ def _word(piece: str) -> str:
 
 
 def _address_value(text: str) -> str:
-    """Returns `host:` or `mail:` with the value of an address, and an empty text if the text is none.
-
-    What begins like an address and cannot be read is `unread:` and the whole text: others might read a host in it."""
+    """Returns `host:` or `mail:` with the value of an address, or an empty text if the text is not an address. For text
+    that begins like an address but cannot be parsed, returns `unread:` with the whole text, because other programs
+    might find a host in it."""
     text = _WEB_START.sub(r"\1://", unicodedata.normalize("NFKC", text).replace(_IDEOGRAPHIC_DOT, "."))
     before, slashes, place = text.partition("//")
     local, is_mail, is_url = "", "", before.endswith(":")
@@ -203,7 +204,7 @@ def _address_value(text: str) -> str:
 
 
 def _host(authority: str) -> str:
-    """Returns the host of `host:port` in the form in which hosts are compared, or an empty text."""
+    """Returns the host of `host:port` in its normal form for comparisons, or an empty text."""
     if len(authority) > _HOST_CHARACTERS_MAX + 8:
         return ""
     host = _PORT.sub("", unicodedata.normalize("NFKC", unquote(authority)).replace(_IDEOGRAPHIC_DOT, "."))
@@ -213,7 +214,7 @@ def _host(authority: str) -> str:
         host = host.lower().strip(".")
         if not _HOST.fullmatch(host):
             return ""
-        if not host.isascii():  # programs write it in letters of ASCII
+        if not host.isascii():  # programs write it in ASCII letters
             with suppress(UnicodeError):
                 host = host.encode("idna").decode()
     try:
@@ -223,7 +224,7 @@ def _host(authority: str) -> str:
 
 
 def _looks_like_host(host: str) -> bool:
-    """Whether a text without a scheme is a host: it has a dot, and ends like one."""
+    """Returns whether a text without a scheme is a host: it has a dot, and its ending is that of a host."""
     _, dot, ending = host.rpartition(".")
     is_name = ending.isalpha() or ending.startswith("xn--")
     return bool(dot) and (

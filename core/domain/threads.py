@@ -15,8 +15,8 @@ from core.domain.outside_text import safe_file_name, single_line
 QUESTION_CHARACTERS_MAX = 1500
 WORDS_COMPARED_MIN = 8
 SHARED_MIN = 0.85
-"""Texts of that many words of which they share so large a part say the same."""
-"""A question and its preface are posted as one message up to this length."""
+"""Two texts with at least this many words count as equal if they share this part of their words."""
+"""A question and its preface are posted as one message if they are not longer than this."""
 _WORD = re.compile(r"\w+")
 _NOT_OF_A_TYPE = re.compile(r"[^\w.+/;= -]")
 
@@ -28,11 +28,12 @@ FinishReason = Literal[
 ]
 InputKind = Literal["message", "edit", "delete", "answer"]
 FollowMode = Literal["default", "follow", "mention", "quiet"]
-"""Which messages of a thread the agent reads: all of a person who is alone with it, and else those that call it; all of
-everybody; only those that mention it; or none until one mentions it."""
+"""Which messages of a thread the agent reads. "default": all of a user who is alone with it, otherwise only those that
+call it. "follow": everything. "mention": only messages that mention it. "quiet": nothing until a message mentions
+it."""
 Attention = Literal["addressed", "clear", "unsure"]
-"""How sure it is that a message is meant for the agent: it calls the agent, its author is alone with the agent, or the
-agent follows what several people say."""
+"""How certain it is that a message is meant for the agent. "addressed": it calls the agent. "clear": its author is
+alone with the agent. "unsure": the agent follows what several users say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which threads or schedules are meant: those of a place and a person. What is None does not matter."""
+    """Selects the threads or schedules of a place and a person. None selects all."""
 
     platform: str | None = None
     workspace_id: str | None = None
@@ -67,27 +68,26 @@ class Selection:
 
     @classmethod
     def of_person(cls, person_id: str, address: Address) -> "Selection":
-        """Returns what is a person's in the address's workspace."""
+        """Returns the selection of everything that belongs to a person in the address's workspace."""
         return cls(platform=address.platform, workspace_id=address.workspace_id, person_id=person_id)
 
 
 Position = tuple[datetime, str]
-"""A place in a list that is sorted by a time, and by id where the times are equal."""
+"""A place in a list that is sorted by a time, and by id where times are equal."""
 APP_PREFIX = "app:"
 APP_REQUESTS_MAX = 2
 APP_REQUESTS_SECONDS = 600.0
-"""How many requests of one app are taken in a channel within this time, so that two agents cannot talk for ever."""
+"""How many requests of one app are accepted in a channel within this time, so that two agents cannot talk to each other
+forever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A person on a chat platform: a stable id, the name that other people see, and the name of their time zone, which
-    is empty if the platform does not tell it.
+    """A person on a chat platform: a stable id, a name that other users see, and the name of a time zone, which is
+    empty if the platform does not report it. The name comes from outside, so it is made one visible line here.
 
-    The name comes from outside, and is made one visible line here. An app that may start runs is a person, too; its id
-    begins with `app:`, as no platform's ids do. The id is empty if it is not known who it is, as with whoever opens the
-    link of a browser take-over.
-    """
+    An app that may start runs is a person, too. Its id begins with `app:`, unlike the ids of any platform. The id is
+    empty if the person is unknown, for example whoever opens the link of a browser take-over."""
 
     person_id: str
     name: str
@@ -103,10 +103,9 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingFile:
-    """A file attached to a person's message. `file_ref` is opaque: only the platform's own FileSource can open it.
+    """A file attached to a user's message. `file_ref` is opaque: only the platform's own FileSource can open it.
 
-    Name and type come from outside. They are made safe here, so that no note that contains them can be forged.
-    """
+    Name and type come from outside. They are made safe here, so that no note that contains them can be forged."""
 
     file_ref: str
     name: str
@@ -119,13 +118,13 @@ class IncomingFile:
 
     @property
     def is_audio(self) -> bool:
-        """Whether it holds sound, as voice messages and audio clips do."""
+        """Whether the file contains sound, as voice messages and audio clips do."""
         return self.mime_type.startswith("audio/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessage:
-    """A message in a chat thread. It need not be addressed to the agent. With `is_app`, no person wrote it."""
+    """A message in a chat thread. It need not be addressed to the agent. If `is_app` is true, an app wrote it."""
 
     author: Person
     text: str
@@ -137,10 +136,9 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatPage:
-    """Messages of a chat thread, oldest first: the newest ones, and `root` if the thread begins before them.
-
-    `omitted` counts the messages between the two, or, if `is_partial`, all that the platform did not return.
-    """
+    """Messages of a chat thread, oldest first: the newest ones, and also `root` if the thread begins before them.
+    `omitted` counts the messages between the two, or, if `is_partial` is true, all those that the platform did not
+    return."""
 
     messages: tuple[ChatMessage, ...] = ()
     root: ChatMessage | None = None
@@ -150,7 +148,8 @@ class ChatPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadInput:
-    """An input that the thread has accepted and that no run has consumed yet. `position` orders those of a thread."""
+    """An input that the thread has accepted and that no run has consumed yet. `position` is its place among the inputs
+    of the thread."""
 
     input_id: str
     thread_id: str
@@ -164,15 +163,15 @@ class ThreadInput:
     attention: Attention = "addressed"
 
     def is_news_for(self, request_ref: str) -> bool:
-        """Whether a message for a run is not the request itself, which is unread until the run takes it up. An edit
-        of the request is news."""
+        """Returns whether a message is new for a run, which means that it is not the run's own request. The request is
+        unread until the run takes it. An edit of the request is new."""
         if self.kind == "delete" or not self.message_ref:
             return False
         return self.kind == "edit" or self.message_ref != request_ref
 
 
 def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
-    """Returns the texts without surrounding white space, without blank ones, and each one once."""
+    """Returns the texts without surrounding white space and without duplicates. Blank texts are left out."""
     return tuple(dict.fromkeys(filter(None, map(str.strip, texts))))
 
 
@@ -199,19 +198,16 @@ class Ask:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The options as people see them: each one once, and no blank ones."""
+        """The options as users see them, without duplicates and without blank ones."""
         return unique_texts(self.options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One execution of the agent loop.
-
-    `request_ref` is the platform message that started the run and carries its reactions. `agent_id` is set if an agent
-    was requested by name; `agent_version_id` is set when the run begins. `attention` is that of the request, which was
-    sent at `requested_at`. A stop covers what people wrote until `stopped_until`; later messages start a new run. Both
-    are by the platform's clock.
-    """
+    """One execution of the agent loop. `request_ref` is the platform message that started the run and carries its
+    reactions. `agent_id` is set if an agent was requested by name; `agent_version_id` is set when the run begins.
+    `attention` is that of the request, which was sent at `requested_at`. A stop covers what users wrote until
+    `stopped_until`; later messages start a new run. Both times are by the platform's clock."""
 
     run_id: str
     thread_id: str
@@ -235,8 +231,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """A conversation. `earlier_authors` are the names, by id, of the people who had written in the chat thread before
-    the agent came, or None if that is not known."""
+    """A conversation. `earlier_authors` are the names, by id, of the users who had written in the chat thread before
+    the agent joined, or None if that is unknown."""
 
     thread_id: str
     address: Address
@@ -251,7 +247,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedThread:
-    """A thread with the id and the status of its newest run, which are None before its first."""
+    """A thread with the id and the status of its newest run. Both are None before the first run."""
 
     thread: Thread
     run_id: str | None
@@ -264,9 +260,9 @@ class ListedThread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadParticipants:
-    """Who has written in a thread, without the agent. `is_known` is false if others may have written before the agent
-    came. `heard_at` is when the newest message was sent that was not for the agent, and `requested_at` the newest that
-    was."""
+    """Who has written in a thread, except the agent. `is_known` is false if others may have written before the agent
+    joined. `heard_at` is when the newest message was sent that was not meant for the agent, and `requested_at` is when
+    the newest one was sent that was."""
 
     participants: tuple[Person, ...] = ()
     is_known: bool = True
@@ -274,15 +270,16 @@ class ThreadParticipants:
     requested_at: datetime | None = None
 
     def is_alone(self, person: Person) -> bool:
-        """Whether nobody but the person has written to the agent. Apps do not count."""
+        """Returns whether nobody except this person has written to the agent. Apps do not count."""
         ids = {one.person_id for one in self.participants if not one.is_app}
         return self.is_known and ids <= {person.person_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSnapshot:
-    """The state of a thread that a decision about an action is based on. It is read in the transaction that
-    applies the decision. Only such a decision gets `talk` and `follow_mode`, which is None if nobody has chosen one."""
+    """The state of a thread on which a decision about an action is based. It is read in the transaction that applies
+    the decision. `talk` and `follow_mode` are set only for such a decision; `follow_mode` is None if nobody has chosen
+    one."""
 
     thread: Thread
     active_run: Run | None
@@ -296,11 +293,10 @@ class ThreadSnapshot:
 class Accept:
     """Decision to store the input. An active run consumes it; otherwise a new run is queued.
 
-    With `ask_id` the input also answers that ask if it is still open. The first answer counts, and later ones are
-    stored as ordinary messages. `answer` replaces the input's text as the answer. With `is_steering` the input answers
-    nothing, and an open question stays open. With `follows_again` the agent follows a thread that it was quiet in.
-    With `is_late`, people are asked whether they still want it before a run begins.
-    """
+    With `ask_id`, the input also answers that ask if it is still open. The first answer counts, and later ones are
+    stored as ordinary messages. `answer` replaces the input's text as the answer. With `is_steering`, the input answers
+    nothing, and an open question stays open. With `follows_again`, the agent resumes following a thread in which it was
+    silent. With `is_late`, users are asked whether they still want the request before a run begins."""
 
     ask_id: str | None = None
     answer: str | None = None
@@ -319,8 +315,8 @@ class Overhear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRun:
-    """Decision to stop the thread's active run, together with the messages sent until that time, or until now (None).
-    The message itself is not stored as input."""
+    """Decision to stop the thread's active run, together with the messages that were sent until that time, or until now
+    if it is None. The message itself is not stored as input."""
 
     until: datetime | None = None
 
@@ -336,8 +332,8 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Decision to do nothing yet and to decide again in a moment: the question that the message may answer is being
-    posted."""
+    """Decision to do nothing now and to decide again in a moment, because the question that the message may answer is
+    being posted."""
 
 
 Decision = Accept | StopRun | Overhear | Ignore | Hold
@@ -345,12 +341,11 @@ Decision = Accept | StopRun | Overhear | Ignore | Hold
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """The result of accepting an action. If `is_duplicate` is true, the key was claimed before and nothing was
-    changed.
+    """The result of accepting an action. If `is_duplicate` is true, the key was claimed before and nothing was changed.
+    `run_id` is the new run, or the active run that consumes the input or is asked to stop.
 
-    `run_id` is the new run, or the active run that consumes the input or is asked to stop. `newer_version` is
-    the text, and when it was written, of an edit that came before its message: accept the message again with it.
-    """
+    `newer_version` is set if an edit arrived before its message. It is the text of the edit and the time when it was
+    written. The caller must accept the message again with both."""
 
     decision: Decision
     is_duplicate: bool = False
@@ -363,11 +358,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens and cost in US dollars of model calls. `input_tokens` includes cached tokens, and `written_tokens`, which
-    the provider has added to its cache. These matter for the price and are not stored.
-
-    `estimated_usd` is the part of `cost_usd` that is estimated from a price because the provider reported no cost.
-    """
+    """Tokens and cost in US dollars of model calls. `input_tokens` includes cached tokens. It also includes
+    `written_tokens`, which the provider has added to its cache; they matter for the price and are not stored.
+    `estimated_usd` is the part of `cost_usd` that is estimated from a price because the provider reported no cost."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -388,8 +381,8 @@ class Usage:
 
     @property
     def budget_tokens(self) -> int:
-        """What counts against a limit in tokens. Input that the provider's cache holds costs about a tenth and counts
-        as a tenth: a long conversation is sent again with each turn."""
+        """The tokens that count against a limit. Input from the provider's cache costs about a tenth, so it counts as a
+        tenth: each turn sends a long conversation again."""
         return self.input_tokens - self.cached_tokens * 9 // 10 + self.output_tokens
 
 
@@ -398,8 +391,8 @@ ReplyKind = Literal["answer", "ask", "takeover", "silence"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The reply that a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model
-    wrote them. `preface` is what the model wrote beside the call that ended the run."""
+    """The reply that a finished run leaves in the thread. `attachments` are sandbox paths or URLs, as the model wrote
+    them. `preface` is what the model wrote next to the call that ended the run."""
 
     kind: ReplyKind
     text: str
@@ -409,8 +402,8 @@ class Reply:
 
     @property
     def whole_text(self) -> str:
-        """The preface and the text, or one of them if it contains the words of the other, or nearly all of them in
-        about the same length."""
+        """The preface and the text. If one contains the words of the other, or nearly all of them at about the same
+        length, only that one."""
         preface, text = _words(self.preface), _words(self.text)
         if text in preface:
             return self.preface
@@ -421,8 +414,8 @@ class Reply:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """The text to post first, which may be empty, and the text to post last. A question never hides behind a long
-        preface."""
+        """The text to post first, which may be empty, and the text to post last, so that a question is never hidden
+        behind a long preface."""
         whole = self.whole_text
         if self.kind == "answer" or len(whole) <= QUESTION_CHARACTERS_MAX or not self.preface:
             return "", whole
@@ -434,17 +427,15 @@ def _words(text: str) -> str:
 
 
 STILL_WANTED = Reply(kind="ask", text="I was away. Still wanted?", options=("Yes, go ahead", "No"))
-"""Asked instead of work on a request that is late."""
+"""The question that is asked instead of starting work on a request that is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to write to a thread. `fence` is a fencing token that grows with every claim; `attempt` counts the
-    claims of this run, and how often `forget me` made another one necessary.
-
-    `deaths` counts the consecutive workers that died during the run before this claim. A finished turn or an answered
-    ask resets the count. A worker that releases the run alive does not count.
-    """
+    """The right to write to a thread. `fence` is a fencing token that grows with every claim. `attempt` counts the
+    claims of this run, and how often `forget me` made another claim necessary. `deaths` counts the workers in a row
+    that died during the run before this claim. A finished turn or an answered ask resets the count. A worker that
+    releases the run alive does not count."""
 
     thread_id: str
     run_id: str
@@ -477,8 +468,8 @@ class ToolCallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedThread:
-    """A chat thread that the agent takes part in. `first_ref` and `last_ref` are the lowest and the highest id of
-    the messages that the agent accepted there."""
+    """A chat thread that the agent takes part in. `first_ref` and `last_ref` are the lowest and the highest id of the
+    messages that the agent accepted there."""
 
     channel_id: str
     thread_key: str
