@@ -1,7 +1,8 @@
-"""Joins messages of a request so that their roles alternate, as the strictest providers and chat templates demand.
+"""Joins messages of a request so that their roles alternate, as the strictest providers and chat templates require.
 
-No user message follows a tool result: Mistral refuses it, and other chat templates drop the model's reasoning before
-the newest user message. What people and the program write while a run works is added to the text of the result."""
+No user message follows a tool result: Mistral rejects that, and other chat templates drop the model's reasoning before
+the newest user message. So what users and the program write while a run is working is added to the text of the tool
+result."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,14 +15,15 @@ from core.domain.messages import Message
 from core.ports import ModelRequest
 
 ADDED_MARK = "[Added by the program:]"
-"""Stands between a tool result and what is added to it. `message_text.for_model` keeps it out of the result itself."""
+"""Separates a tool result from the text that is added to it. `message_text.for_model` removes it from the result
+itself."""
 RUN_ENDED: JsonObject = {"role": "assistant", "content": "(The run ended here.)"}
-"""Stands between the end of a run without a reply and the message that begins the next one."""
+"""Inserted between the end of a run without a reply and the message that begins the next run."""
 
 
 def request_starts(messages: Iterable[Message]) -> Iterator[bool]:
-    """Yields for each message whether it begins new work: the first message of a run or of a flow's step, but no
-    message that arrived while the run worked."""
+    """Yields for each message whether it begins new work. The first message of a run or of a flow's step does; a
+    message that arrived while the run was working does not."""
     result: Message | None = None
     for message in messages:
         is_other = result is None or message.run_id != result.run_id or FLOW_KEY in message.metadata
@@ -34,7 +36,8 @@ def request_starts(messages: Iterable[Message]) -> Iterator[bool]:
 
 
 def conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) -> list[JsonObject]:
-    """Returns the conversation as a model receives it. `contents` are those of the messages, perhaps truncated."""
+    """Returns the conversation in the form that a model receives. `contents` are the contents of the messages, perhaps
+    truncated."""
     sent: list[JsonObject] = []
     unanswered: Message | None = None
     for message, content, is_start in zip(messages, contents, request_starts(messages), strict=True):
@@ -50,8 +53,8 @@ def conversation(messages: Sequence[Message], contents: Sequence[JsonObject]) ->
 
 
 def alternate(messages: Iterable[JsonObject]) -> list[JsonObject]:
-    """Returns the messages with adjacent messages of one role joined, and user messages joined to the tool result
-    before them. Other messages are the same objects, and each tool result remains a message."""
+    """Returns the messages, with adjacent messages of one role joined, and with user messages joined to the tool result
+    before them. All other messages are the same objects, and each tool result stays a message of its own."""
     sent: list[JsonObject] = []
     for message in messages:
         if sent and _belong_together(sent[-1], message):
@@ -70,7 +73,7 @@ def alternate(messages: Iterable[JsonObject]) -> list[JsonObject]:
 
 
 def with_passing_message(request: ModelRequest, message: JsonObject) -> ModelRequest:
-    """Returns the request with a message joined to its end that later requests do not contain."""
+    """Returns the request with a message joined to its end. Later requests do not contain that message."""
     messages = tuple(alternate((*request.messages, message)))
     stable = min(request.stable_messages, len(messages) - 1)
     return replace(request, messages=messages, stable_messages=stable)

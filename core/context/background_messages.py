@@ -24,7 +24,7 @@ BACKGROUND_MESSAGES_MAX = 50
 BACKGROUND_CHARACTERS_MAX = 20_000
 TEXT_CHARACTERS_MAX = 2_000
 FILES_SHOWN_MAX = 10
-"""How many files of one message are listed."""
+"""The maximum number of files that are listed for one message."""
 BACKGROUND_KEY = "is_heard"
 BACKGROUND_REFS_KEY = "heard_refs"
 BACKGROUND_FILES_KEY = "heard_files"
@@ -41,25 +41,25 @@ _UNREAD = "The earlier talk in this thread could not be read just now."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What the agent was not told, but should know: messages of the thread, and messages that links lead to."""
+    """What the agent was not sent but should know: messages of the thread, and messages that links lead to."""
 
     page: ChatPage
     linked: Mapping[str, ChatMessage | None] = field(default_factory=dict[str, ChatMessage | None])
     is_first: bool = False
     note: str = ""
     read_refs: Sequence[str] = ()
-    """The messages that count as read with these, shown or not."""
+    """The messages that count as read once these are added, whether they are shown or not."""
 
     @property
     def files(self) -> dict[str, IncomingFile]:
-        """The files of these messages by the ids that the model calls them by, oldest first."""
+        """The files of these messages, oldest first, by the ids that the model uses for them."""
         linked = (one for one in self.linked.values() if one)
         root = (self.page.root,) if self.page.root else ()
         return listed_files((*root, *self.page.messages, *linked))
 
 
 def listed_files(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
-    """Returns the files of the messages by the ids that the model calls them by."""
+    """Returns the files of the messages by the ids that the model uses for them."""
     return {
         f"{one.message_ref}/{number}": file
         for one in messages
@@ -70,10 +70,11 @@ def listed_files(messages: Sequence[ChatMessage]) -> dict[str, IncomingFile]:
 def background_message(
     background: Background, *, thread_id: str, run_id: str, fetched: Sequence[str] = ()
 ) -> Message | None:
-    """Returns one message that lists chat messages with their authors, or None if there is nothing to tell.
+    """Returns one message that lists chat messages with their authors, or None if there is nothing to list. Each line
+    is a JSON object, so that no text can pretend to come from another author.
 
-    Each line is a JSON object, so that no text can pretend to come from another author. If the list is too long, only
-    the newest messages and the thread's first one are kept. `fetched` are lines about files that are in the sandbox."""
+    If the list is too long, only the newest messages and the thread's first one are kept. `fetched` are lines about
+    files that are in the sandbox."""
     root, page = background.page.root, background.page
     lines, refs, room = list[str](), list[str](), BACKGROUND_CHARACTERS_MAX
     newest = sorted(page.messages, key=lambda message: message.sent_at)[-BACKGROUND_MESSAGES_MAX:]
@@ -110,7 +111,7 @@ def background_message(
         key: {name: value for name, value in asdict(file).items() if value is not None}
         for key, file in background.files.items()
     }
-    # what people in the chat wrote may be read, as what a search found
+    # addresses that users wrote in the chat may be opened, like those that a search returned
     written = [message for message in (*((root,) if root else ()), *page.messages) if not message.is_app]
     offered = (address for message in written for address in find_addresses(message.text[:TEXT_CHARACTERS_MAX]))
     return with_token_count(
@@ -169,7 +170,7 @@ _REFERS = re.compile(
 
 
 def refers_to_files(text: str, files: Mapping[str, IncomingFile]) -> bool:
-    """Whether a request reads as if it were about files in the messages before it."""
+    """Returns whether the text of a request suggests that it is about files in the messages before it."""
     words = text[:TEXT_CHARACTERS_MAX].casefold()
     names = (file.name.casefold() for file in files.values())
     return bool(_REFERS.search(words)) or any(
@@ -186,8 +187,8 @@ def known_refs(history: Sequence[Message]) -> frozenset[str]:
 
 
 def last_read_at(history: Sequence[Message]) -> datetime | None:
-    """Returns when the newest message from people that a run has read was sent, or None if there is none. What others
-    wrote after it was not read, however long it took to take the message up."""
+    """Returns when the newest user message that a run has read was sent, or None if there is none. What other users
+    sent after that time was not read, however late the run took up the message."""
     read = (one for one in reversed(history) if not one.metadata.get(UNREAD_KEY))
     newest = next(filter(is_from_person, read), None)
     if newest is None:
@@ -205,13 +206,13 @@ def is_from_person(message: Message) -> bool:
 log = logging.getLogger(__name__)
 READ_SECONDS = 5.0
 ReadUnread = Callable[[datetime], Awaitable[Sequence[ChatMessage]]]
-"""Returns the thread's messages before a time that came as events, were not for the agent, and were not read."""
+"""Returns the messages of the thread that were sent before a time, arrived as events, were not for the agent, and were
+not read."""
 
 
 class BackgroundMessageReader:
-    """Reads new background messages of the thread for one run.
-
-    Keeps the time of the last read and the ids of messages that the conversation already contains."""
+    """Reads new background messages of the thread for one run. Remembers the time of the last read and the ids of the
+    messages that the conversation already contains."""
 
     def __init__(self, histories: Mapping[str, ChatHistory], read_unread: ReadUnread) -> None:
         """`histories` maps platform names to chat histories. Other platforms have no background messages."""
@@ -222,15 +223,15 @@ class BackgroundMessageReader:
         self._is_failure_told = False
 
     def remember(self, history: Sequence[Message], *, reads_all: bool = False) -> None:
-        """Notes which chat messages the stored conversation contains, so `listen` does not return them again. With
-        `reads_all`, it reads the thread from its beginning, because no earlier run has done so to its end."""
+        """Records which chat messages the stored conversation contains, so that `listen` does not return them again.
+        With `reads_all`, reads the thread from its beginning, because no earlier run has read all of it."""
         self._after = None if reads_all else last_read_at(history)
         self._refs = known_refs(history)
 
     async def listen(self, address: Address, inputs: Sequence[ThreadInput]) -> Background | None:
         """Returns the thread's other messages since the last read, and the messages that links in the inputs lead to.
-
-        If the platform fails or does not reply within READ_SECONDS, returns what came as events, and says so."""
+        If the platform fails or does not respond within READ_SECONDS, returns the messages that arrived as events, with
+        a note about the failure."""
         history = self._histories.get(address.platform)
         if history is None or not inputs:
             return None
@@ -261,7 +262,7 @@ class BackgroundMessageReader:
     async def _read(
         self, history: ChatHistory, address: Address, before: datetime
     ) -> tuple[ChatPage, str, tuple[str, ...]]:
-        """Returns the messages, a note about what is missing, and what counts as read with them."""
+        """Returns the messages, a note about what is missing, and the messages that count as read with them."""
         after, note = self._after, _PARTIAL
         try:
             async with asyncio.timeout(READ_SECONDS):
@@ -272,7 +273,7 @@ class BackgroundMessageReader:
         is_whole = not page.is_partial
         shows_all = is_whole and after is None and not page.omitted
         unread = () if shows_all else await self._read_unread(before)
-        # where the platform has shown all, only what came after its time was read is missing
+        # if the platform has returned everything, only messages sent after that read can be missing
         missing = [one for one in unread if not is_whole or (after and one.sent_at <= after)]
         known = {one.message_ref for one in page.messages} | {page.root.message_ref if page.root else ""}
         more = [one for one in missing if one.message_ref not in known]

@@ -1,22 +1,21 @@
-"""Follows where a streamed Markdown text is code, so that marks inside of code are read as text."""
+"""Tracks which parts of a streamed Markdown text are code, so that markup inside of code is treated as text."""
 
 import re
 from dataclasses import dataclass, field
 
 LINE_START_CHARACTERS = 40
 CODE_CHARACTERS_MAX = 2_000
-"""Backticks that are not closed within this many characters are text."""
+"""Backticks that are not closed within this many characters count as text."""
 _TICKS = re.compile("`+")
 _FENCE = re.compile(r"((?:>\s*+)*)((?:(?:[*+-]|\d{1,9}[.)])\s+)*)(`{3,}(?=[^`]*\Z)|~{3,})(.*)")
-"""A fence may open after the marks of a quotation or a list item. It closes in a line of its own."""
+"""A code fence may begin after the marks of a quotation or a list item. It ends in a line of its own."""
 _CODE_OR_LINE_END = re.compile(r'[^`\n{]*+(?:\{(?:[^`\n"]++|"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"?)*)?')
 
 
 @dataclass(slots=True)
 class CodeTracker:
-    """Tells whether what follows the text so far is inside of a code fence or inline code.
-
-    The work is linear in the length of the text, and is done only when one of the properties is read."""
+    """Determines whether the text that follows is inside of a code fence or inline code. The total work is linear in
+    the length of the text, and is done only when one of the properties is read."""
 
     _unread: list[str] = field(default_factory=list[str])
     _fence: str = ""
@@ -31,7 +30,7 @@ class CodeTracker:
 
     @property
     def is_code(self) -> bool:
-        """Whether what follows is code, if the backticks that are open in the line are closed."""
+        """Whether the text that follows is code, provided that the open backticks in the line are closed."""
         self._read()
         return bool(self._fence) or self._open_ticks != self._last_ticks
 
@@ -58,10 +57,11 @@ class CodeTracker:
         return self._last
 
     def code_length(self, after: str, *, is_end: bool) -> int | None:
-        """Returns how many characters of `after`, the text that follows, are code: -1 if it does not begin with code.
+        """Returns how many characters of `after`, the text that follows, are code, or -1 if it does not begin with
+        code. Returns None if that depends on text that has not arrived yet, because open backticks count only if the
+        line closes them.
 
-        `after` may be cut at CODE_CHARACTERS_MAX; `is_end` says that no more text will come. Returns None if the answer
-        depends on text that has not come yet: open backticks count only if the line closes them."""
+        `after` may be truncated at CODE_CHARACTERS_MAX. `is_end` means that no more text will follow."""
         if self.is_fence:
             return 0
         if not self.is_code:

@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextLimit:
-    """A model's context window in tokens, and how many of these tokens are reserved for the answer. `source` completes
-    the sentence "the size of the window is"."""
+    """A model's context window in tokens, and how many of these tokens are reserved for the answer. `source` says where
+    the size comes from. It completes the sentence "the size of the window is"."""
 
     window: int
     reserved: int
@@ -40,12 +40,12 @@ _FAMILIES = {
     "llama-?(3\\.[1-9]|[4-9])|gemma-?[3-9]|mistral-(small|medium|large)": (128_000, 28_000),
     "qwen|mi[sx]tral": (32_768, 8_192),
 }
-"""Windows and reserved tokens by regular expression. The first match in the model's name applies, so specific patterns
-come first. Where the models of a family differ, the size is one of the smaller ones."""
+"""Windows and reserved tokens by regular expression. The first pattern that matches the model's name applies, so
+specific patterns come first. If the models of a family differ, the size is one of the smaller ones."""
 WINDOW_MIN = 16_000
 """In a smaller window, the instructions and the tools leave no room for a conversation."""
 _MARKS = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|i?q\d\w*|[bm]?x?fp\d+|bf16|int\d|[48]bit|awq|gptq|gguf|mlx|latest")
-"""The parts at the end of a model's name that stand for a date or a quantisation."""
+"""The last parts of a model's name that stand for a date or a quantisation."""
 ANSWER_SHARE = 3
 """If only the window size is configured, at most one third of the window is reserved for the answer."""
 
@@ -61,7 +61,8 @@ def bare_name(model: str) -> str:
 
 
 def limits_by_bare_name(limits: Mapping[str, ContextLimit]) -> dict[str, ContextLimit]:
-    """Returns a limit for each bare name: if providers differ, a small one, but not the smallest, which is often wrong.
+    """Returns one limit for each bare name. If providers differ, it is one of the smaller limits, but not the smallest,
+    which is often wrong.
 
     Windows below WINDOW_MIN are left out, because many of them are the default of a service and can be raised."""
     found: defaultdict[str, list[ContextLimit]] = defaultdict(list)
@@ -77,7 +78,8 @@ def limits_by_bare_name(limits: Mapping[str, ContextLimit]) -> dict[str, Context
 
 
 def find_context_limit(model: str, known: Mapping[str, ContextLimit] | None = None) -> ContextLimit:
-    """Returns the limit that `known` lists under the model's full or bare name, else the limit of its family."""
+    """Returns the limit that `known` contains under the model's full or bare name. Otherwise returns the limit of its
+    family."""
     name = bare_name(model)
     if known and (limit := known.get(model) or known.get(name)):
         return limit
@@ -99,14 +101,14 @@ def with_overrides(limit: ContextLimit, *, window: int | None = None, reserved: 
 
 
 SUSPECT_CHARACTERS = 8
-"""Only if more characters than this come to a token, the words of a request are counted."""
+"""The words of a request are counted only if there are more characters than this for each token that was read."""
 CUT_PERCENT = 80
-"""A service has cut a request if it reports fewer tokens than this share of the request's words. No common tokenizer
-makes one token of two words, so this needs no estimate that can be wrong."""
+"""A service has truncated a request if it reports fewer tokens than this percentage of the request's words. No common
+tokenizer turns two words into one token, so this rule does not depend on an estimate."""
 
 
 class ObservedWindows:
-    """The windows of the services that cut long requests without an error, as Ollama does with `num_ctx`. They are
+    """The windows of services that truncate long requests without an error, as Ollama does with `num_ctx`. They are
     forgotten when the program ends."""
 
     def __init__(self) -> None:
@@ -114,7 +116,8 @@ class ObservedWindows:
         self._cut: set[str] = set()
 
     def observe(self, request: ModelRequest, usage: Usage) -> None:
-        """Compares the usage of a response with the text of its request. Logs a warning at a model's first cut."""
+        """Compares the usage of a response with the text of its request. Logs a warning the first time that a model's
+        request was truncated."""
         model = request.model
         # some services do not count cached tokens as input
         read = usage.input_tokens + usage.cached_tokens + usage.written_tokens
@@ -133,7 +136,7 @@ class ObservedWindows:
             )
 
     def lower(self, limit: ContextLimit, model: str) -> ContextLimit:
-        """Returns the limit, with a smaller window if the service of the model cuts requests."""
+        """Returns the limit, with a smaller window if the service of the model truncates requests."""
         window = max(self._largest[model], WINDOW_MIN) if model in self._cut else limit.window
         if window >= limit.window:
             return limit

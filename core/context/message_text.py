@@ -1,5 +1,5 @@
-"""Converts stored messages to readable text, and messages of people to what a model receives; says where the text of
-a stored message comes from."""
+"""Converts stored messages to readable text, converts user messages to what a model receives, and determines the
+sources of a stored message."""
 
 import json
 import re
@@ -31,16 +31,16 @@ from core.domain.threads import ThreadInput
 
 TEXT_CHARACTERS_MAX = 200_000
 TIME_ZONE_KEY = "time_zone"
-"""The metadata of a user's message has the name of their time zone under this key, or an empty text."""
+"""The metadata key of a user's message under which the name of the user's time zone is stored, or an empty text."""
 
 
 _MESSAGE_START = "<message from="
 _FILE_START = "[Attached file"
 _NOTE_STARTS = (_FILE_START, "Forwarded from ")
 _REST_QUOTED = tuple(mark * 3 for mark in QUOTE_MARKS)
-"""Begins a quotation that goes on to the end of the message."""
+"""The marks of a quotation that extends to the end of the message."""
 _MENTION = re.compile(r"(?<![\w`.+-])@\S+")
-"""A mention of a person. E-mail addresses and code do not count."""
+"""Matches a mention of a user. E-mail addresses and code do not match."""
 
 
 def full_message_text(message: Message) -> str:
@@ -67,10 +67,12 @@ def content_text(content: JsonValue) -> str:
 
 
 def for_model(message: Message, *, is_native: bool) -> Message:
-    """Returns a tool message without the call's arguments, which the model has written itself; others unchanged.
+    """Returns a tool message without the call's arguments, because the model has written them itself. Other messages
+    are unchanged.
 
-    In the native dialect, it contains only the output or the error, without the mark that ends a result. In text
-    dialects the result stays in its JSON object, because user messages do not show otherwise which text is data."""
+    In the native dialect, the message contains only the output or the error, without the mark that ends a result. In
+    text dialects the result stays in its JSON object, because a user message does not show otherwise which text is
+    data."""
     execution = tool_execution(message.content.get("content")) if message.type == "tool" else None
     if execution is None:
         return message
@@ -83,7 +85,8 @@ def for_model(message: Message, *, is_native: bool) -> Message:
 
 
 def stored_call(message: Message) -> tuple[str, JsonObject, JsonObject] | None:
-    """Returns the name, the arguments and the result of the call whose result the message is, or None."""
+    """If the message is the result of a call, returns the name, the arguments and the result of the call. Otherwise
+    returns None."""
     execution = tool_execution(message.content.get("content")) if message.type == "tool" else None
     match execution:
         case {"function_name": str(name), "arguments": dict(arguments), "result": dict(result)}:
@@ -116,7 +119,8 @@ def _output(execution: JsonObject) -> str:
 
 
 def unread_message(one: ThreadInput, run_id: str) -> Message:
-    """Returns the user message for an input that the run did not read; its attached files are named, not downloaded."""
+    """Returns the user message for an input that the run did not read. Its attached files are named but not
+    downloaded."""
     lines = [attributed_text(one), *(f"[Attached file, not fetched: {file.name}]" for file in one.files)]
     message = build_user_message(one, run_id, "\n".join(line for line in lines if line))
     return replace(message, metadata={**message.metadata, UNREAD_KEY: True})
@@ -142,7 +146,7 @@ def build_user_message(one: ThreadInput, run_id: str, text: str) -> Message:
 
 
 def attributed_text(one: ThreadInput) -> str:
-    """Returns the input's text with the author's name and id, in a form that the text cannot forge."""
+    """Returns the input's text with the author's name and id, in a form that the text itself cannot imitate."""
     text = one.text[:TEXT_CHARACTERS_MAX]
     if not one.author.name:
         return text
@@ -163,9 +167,10 @@ def one_line(text: str) -> str:
 
 
 def sources_of_message(message: Message) -> Sources:
-    """Returns the sources of a stored message. One that should state them and does not has an unknown one.
+    """Returns the sources of a stored message. If a message should state its sources and does not, its source is
+    unknown.
 
-    The agent's own messages and those of the program have none of their own, unless they state some."""
+    Messages of the agent and of the program have no sources unless they state some."""
     states = message.type in ("user", "tool", "summary") or SOURCES_KEY in message.metadata
     if not states:
         return NO_SOURCES
@@ -176,8 +181,11 @@ def sources_of_message(message: Message) -> Sources:
 
 
 def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
-    """Returns which addresses an answer may link to. The model was sent the messages, as `for_model` returns them, and
-    has read the sources. An address that the model wrote first may be an echo, for example of what it searched for."""
+    """Returns the rule for which addresses an answer may link to, after the model was sent these messages in the form
+    of `for_model` and has read these sources.
+
+    An address that the model wrote first is not allowed, because it may only have been repeated, for example by a
+    search that it made."""
 
     def given() -> Iterator[str]:
         own: set[str] = set()
@@ -186,7 +194,8 @@ def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
                 own.update(written_addresses(unquote(json.dumps(message.content, ensure_ascii=False))))
             elif message.type in ("user", "tool"):
                 read = parse_sources(message.metadata.get(SOURCES_KEY)).read
-                # a command in the sandbox can print whatever address the model has made up, and so can a summary
+                # a command in the sandbox can print any address that the model has invented, and a summary can contain
+                # it
                 is_made_here = any(source.kind in ("internet", "unknown") for source in read)
                 if not is_made_here and any(source.kind == "person" or source.is_outside for source in read):
                     addresses = written_addresses(content_text(message.content.get("content")))
@@ -196,9 +205,9 @@ def link_rule(messages: Sequence[Message], sources: Sources) -> LinkRule:
 
 
 def _own_words(message: Message) -> str:
-    """Returns what the author of a message wrote in it, without what the program added, without quotations, and without
-    hidden targets of links. A line that may be one of these counts as one. Others choose the name under which they are
-    mentioned, so it names a person but no address."""
+    """Returns the author's own words in a message: without what the program added, without quotations, and without
+    hidden link targets. A line that could be one of these is left out. Users can choose their own names, so a mention
+    names a person but never an address."""
     text = content_text(message.content.get("content"))
     if message.metadata.get("author"):
         start = text.find(_MESSAGE_START)

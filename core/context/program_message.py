@@ -1,5 +1,5 @@
-"""Messages that the program writes into a conversation: the state of the work where it has changed, and notes. Also
-reads the templates of all texts that the program writes for models."""
+"""Messages that the program writes into a conversation: notes, and the parts of the state of the work that have
+changed. Also reads the templates of all texts that the program writes for models."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,7 +12,8 @@ from core.domain.messages import Message
 from core.domain.sources import SOURCES_KEY, dump_sources, read_now
 
 STATE_KEY = "state"
-"""The metadata key under which a message keeps a digest of each part of the state that it tells, by the part's name."""
+"""The metadata key of a message under which the digest of each part of the state that it contains is stored, by the
+part's name."""
 KNOWLEDGE = "knowledge"
 """The part of the state that holds excerpts of documents."""
 STATE_HEADING = "[State of your work, written by the program]"
@@ -21,12 +22,13 @@ STATE_END = "[End of state]"
 
 @cache
 def read_template(name: str) -> str:
-    """Returns a text that models are told, by its name in `core/prompt/templates`."""
+    """Returns a text for models by its name in `core/prompt/templates`."""
     return (files("core.prompt.templates") / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def program_text(*parts: str) -> str:
-    """Returns the parts between the marks that say who wrote them, or an empty string if all parts are empty."""
+    """Returns the parts between the marks that identify the program as their author, or an empty string if all parts
+    are empty."""
     text = "\n\n".join(one.strip() for one in parts if one.strip())
     return f"{STATE_HEADING}\n\n{text}\n\n{STATE_END}" if text else ""
 
@@ -34,11 +36,11 @@ def program_text(*parts: str) -> str:
 def program_message(
     state: Mapping[str, str], notes: Sequence[str], conversation: Sequence[Message], *, run_id: str
 ) -> Message | None:
-    """Returns a message with the notes and the parts of the state that the conversation does not tell yet, or None if
-    there are none.
+    """Returns a message with the notes and with the parts of the state that the conversation does not contain yet, or
+    None if there are none.
 
-    The conversation must not be empty. The newest message that tells a part counts, so a part that a summary has
-    replaced is told again."""
+    The conversation must not be empty. For each part, the newest message that contains it counts. A part that a summary
+    has replaced is included again."""
     told: dict[str, object] = {}
     for message in conversation:
         digests = message.metadata.get(STATE_KEY)

@@ -1,6 +1,6 @@
-"""Builds what is sent with one model call only, at the end of the request: the browser's state and pictures.
+"""Builds the end of a request, which is sent with one model call only: the browser's state and images.
 
-Everything before it stays the same in the next request, so that the provider's prompt cache remains valid."""
+Everything before it is the same in the next request, so that the provider's prompt cache remains valid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from core.domain.json import JsonObject
 from core.domain.messages import Message
 
 BROWSER_RESPONSES = 1
-"""The browser's state is sent while at most this many responses of the model follow it."""
+"""The browser's state is sent until the model has given more responses than this after it."""
 BROWSER_CHARACTERS_MAX = 12_000
 PICTURES_MAX = 4
 PICTURE_TOKENS_MAX = 8_000
 PICTURE_RESPONSES = 15
-"""A picture is sent while at most this many responses of the model follow it."""
+"""An image is sent until the model has given more responses than this after it."""
 _NOT_SHOWN = (
     "This model takes no pictures, so these are not shown: {names}. Say so where it matters, or read what is in them"
     " with a program."
@@ -28,14 +28,15 @@ _NOT_SHOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTail:
-    """The parts of the message. `browser` is the newest `browser_state` message, `pictures` are the newest
-    `image_context` messages, oldest first, of which the newest that fit are shown."""
+    """The parts of the message. `browser` is the newest `browser_state` message. `pictures` are the newest
+    `image_context` messages, oldest first. If not all of them fit, the newest are shown."""
 
     browser: Message | None = None
     pictures: Sequence[Message] = ()
 
     def message(self, *, sees_images: bool) -> JsonObject | None:
-        """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the pictures."""
+        """Returns the user message, or None if it is empty. If `sees_images` is False, a note names the images
+        instead."""
         texts: list[str] = []
         if self.browser is not None:
             content, keys = self.browser.content, ("url", "title", "tabs", "scroll", "elements")
@@ -68,7 +69,8 @@ class RequestTail:
 
 
 def newest_pictures(pictures: Sequence[Message]) -> list[Message]:
-    """Returns the newest pictures that fit the limits, oldest first. Of one file, only the newest picture counts."""
+    """Returns the newest images that fit the limits, oldest first. Of several images of one file, only the newest is
+    returned."""
     kept: dict[str, Message] = {}
     room = PICTURE_TOKENS_MAX
     for one in reversed(pictures):

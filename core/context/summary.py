@@ -23,7 +23,7 @@ REQUEST_TOKENS_MAX = 2_000
 REQUEST_CHARACTERS_MAX = 8_000
 TODO_CHARACTERS_MAX = 4_000
 ROOM_SHARE = 4
-"""A summary gets a quarter of the room, and the newest request another one, because they are never truncated later."""
+"""A summary gets a quarter of the room, and so does the newest request, because neither is truncated later."""
 NAMED_FROM_TOKENS = 500
 PROMPT_TOKENS = 2_000
 REPLACES_UP_TO = "replaces_up_to"
@@ -47,9 +47,9 @@ class UnusableSummary(Exception):
 def find_summary_boundary(messages: Sequence[Message], kept_tokens: int, sizes: Mapping[str, int]) -> int:
     """Returns the number of older messages that a summary can replace, or 0 if there are none.
 
-    The other messages have at most `kept_tokens` tokens, but at least one message is kept, and a tool call is never
-    separated from its results and the state that is told with them. `sizes` maps the ids of truncated messages to their
-    token counts."""
+    The remaining messages have at most `kept_tokens` tokens, but there is at least one. A tool call is never separated
+    from its results or from the state that follows them. `sizes` maps the ids of truncated messages to their token
+    counts."""
     last = left = len(messages)
     room = kept_tokens
     for index in range(len(messages) - 1, -1, -1):
@@ -75,13 +75,13 @@ async def summarise(
     is_last_attempt: bool,
     todo: str | None = None,
 ) -> Message:
-    """Returns a `summary` message that replaces the older messages.
+    """Returns a `summary` message that replaces the older messages. `todo` is the content of todo.md after these
+    messages. `room` is the number of tokens that a conversation may have, and `answer_tokens` is the most that the
+    model may write, or 0 if that is unknown.
 
-    `todo` is the content of todo.md after these messages. `room` is the number of tokens that a conversation may have,
-    and `answer_tokens` is the most that the model may write, or 0 if that is unknown.
     The last attempt asks for a shorter text and lets the model write more, because thinking may have used up the limit.
-    If its text is cut off all the same, the text is used up to its last whole paragraph.
-    Raises ModelError if the model call fails, and UnusableSummary if the text is empty or cut off."""
+    If the text is still truncated, it is used up to its last complete paragraph. Raises ModelError if the model call
+    fails, and UnusableSummary if the text is empty or truncated."""
     own = min(OUTPUT_TOKENS_MAX, room // ROOM_SHARE, answer_tokens or room)
     words = own // (4 if is_last_attempt else 2)
     prompt = f"{read_template('summary')}\n\nWrite {words:,} words at most, because a longer text would be cut off."
@@ -116,7 +116,8 @@ def omission_note(older: Sequence[Message], *, run_id: str, room: int, todo: str
 
 
 def messages_since_summary(messages: Sequence[Message]) -> list[Message]:
-    """Returns the newest summary and the messages that it does not replace; all messages if there is no summary."""
+    """Returns the newest summary and the messages that it does not replace. Returns all messages if there is no
+    summary."""
     newest = next((one for one in reversed(messages) if one.type == "summary"), None)
     if newest is None:
         return list(messages)
@@ -147,7 +148,7 @@ def transcript(older: Sequence[Message], room: int) -> str:
 
 
 def _standing_for(older: Sequence[Message], text: str, run_id: str, room: int, todo: str | None) -> Message:
-    # the newest message that a person wrote, even if an earlier summary has already replaced it
+    # the newest user message, even if an earlier summary has already replaced it
     newest = next((one for one in reversed(older) if one.type == "summary" or is_from_person(one)), None)
     request = ""
     if newest is not None and is_from_person(newest):

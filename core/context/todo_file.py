@@ -126,7 +126,8 @@ READ_SECONDS = 5.0
 
 
 class TodoTracker:
-    """Emits the checklist after calls of a run that write todo.md, in order, so that the newest comes last."""
+    """Emits the checklist for all calls of a run that write todo.md, in their order, so that the newest checklist comes
+    last."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -137,8 +138,9 @@ class TodoTracker:
     ) -> None:
         """Emits the checklist if the call changed todo.md.
 
-        A command may change the file and then fail, so the file is read after every command that names it, and after
-        all commands once the run has used it. Errors are only logged, because the checklist is only for display."""
+        A command may change the file and then fail. So the file is read after every command that names it, and after
+        every command once the run has used the file. Errors are only logged, because the checklist is only for
+        display."""
         is_write = writes_todo(call.name, call.arguments)
         is_near = self._text is not None or TODO_KEY in str(call.arguments).lower()
         if not is_write and not (call.name in _MAY_WRITE and is_near):
