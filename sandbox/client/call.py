@@ -1,4 +1,5 @@
-"""One call to the program inside: its pending answer, its byte stream, and the validation of what comes back."""
+"""One call to the program inside the sandbox: its pending answer, its byte stream, and the validation of what is
+received."""
 
 import asyncio
 import json
@@ -83,7 +84,8 @@ class CallStream:
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def readexactly(self, count: int) -> bytes:
-        """Raises IncompleteReadError at the end, ToolError when the other side refuses, SandboxUnavailable."""
+        """Raises IncompleteReadError at the end of the stream, ToolError if the other side refuses, and
+        SandboxUnavailable."""
         while len(self._read) < count:
             if not self.flow.pieces:
                 if self.flow.answer.done():
@@ -101,9 +103,8 @@ class CallStream:
         return taken
 
     async def read(self, count_max: int) -> bytes:
-        """Returns at least one byte as soon as it is there, or nothing at the end of the stream.
-
-        Raises ToolError and SandboxUnavailable."""
+        """Returns the next bytes as soon as there are any, or nothing at the end of the stream. Raises ToolError and
+        SandboxUnavailable."""
         try:
             first = await self.readexactly(1)
         except asyncio.IncompleteReadError:

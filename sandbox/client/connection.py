@@ -15,7 +15,7 @@ from sandbox.inside import protocol
 
 ANSWER_SECONDS = 30.0
 FRAMES_AT_ONCE_MAX = 256
-"""After so many frames, others have their turn: while the buffer is full, reading does not wait by itself."""
+"""After this many frames, other tasks get their turn, because reading from a full buffer never waits."""
 LOST = "The sandbox stopped working, and everything that ran in it ended. The next call opens it again."
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Connection:
         self._lost_because: str | None = None
         self._lost_message = LOST
         self.loss_was_reported = False
-        """Whether a caller that reports it has received the error."""
+        """Set once a caller that reports the error to somebody has received it."""
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pump = spawn(self._receive(), name=f"sandbox {label}")
 
@@ -76,9 +76,8 @@ class Connection:
     async def call(
         self, op: str, *, answer_seconds: float = ANSWER_SECONDS, is_housekeeping: bool = False, **fields: object
     ) -> JsonObject:
-        """Raises ToolError with the program's message if it refuses, LeaseLost if the fence is stale.
-
-        If `is_housekeeping` is set, the caller reports no loss to anybody."""
+        """Calls the program inside and returns its result. Raises ToolError with the program's message if it refuses,
+        and LeaseLost if the fence is stale. With `is_housekeeping`, nobody is told if the sandbox is lost."""
         channel, call = self._open(op, fields)
         call.is_housekeeping = is_housekeeping
         try:
@@ -218,7 +217,7 @@ class Connection:
 
     async def _send_part(self, channel: int, call: PendingCall, op: str, part: bytes) -> bool:
         while call.credit < len(part) and not call.answer.done():
-            # a program at the end of a stream may read when it likes
+            # a program at the end of a stream may read slowly
             await self._change(call, op, None if call.accepts_data else ANSWER_SECONDS)
         if call.answer.done():
             return False  # refused before all data was sent
@@ -273,7 +272,7 @@ class Connection:
             deliver(kind, payload)
             return
         call = self._calls.get(channel)
-        if call is not None and not call.answer.done():  # else the caller no longer waits
+        if call is not None and not call.answer.done():  # otherwise the caller no longer waits
             if kind == protocol.RESULT:
                 call.answer.set_result(parse_json_object(payload))
             elif kind == protocol.ERROR:

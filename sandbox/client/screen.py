@@ -1,9 +1,9 @@
-"""What a terminal would show of a program's output, as plain text."""
+"""Converts a program's output to the plain text that a terminal would show."""
 
 import re
 
 ROWS, COLUMNS = 50, 200
-"""The cursor can be moved to so many of the last lines, and so far to the right."""
+"""The cursor can be moved only within this many of the last lines, and only this far to the right."""
 _TEXT = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]+")
 _CODE = re.compile(
     r"\x1b(?:\[(?P<arguments>[0-?]*)[ -/]*(?P<final>[@-~])|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\-~])"
@@ -11,7 +11,7 @@ _CODE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _MOVES_CURSOR = re.compile(r"[\x08\r]|\x1b\[(?:[0-9;]*[A-HJKf]|\?(?:47|1047|1049)h)")
 _SECOND_SCREEN = ("?47", "?1047", "?1049")
-"""What editors and pagers draw on. At their end, the terminal shows again what it showed before."""
+"""Editors and pagers switch to a second screen. When they end, the terminal shows the first screen again."""
 
 
 def render_terminal(output: str) -> str:

@@ -145,7 +145,7 @@ class DockerSandboxProvider:
             is_busy = machine.connection.is_busy
             if is_busy:
                 self._record_use(thread_id)
-            # by any process of this machine
+            # used by any process of this machine
             used_at = await asyncio.to_thread(self._workspaces.last_used_at, thread_id)
             idle_seconds = 0.0 if used_at is None else self._now() - used_at
             if next_step("started", self._lifecycle_policy, idle_seconds=idle_seconds, is_busy=is_busy) == "stop":

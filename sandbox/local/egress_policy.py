@@ -19,8 +19,8 @@ CHROMIUM_SERVICE_HOSTS = (
 )  # fmt: skip
 """Hosts that Chromium contacts by itself; no page needs them."""
 PACKAGE_HOSTS = ("deb.debian.org", "files.pythonhosted.org", "pypi.org", "security.debian.org")
-"""Hosts from which packages are installed. They accept nothing that others could read, so they need no consent. What a
-package does when it runs is limited as any program is."""
+"""Hosts from which packages are installed. They accept no data that others could read, so no consent is needed. A
+package that runs is limited like any other program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class EgressPolicy:
         return any(_covers(entry, host) for entry in self.allowed)
 
     def names(self, host: str) -> bool:
-        """Returns whether the operator has named the host, or it only gives out packages."""
+        """Returns whether the operator has named the host, or the host only distributes packages."""
         return host in PACKAGE_HOSTS or any(_covers(entry, host) for entry in self.allowed if entry != "*")
 
     def permits_address(self, address: str) -> bool:
-        """Returns whether no entry denies the address that a name, or another way to write it, was resolved to."""
+        """Returns whether no entry denies the address to which a host name was resolved."""
         return parse_address(address) not in map(parse_address, self.denied)
 
 

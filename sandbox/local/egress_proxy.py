@@ -122,7 +122,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _ConnectionLimits:
-    """The remaining bytes and the deadlines of one connection."""
+    """The bytes that one connection may still transfer, and its deadlines."""
 
     timeout: Timeout
     deadline: float
@@ -136,8 +136,8 @@ class _ConnectionLimits:
 
 
 class EgressProxy:
-    """Serves one jail from `start` to `close`. Over `program_socket` the program inside sends its listening socket, and
-    then each connection of the browser. `network` has the limits of the thread."""
+    """Serves one jail from `start` to `close`. The program inside sends its listening socket over `program_socket`, and
+    later each connection of the browser. `network` contains the limits of the thread."""
 
     def __init__(self, egress: EgressConfig, network: ThreadNetwork, *, label: str) -> None:
         self._host_socket, self.program_socket = socket.socketpair()
@@ -154,7 +154,7 @@ class EgressProxy:
         self._accepting: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Call after the hello, when the program has sent its socket. Raises SandboxUnavailable."""
+        """Call this after the hello, when the program has sent its socket. Raises SandboxUnavailable."""
         self.program_socket.close()
         self._listener = listener = _receive_listener(self._host_socket, self._label)
         name = f"egress of sandbox {self._label}"
@@ -255,8 +255,8 @@ class EgressProxy:
             await _close_writer(upstream)
 
     def _check_limits(self, request: ProxyRequest, *, is_browser: bool) -> None:
-        """Raises RefusedRequest if the operator or the thread's limits do not allow the host. Nobody needs to be asked
-        about what cannot be reached, or what the operator does not allow."""
+        """Raises RefusedRequest if the operator or the thread's limits do not allow the host. Users are not asked about
+        hosts that cannot be reached or that the operator does not allow."""
         host, hosts = request.host, self._hosts(is_browser=is_browser)
         if request.port in MAIL_PORTS or not self._egress.policy.permits(host):
             raise RefusedRequest(403, NOT_ALLOWED.format(host=host))
@@ -274,15 +274,16 @@ class EgressProxy:
         return limits.browser if is_browser else limits.commands
 
     async def _check_tunnel(self, reader: StreamReader, request: ProxyRequest, *, is_browser: bool) -> bytes:
-        """Returns what has been read of the tunnel to learn the site inside it, which must be permitted as well. It is
-        read only if the thread's hosts are limited. Raises RefusedRequest, TimeoutError and IncompleteReadError."""
+        """Reads the beginning of a tunnel to find out which site is named inside it, because that site must be allowed
+        as well. Does so only if the thread's hosts are limited. Returns the bytes that were read. Raises
+        RefusedRequest, TimeoutError and IncompleteReadError."""
         if self._hosts(is_browser=is_browser) is None:
             return b""
         try:
             async with asyncio.timeout(self._egress.limits.head_seconds):
                 begun, hello = await read_client_hello(reader)
             site = parse_site(hello, may_be_encrypted=is_browser)  # browsers fill that field with random bytes
-            if not site and parse_address(request.host) is None:  # who connects to an address names no site
+            if not site and parse_address(request.host) is None:  # a client that connects to an address names no site
                 raise ValueError(NO_HELLO)
         except ValueError as error:
             raise RefusedRequest(403, str(error)) from None
@@ -361,8 +362,8 @@ def _receive_listener(host_socket: socket.socket, label: str) -> socket.socket:
 
 
 def _receive_socket(host_socket: socket.socket, *, is_listening: bool) -> socket.socket | None:
-    """Returns the TCP socket that the program inside has sent, or None for anything else, which comes from a
-    compromised program, or without a free descriptor. Raises OSError, also if the program has ended."""
+    """Returns the TCP socket that the program inside has sent. Returns None for anything else, which only a compromised
+    program sends, or if this process has no free descriptor. Raises OSError, also if the program has ended."""
     data, descriptors, _, _ = socket.recv_fds(host_socket, MESSAGE_BYTES_MAX, 1)
     if not data:
         raise ConnectionResetError("the program inside has ended")
@@ -393,7 +394,8 @@ async def _wait_until_readable(waiting: socket.socket) -> None:
 async def _connect_to_any(
     guard: AddressGuard, addresses: list[str], port: int, seconds: float
 ) -> tuple[StreamReader, StreamWriter]:
-    """Connects to the first address that accepts within its share of the time. Raises the OSError of the last one."""
+    """Connects to the first address that accepts a connection within its share of the time. Raises the OSError of the
+    last address."""
     failure = OSError("no address")
     for address in addresses:
         try:

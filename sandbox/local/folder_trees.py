@@ -21,16 +21,18 @@ PATH_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderSize:
-    """What a folder takes. `unread`: folders that were not counted, because they could not be read or were moved."""
+    """The disk space that a folder uses. `unread` counts the folders that are not included, because they could not be
+    read or were moved."""
 
     named_bytes: int
     unread: int = 0
 
 
 def measure_folder(folder: Path) -> FolderSize:
-    """Counts the bytes that the folder's files take, without following links. Raises OSError if it cannot be read.
+    """Counts the bytes that the folder's files use, without following links. Raises OSError if the folder cannot be
+    read.
 
-    Each entry counts at least 4096 bytes, because it takes one of a limited number of inodes."""
+    Each entry counts at least 4096 bytes, because it uses one of a limited number of inodes."""
     used = unread = 0
 
     def count_entries(descriptor: int) -> list[str]:
@@ -54,7 +56,7 @@ def measure_folder(folder: Path) -> FolderSize:
 
 
 def delete_folder(folder: Path) -> None:
-    """Deletes the folder, also those parts that their owner may not read or change. Raises OSError."""
+    """Deletes the folder, including the parts that their owner may not read or change. Raises OSError."""
 
     def delete_files(descriptor: int) -> list[str]:
         folders: list[str] = []
@@ -144,7 +146,7 @@ class _Walk:
         level = self._levels.pop()
         if level.own_mode is not None:
             with suppress(OSError):
-                # a program inside may have changed it meanwhile
+                # a program inside may have changed the folder meanwhile
                 if stat.S_IMODE(os.fstat(self._current).st_mode) == level.own_mode | 0o700:
                     os.fchmod(self._current, level.own_mode)
         parent = self._levels[-1]
@@ -157,7 +159,7 @@ class _Walk:
             self._return_from_outside()
 
     def _return_from_outside(self) -> None:
-        """Finds the way again from the levels that are open, after a program has moved the folder meanwhile."""
+        """Finds the current folder again from the levels that are still open, after a program has moved it."""
         if self._current >= 0:
             os.close(self._current)
         self._current = self._levels[HELD_LEVELS - 1].held
@@ -180,8 +182,8 @@ class _Walk:
 
 
 def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
-    """Returns the open folder. If its owner, which this process is, may not use it, the permission is added, and the
-    mode to restore is returned."""
+    """Returns the open folder. If its owner, which is this process, has no permission to use it, adds the permission
+    and returns the mode to restore."""
     found = os.open(name, PATH_FLAGS, dir_fd=parent)
     try:
         facts = os.fstat(found)

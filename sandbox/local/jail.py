@@ -44,7 +44,7 @@ PROXY_ENVIRONMENT = {
     "no_proxy": NO_PROXY,
     "NO_PROXY": NO_PROXY,
     "NODE_USE_ENV_PROXY": "1",
-    # packages are installed in the workspace: they stay with the conversation and take no memory
+    # packages are installed in the workspace, so that they stay with the conversation and use no memory
     "PYTHONUSERBASE": "/workspace/.local",
     "PIP_BREAK_SYSTEM_PACKAGES": "1",
     "PIP_NO_CACHE_DIR": "1",
@@ -246,7 +246,7 @@ class Jail:
 
 
 async def _wait_until(is_so: Callable[[], bool]) -> bool:
-    """Returns whether the condition became true in time."""
+    """Waits until the condition is true. Returns False if it does not become true in time."""
     pause, waited = 0.001, 0.0
     while not is_so() and waited < STOP_SECONDS:
         await asyncio.sleep(pause)

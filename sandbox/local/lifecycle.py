@@ -53,8 +53,8 @@ def sync_disk(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceArchiver:
-    """Packs and unpacks a workspace in a jail of its own; the host never opens files of a workspace. What one is
-    replaced by is on the disk before it is deleted.
+    """Packs and unpacks a workspace in a jail of its own, because the host never opens files of a workspace. Nothing is
+    deleted before its replacement is on the disk.
 
     `plan` returns the configuration of a jail for a workspace's folder."""
 

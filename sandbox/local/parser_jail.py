@@ -1,7 +1,7 @@
-"""A jail for the programs that parse documents, pages and pictures: no network, no files but their own code.
+"""A jail for the programs that parse documents, pages and images. It has no network and no files except their code.
 
-The content comes over stdin and the result goes to stdout. Such a jail starts in a hundredth of a second and ends with
-its document."""
+The content is passed in over stdin, and the result is returned over stdout. Such a jail starts in a hundredth of a
+second and is used for one document."""
 
 import platform
 import subprocess
@@ -23,7 +23,8 @@ UID = UIDS[-1]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParserJail:
-    """`uid` is None if the parsers keep the user of this program, because no other user can reach its code."""
+    """The configuration of the jail. `uid` is None if the parsers run as the user of this program, because no other
+    user could read its code."""
 
     bwrap: Path
     folders: tuple[Path, ...]

@@ -65,7 +65,7 @@ def try_toolbox(
 
 
 def list_installed(executable: Path, plan: JailConfig, *, uid: int, drops_user: bool) -> frozenset[str]:
-    """Returns what a command in a jail finds of `sandbox.installed`. Blocks for about 100 ms."""
+    """Returns which programs and packages of `sandbox.installed` a command in a jail finds. Blocks for about 100 ms."""
     command = ["python3", "-c", SCRIPT]
     return _run_in_jail(command, executable, plan, uid, drops_user).installed
 

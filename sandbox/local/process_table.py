@@ -10,8 +10,8 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 DESCRIPTORS_MAX = 50_000
-MAPS_BYTES_MAX = 64 << 20  # of the lists of a jail's mappings, because reading them takes time
-INODE_BYTES = 1024  # what the kernel keeps for an empty file in memory
+MAPS_BYTES_MAX = 64 << 20  # of the mapping lists of a jail, because reading them takes time
+INODE_BYTES = 1024  # the memory that the kernel uses for an empty file in memory
 
 
 def process_tree(pid: int) -> list[int]:
@@ -47,10 +47,9 @@ def is_alive(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JailUsage:
-    """What the processes of a jail hold. `deleted_bytes`: files on disk that have no name any more but are open or
-    mapped. `maps_bytes` is the length of the lists of their mappings.
-
-    `written` maps each process to the bytes that it has written to a disk since it started."""
+    """The resources that the processes of a jail hold. `deleted_bytes` are the sizes of files on disk without a name
+    that are still open or mapped. `maps_bytes` is the length of the mapping lists. `written` maps each process to the
+    bytes that it has written to a disk since it started."""
 
     memory_bytes: int
     deleted_bytes: int
@@ -98,7 +97,8 @@ def measure_jail(init_pid: int, memory_folders: tuple[str, ...]) -> JailUsage:
 
 
 def _live_task(proc: str, pid: str) -> str:
-    """Returns the folder of the process, or of another of its threads if the first has ended: it shows nothing then."""
+    """Returns the folder of the process. If its first thread has ended, that folder is empty, so returns the folder of
+    another thread."""
     with suppress(OSError):
         if Path(f"{proc}/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:1] == [b"Z"]:
             thread = next((one for one in os.listdir(f"{proc}/{pid}/task") if one != pid), pid)
@@ -114,7 +114,7 @@ def _open_files(process: str, count_max: int) -> Iterator[os.stat_result]:
 
 
 def _add_mapped_files(process: str, deleted: dict[tuple[int, int], int], bytes_max: int) -> int:
-    """Adds the files without a name that the process has mapped, and what they take. Returns the bytes read."""
+    """Adds the mapped files without a name, and their sizes. Returns the number of bytes read."""
     bytes_read = 0
     mapped: dict[tuple[bytes, bytes], tuple[str, int]] = {}
     with suppress(OSError), open(f"{process}/maps", "rb") as lines:
@@ -168,7 +168,8 @@ def _memory_bytes(process: str) -> int:
 
 
 def _page_table_bytes(process: str) -> int:
-    """Returns what the kernel needs to map the process's memory. A program can make that larger than its memory."""
+    """Returns the memory that the kernel needs to map the process's memory. A program can make it larger than its own
+    memory."""
     try:
         with open(f"{process}/status", "rb") as file:
             return next(int(line.split()[1]) * 1024 for line in file if line.startswith(b"VmPTE:"))

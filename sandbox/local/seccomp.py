@@ -20,7 +20,8 @@ SHARED_SEGMENT_BYTES_MAX = 64 * 1024
 """System V segments are not counted. The kernel allows 4096 of them for each jail."""
 X32_BIT = 0x40000000
 NEWEST_KNOWN = 469
-"""Higher numbers fail with ENOSYS, as on a kernel that lacks the call: the C library then uses an older one."""
+"""System calls with higher numbers fail with ENOSYS, as on a kernel that lacks them, so that the C library uses an
+older call."""
 
 AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -182,7 +183,7 @@ EXAMINATIONS = {
     ],
     # its flags are behind a pointer, which a filter cannot read; the C library falls back to clone
     "clone3": [_step(RETURN, ERROR | ENOSYS)],
-    # it would take gigabytes of the disk faster than anybody can look; the C library falls back to writing
+    # it would fill gigabytes of the disk before any check; the C library falls back to writing
     "fallocate": [_step(RETURN, ERROR | EOPNOTSUPP)],
     "ioctl": [
         _step(LOAD_WORD, OFFSET_SECOND_ARGUMENT),

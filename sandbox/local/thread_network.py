@@ -1,4 +1,5 @@
-"""Which hosts the jail of a thread may reach, in files beside its workspace: another process may run the jail."""
+"""Stores which hosts the jail of a thread may reach. They are in files beside its workspace, because another process
+may run the jail."""
 
 import json
 from contextlib import suppress
@@ -31,7 +32,7 @@ class ThreadNetwork:
         draft.rename(self._limits_file)
 
     def limits(self) -> NetworkLimits:
-        """Returns the limits that were set last. If they cannot be read, no host may be reached."""
+        """Returns the limits that were stored last. If they cannot be read, no host may be reached."""
         try:
             stored: object = json.loads(self._limits_file.read_bytes())
         except FileNotFoundError:
@@ -42,7 +43,7 @@ class ThreadNetwork:
         return NetworkLimits(_hosts(fields.get("commands", ())), _hosts(fields.get("browser", ())))
 
     def record_refusal(self, host: str) -> None:
-        with suppress(OSError), self._refused_file.open("a") as file:  # then the model does not learn of it
+        with suppress(OSError), self._refused_file.open("a") as file:  # then the model is not told
             if file.tell() < REFUSED_BYTES_MAX:
                 file.write(f"{host}\n")
 

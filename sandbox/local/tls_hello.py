@@ -1,4 +1,5 @@
-"""Reads the first message of a TLS connection (RFC 8446, section 4.1.2), to learn for which site it is."""
+"""Reads the first message of a TLS connection (RFC 8446, section 4.1.2), to find out which site the client connects
+to."""
 
 from asyncio import StreamReader
 
@@ -13,7 +14,7 @@ _VERSION_AND_RANDOM_BYTES = 34
 
 
 class _Fields:
-    """The fields of a message, one after the other."""
+    """Reads the fields of a message one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._rest = data
@@ -25,7 +26,7 @@ class _Fields:
         return field
 
     def take_vector(self, length_bytes: int) -> bytes:
-        """Returns a field that has its length before it."""
+        """Returns a field that is preceded by its length."""
         return self.take(int.from_bytes(self.take(length_bytes)))
 
     @property
@@ -34,7 +35,7 @@ class _Fields:
 
 
 async def read_client_hello(reader: StreamReader) -> tuple[bytes, bytes]:
-    """Returns what was read up to the end of the client's hello, and the hello. Raises ValueError for anything else,
+    """Returns all bytes up to the end of the client's hello, and the hello itself. Raises ValueError for anything else,
     and IncompleteReadError."""
     records, hello = b"", b""
     while len(hello) < 4 or len(hello) < 4 + int.from_bytes(hello[1:4]):
@@ -47,8 +48,9 @@ async def read_client_hello(reader: StreamReader) -> tuple[bytes, bytes]:
 
 
 def parse_site(hello: bytes, *, may_be_encrypted: bool) -> str:
-    """Returns the site that a client's hello names, or "" if it names none. `may_be_encrypted`: another site than this
-    one may be named where only the server can read it. Raises ValueError for what servers might read in another way."""
+    """Returns the site that a client's hello names, or "" if it names none. `may_be_encrypted` is true if another site
+    may be named in a part that only the server can read. Raises ValueError if servers might parse the hello in
+    different ways."""
     message = _Fields(hello)
     kind, body = message.take(1), _Fields(message.take_vector(3))
     body.take(_VERSION_AND_RANDOM_BYTES)

@@ -28,14 +28,14 @@ from sandbox.local.process_table import DESCRIPTORS_MAX, MAPS_BYTES_MAX, JailUsa
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS_MIN, PAUSE_SECONDS_MAX, IDLE_PAUSE_SECONDS = 0.05, 0.5, 2.0
-GROWTH_BYTES_PER_SECOND = 4 << 30  # faster than one jail fills memory or a disk
+GROWTH_BYTES_PER_SECOND = 4 << 30  # shorter than a jail needs to fill memory or a disk
 NOTICED_BYTES = 32 * MEBIBYTE
 WRITTEN_NOTICED_BYTES = MEBIBYTE
-MEASURE_SECONDS, IDLE_MEASURE_SECONDS = 5.0, 60.0  # while free space and memory have not shrunk
+MEASURE_SECONDS, IDLE_MEASURE_SECONDS = 5.0, 60.0  # while free space and memory have not decreased
 WALK_SECONDS = 4.0
 QUIET_WALK_SECONDS = 60.0
 WALK_SHARE = 20  # walking through workspaces takes at most a twentieth of the time
-CLEANUP_BYTES = 64 * MEBIBYTE  # that a workspace above its limit may grow while it is cleaned up
+CLEANUP_BYTES = 64 * MEBIBYTE  # that a workspace above its limit may grow while it is being cleaned up
 MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/user", "/dev", "/")  # noqa: S108 - the jail's own
 
 KEPT = "Its files are kept, its programs have ended."
@@ -71,7 +71,7 @@ class MonitoredJail(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _FreeBytes:
-    """What the machine has left."""
+    """The memory and disk space that the machine has left."""
 
     disk: int = 0
     memory: int = 0
@@ -115,11 +115,12 @@ class Watchdog:
         self._walking: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._used_at = self._next_check_at = -IDLE_PAUSE_SECONDS
-        # its own thread, because limits must hold while all shared threads are busy
+        # a thread of its own, because limits must be enforced even while all shared threads are busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="watchdog")
 
     def wake(self, jail: MonitoredJail) -> None:
-        """Call before each use of the jail. A new jail is checked at once, and an idle one soon, as if it were busy."""
+        """Call this before each use of the jail. A new jail is checked at once. A jail that was idle is checked soon,
+        as if it were busy."""
         self._used_at = time.monotonic()
         state = self._states.get(jail)
         if state is not None:
@@ -135,7 +136,7 @@ class Watchdog:
                 self._woken.clear()
                 try:
                     seconds = await self.check()
-                except Exception as error:  # too few descriptors, for example
+                except Exception as error:  # e.g. too few file descriptors
                     if repr(error) != failure:
                         log.exception("the limits of sandboxes cannot be checked")
                     failure, seconds = repr(error), PAUSE_SECONDS_MAX
@@ -155,7 +156,7 @@ class Watchdog:
         if not self._states:
             return None
         free = _FreeBytes(free_disk_bytes(self._folder), available_memory_bytes())
-        if not before:  # jails that start on a full disk have not filled it
+        if not before:  # a jail that starts on a full disk has not filled it
             self._critical_bytes = min(self._limits.disk_free_bytes_min // 2, free.disk - NOTICED_BYTES // 4)
         spare_disk = free.disk - self._limits.disk_free_bytes_min
         spare_memory = free.memory - self._limits.memory_free_bytes_min
@@ -182,8 +183,8 @@ class Watchdog:
         return min(longest, max(PAUSE_SECONDS_MIN, seconds))
 
     def _is_due(self, jail: MonitoredJail, state: _JailState, free: _FreeBytes) -> bool:
-        """Whether to measure the jail: often until it has been measured after its last use, and rarely then, unless it
-        may have taken half of what its limits leave it."""
+        """Whether to measure the jail. After each use it is measured often until it has been measured once, and rarely
+        from then on, unless it may have used half of what its limits leave it."""
         usage, before = state.usage, state.free_at_measurement
         if usage is None:
             return True
@@ -227,8 +228,8 @@ class Watchdog:
         return OVER_DESCRIPTORS if usage.descriptors >= DESCRIPTORS_MAX else ""
 
     async def _end_writing_jails(self, free_bytes: int) -> None:
-        """Ends the jails that have written since the disk became nearly full, and all jails if it fills up all the
-        same, because a file can be held in ways that are not counted."""
+        """Ends the jails that have written to the disk since it became nearly full. If the disk still fills up, ends
+        all jails, because files can be held in ways that are not counted."""
         is_critical = free_bytes < self._critical_bytes
         if is_critical:
             self._critical_bytes = free_bytes - NOTICED_BYTES // 4
@@ -268,7 +269,7 @@ class Watchdog:
             try:
                 size = await asyncio.to_thread(measure_folder, jail.workspace_path)
                 used = size.named_bytes
-                if size.unread:  # what could not be read has not become smaller
+                if size.unread:  # an unreadable part has not become smaller
                     used = max(used, state.named_bytes)
                     _log_once(jail, state, "the size of some folders", OSError("unreadable or moved"))
                 state.walked_at = time.monotonic()
@@ -277,7 +278,7 @@ class Watchdog:
                 allowed = used + CLEANUP_BYTES if used > limit else limit
                 state.most_bytes = min(state.most_bytes or allowed, allowed)
                 self._set_full_message(jail, state, free_bytes)
-            except Exception as error:  # whatever one jail does, the others are counted
+            except Exception as error:  # whatever one jail does, the others are still counted
                 _log_once(jail, state, "the size of its files", error)
             now = time.monotonic()
             state.next_walk = now + max(WALK_SECONDS, WALK_SHARE * (now - started))
@@ -287,23 +288,23 @@ class Watchdog:
         message = disk_full_message(state.named_bytes, free_bytes, self._limits)
         if message != state.full_message:
             state.full_message = message
-            # not awaited: if the program inside is stopped, the limits of all other sandboxes would wait for it
+            # not awaited, because a stopped program inside would block the limits of all other sandboxes
             spawn(_tell_full(jail, message), name="full disk")
 
 
 async def _tell_full(jail: MonitoredJail, message: str) -> None:
-    with suppress(SandboxUnavailable, ToolError):  # lost: the next use reports it
+    with suppress(SandboxUnavailable, ToolError):  # the connection is lost, and the next use reports that
         await jail.connection.call("quota", is_housekeeping=True, full_message=message)
 
 
 def _measure_jails(inits: dict[MonitoredJail, int]) -> dict[MonitoredJail, JailUsage | Exception]:
-    """Returns for each jail that has started what its programs use, or why that cannot be found out."""
+    """Returns for each jail that has started what its programs use, or why that could not be measured."""
     found: dict[MonitoredJail, JailUsage | Exception] = {}
     for jail, init in inits.items():
         try:
             if init:
                 found[jail] = measure_jail(init, MEMORY_FOLDERS)
-        except Exception as error:  # whatever one jail does, the others are measured
+        except Exception as error:  # whatever one jail does, the others are still measured
             found[jail] = error
     return found
 
@@ -315,7 +316,7 @@ def _log_once(jail: MonitoredJail, state: _JailState, what: str, error: Exceptio
 
 
 def _written_bytes(state: _JailState) -> int:
-    """Returns the bytes written to a disk since the baseline by the processes that are still there."""
+    """Returns the bytes that the running processes have written to a disk since the baseline."""
     if state.usage is None or state.baseline is None:
         return 0
     before = state.baseline.written
@@ -323,7 +324,7 @@ def _written_bytes(state: _JailState) -> int:
 
 
 def disk_full_message(used: int, free: int, limits: SandboxLimits) -> str:
-    """Returns why nothing more may be written, or an empty string."""
+    """Returns why no more may be written, or an empty string."""
     if used > limits.workspace_bytes:
         return (
             f"The workspace holds {used >> 20} MB, more than the {limits.workspace_bytes >> 20} MB "
