@@ -174,9 +174,10 @@ async def _act(attempted: Attempted, act: Act) -> None:
 
 
 async def _require_button(attempted: Attempted, label: str) -> tuple[str, str]:
-    """Returns the newest message with such a button, and the button. A status message shows its own after a while.
+    """Returns the newest message with such a button, and the button. The buttons of a status message appear only after
+    a while.
 
-    Raises ActImpossible if there is none."""
+    Raises ActImpossible if there is no such button."""
     deadline = time.monotonic() + BUTTON_SECONDS
     while True:
         found = [

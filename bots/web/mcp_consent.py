@@ -225,8 +225,8 @@ class McpConsents:
 
 
 async def is_usable_link(link: str, server_url: str) -> bool:
-    """Returns whether a tool server may send a person's browser to the link: to its own host, or with https to a public
-    address. Any other link could act on machines that only the person's browser reaches."""
+    """Returns whether a tool server may send a user's browser to the link. The link must lead to the server's own host,
+    or over https to a public address. Any other link could affect machines that only the user's browser can reach."""
     try:
         url, own = web_url(link), web_url(server_url)
         if url.host == own.host and url.scheme in (own.scheme, "https"):

@@ -63,7 +63,7 @@ async def context_of_newest_message(flow: Flow, history: Sequence[Message]) -> R
 
 
 async def recover_run_result(lease: Lease, deps: RunDeps, context: RunContext) -> RunFinished | None:
-    """Returns the result that a run without a plan reached before a crash kept it from being stored, else None."""
+    """Returns the result of a run without a plan if a crash prevented it from being stored. Otherwise returns None."""
     told = await deps.stores.conversations.messages(lease.thread_id)
     own = [one for one in told if one.run_id == lease.run_id]
     status = (message.content for message in reversed(own) if message.type == "status")

@@ -130,7 +130,8 @@ _NOT_LET_IN = re.compile(r"anomaly[-_.]|bots use DuckDuckGo", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class KeylessSearch:
-    """Search with DuckDuckGo's page for browsers without scripts. No answer or images; scores follow order."""
+    """Searches with DuckDuckGo's page for browsers without scripts. It returns no direct answer and no images, and the
+    scores follow the order of the results."""
 
     api: Api
 

@@ -132,7 +132,7 @@ class _Attempt:
             try:
                 self._socket = socket.socket(family, socket.SOCK_STREAM)
             except OSError:
-                continue  # the protocol is not available
+                continue  # this kernel lacks the protocol
             self._socket.setblocking(False)
             if self._socket.connect_ex((address, self._port)) in (0, errno.EINPROGRESS):
                 self._loop.on_writable(self._socket.fileno(), self._decided)

@@ -127,9 +127,9 @@ async def _get_function(account: ModalAccount) -> modal.Function[..., object, ob
 
 @asynccontextmanager
 async def open_modal_run_queue(account: ModalAccount, handovers: Handovers) -> AsyncGenerator[ModalRunQueue, None]:
-    """Context manager: yields a queue that is open inside the block, and closes the account at its end.
+    """Context manager: yields a queue that is open inside the block, and closes the account at the end.
 
-    Raises ConfigurationError if the account is none or does not have the function."""
+    Raises ConfigurationError if the account does not exist or does not have the function."""
     queue = ModalRunQueue(account, handovers)
     try:
         await queue.check()

@@ -103,7 +103,7 @@ class Backfill:
         self._scan: asyncio.Task[None] | None = None
 
     def pause_cursors(self) -> None:
-        """Call before the first event can arrive."""
+        """Stops storing cursors until the backfill has found the gaps. Call this before the first event can arrive."""
         self._cursors.pause()
 
     def start(self) -> None:

@@ -234,7 +234,7 @@ def replace_once(text: str, params: ReplaceParams) -> tuple[str, int]:
     plain = text.replace("\r\n", "\n")
     old = params.old_str.replace("\r\n", "\n")
     at = _only_place(plain, old, params.file_path)
-    # where the places in the text with plain line ends are in the text itself
+    # converts the positions in the text with normalized line ends to positions in the original text
     ends = [found.start() - number for number, found in enumerate(_CRLF.finditer(text))]
     start, end = (place + bisect_left(ends, place) for place in (at, at + len(old)))
     new = with_line_ends_of(text, params.new_str)

@@ -69,7 +69,8 @@ class WaitingInput:
         return message
 
     def behind_seconds(self) -> int:
-        """How long the oldest message waits, in whole seconds; 0 if that is not worth a word."""
+        """Returns for how many seconds the oldest message has been waiting. Returns 0 if the wait is too short to
+        mention."""
         if self._handled_since is None:
             return 0
         seconds = time.monotonic() - self._handled_since
