@@ -23,7 +23,7 @@ class Timing:
 
 
 class RunMetrics(Protocol):
-    """Receives measurements. Methods never raise or block. Labels are fixed words or ids, never text that people
+    """Receives measurements. Methods never raise or block. Labels are fixed words or ids, never text that users
     wrote."""
 
     def time_step(self, step: Step, **labels: str) -> AbstractContextManager[Timing]:
@@ -82,7 +82,7 @@ _marks: ContextVar[Mapping[str, str]] = ContextVar("log_marks", default={})  # n
 
 
 def set_log_context(**log_context: str) -> None:
-    """Adds ids to all later log lines of this task and of the tasks that it starts. Never pass text that people
+    """Adds ids to all later log lines of this task and of the tasks that it starts. Never pass text that users
     wrote."""
     _marks.set({**_marks.get(), **log_context})
 

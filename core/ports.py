@@ -87,7 +87,7 @@ class ModelFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRetried:
-    """An attempt has failed, and another one follows. `text` says so to people. The answer starts over: all deltas
+    """An attempt has failed, and another one follows. `text` says so to users. The answer starts over: all deltas
     before it are void."""
 
     text: str

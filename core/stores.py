@@ -93,14 +93,14 @@ class Inbox(InboundCursors, Protocol):
 
 
 class FollowModes(Protocol):
-    """How the agent follows threads, as people chose it. `Inbox.accept_action` passes the mode to its decision."""
+    """How the agent follows threads, as users chose it. `Inbox.accept_action` passes the mode to its decision."""
 
     async def set_mode(self, address: Address, mode: FollowMode, *, is_whole_channel: bool) -> None:
         """Stores the mode of the thread, or of all threads in its channel without a mode of their own."""
         ...
 
     async def of_channel(self, address: Address) -> FollowMode | None:
-        """Returns the mode that people chose for the address's channel, or None."""
+        """Returns the mode that users chose for the address's channel, or None."""
         ...
 
 
@@ -281,7 +281,7 @@ class LoadedRun:
     thread: Thread
     history: tuple[Message, ...]
     granted: frozenset[str]
-    """The tools that people have always allowed in the thread."""
+    """The tools that users have always allowed in the thread."""
     schedules: tuple[Schedule, ...] = ()
     """The schedules of the thread's channel, and the requester's own, the newest first."""
 
@@ -367,11 +367,11 @@ class RunClaims(Protocol):
 
     async def claimable_runs(self) -> tuple[str, ...]:
         """Returns runs that are queued, or running under a worker that is gone, in the order in which to start them:
-        channels, people and workspaces take turns, and each has its oldest first. The number of results is limited."""
+        channels, users and workspaces take turns, and each has its oldest first. The number of results is limited."""
         ...
 
     async def stopped_runs(self) -> tuple[str, ...]:
-        """Returns those of the claimable runs that people asked to stop. The number of results is limited."""
+        """Returns those of the claimable runs that users asked to stop. The number of results is limited."""
         ...
 
     async def held_leases(self, worker_id: str) -> tuple[Lease, ...]:

@@ -272,7 +272,7 @@ def add_discord(
 
 
 def has_live_chat(settings: Settings) -> bool:
-    """Whether people chat from other machines, so that a link to this machine would not work for them."""
+    """Whether users chat from other machines, so that a link to this machine would not work for them."""
     has_slack = settings.slack_bot_token or settings.slack_client_id
     slack = settings.slack_api_url if has_slack else ""
     discord = settings.discord_api_url if settings.discord_token.get_secret_value() else ""
@@ -280,7 +280,7 @@ def has_live_chat(settings: Settings) -> bool:
 
 
 def reachable_public_url(settings: Settings) -> str:
-    """Returns the configured public URL, or "" if it leads people in a live chat to their own machines."""
+    """Returns the configured public URL, or "" if it leads users in a live chat to their own machines."""
     is_local = settings.public_url != "" and is_loopback(URL(settings.public_url))
     return "" if is_local and has_live_chat(settings) else settings.public_url
 

@@ -1,4 +1,4 @@
-"""Plays the people of a task on a simulated platform, and reads what the agent has left behind."""
+"""Plays the users of a task on a simulated platform, and reads what the agent has left behind."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ _Noticed = tuple[tuple[tuple[str, str], ...], int, int]
 
 @dataclass(slots=True, kw_only=True)
 class Attempted:
-    """A running attempt at a task. `acted_at` holds the times at which simulated people acted."""
+    """A running attempt at a task. `acted_at` holds the times at which simulated users acted."""
 
     task: Task
     stage: DemoEnvironment
@@ -83,7 +83,7 @@ class Attempted:
         return tuple((run.run_id, run.status) for run in runs), len(said), len(waiting)
 
     async def is_quiet(self) -> bool:
-        """Whether all runs have ended or wait for people, and everything is delivered."""
+        """Whether all runs have ended or wait for users, and everything is delivered."""
         found = await self.snapshot()
         if found is None:
             return True

@@ -1,4 +1,4 @@
-"""Turns a recorded thread into a task: what people said and sent, and what the agent did as the reference."""
+"""Turns a recorded thread into a task: what users said and sent, and what the agent did as the reference."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Lists the workspaces, channels and people that the tokens reach, and posts the test message."""
+"""Lists the workspaces, channels and users that the tokens reach, and posts the test message."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Error responses. The body is `{"error": <code>, "message": <sentence>}`, or a page for people who open a link."""
+"""Error responses. The body is `{"error": <code>, "message": <sentence>}`, or a page for users who open a link."""
 
 import errno
 import html
@@ -147,7 +147,7 @@ def error_page(error: ApiError) -> web.Response:
 
 
 def text_page(heading: str, message: str, next_step: str, *, status: int = 200, button: str = "") -> web.Response:
-    """Returns a page for people. If `button` is not empty, a button of that name posts to the page's own address."""
+    """Returns a page for users. If `button` is not empty, a button of that name posts to the page's own address."""
     form = f'<form method="post"><button>{html.escape(button)}</button></form>\n  '
     text = _PAGE.format(
         heading=html.escape(heading),

@@ -171,7 +171,7 @@ def validate_definition(
 
 
 def definition_lines(definition: AgentDefinition | None) -> list[str]:
-    """Returns everything that the definition sets, as lines for people. Without a definition there are none."""
+    """Returns everything that the definition sets, as lines for users. Without a definition there are none."""
     lines: list[str] = []
     values = definition.model_dump(mode="json", exclude_defaults=True) if definition else {}
     for key, value in values.items():

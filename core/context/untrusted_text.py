@@ -6,7 +6,7 @@ import unicodedata
 
 from pydantic import JsonValue
 
-# characters that people cannot see but models read: control characters, joiners, direction marks, the tag block
+# characters that users cannot see but models read: control characters, joiners, direction marks, the tag block
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]"
 )

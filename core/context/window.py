@@ -228,7 +228,7 @@ class ContextWindow:
         return await self._filled(refused.messages[: self._head_length], refused)
 
     def refused(self, error: ContextOverflow) -> ContextOverflow:
-        """Returns the error to show to people if the model refused even a summary of the conversation."""
+        """Returns the error to show to users if the model refused even a summary of the conversation."""
         self._lower_room()
         return self._overflow(detail=error.detail)
 

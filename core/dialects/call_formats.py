@@ -306,7 +306,7 @@ CLOSERS = (
 
 
 def message_format(header: str) -> CallFormat | None:
-    """Returns how to read the message after a header of gpt-oss; None if it is text for people."""
+    """Returns how to read the message after a header of gpt-oss; None if it is text for users."""
     if "to=" in header:
         return HARMONY_CALL
     if "analysis" in header:

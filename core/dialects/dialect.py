@@ -27,7 +27,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayText:
-    """Text for people. It never contains markup of tool calls, not even the start of a tag."""
+    """Text for users. It never contains markup of tool calls, not even the start of a tag."""
 
     text: str
 
@@ -115,14 +115,14 @@ class Dialect(Protocol):
 
 
 def parse_message(message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]) -> list[ParsedPart]:
-    """Parses the text of a stored assistant message: what people may read of it, and the calls written as text."""
+    """Parses the text of a stored assistant message: what users may read of it, and the calls written as text."""
     parser = dialect.parser(tools)
     text = TextDelta(text=str(message.content.get("content") or ""))
     return [*parser.feed(text), *parser.close(is_whole=True)]
 
 
 def visible_text(message: Message, dialect: Dialect, tools: Mapping[str, ToolSpec]) -> str:
-    """Returns the text of a stored assistant message that people may read."""
+    """Returns the text of a stored assistant message that users may read."""
     parsed = parse_message(message, dialect, tools)
     return "".join(one.text for one in parsed if isinstance(one, DisplayText)).strip()
 

@@ -1,4 +1,4 @@
-"""Finds tool calls that a model writes into its text although its API has tool calls, so that people never see them.
+"""Finds tool calls that a model writes into its text although its API has tool calls, so that users never see them.
 
 Markup inside code fences, inline code and quotes is text, and so is a sentence about a mark."""
 
@@ -59,7 +59,7 @@ class WrittenCalls:
     _code: CodeTracker = field(default_factory=CodeTracker)
 
     def feed(self, text: str) -> str:
-        """Returns the text that people may read. Holds back what may be the beginning of a call."""
+        """Returns the text that users may read. Holds back what may be the beginning of a call."""
         is_between = self._has_begun and not self._held and self._format is None
         # most of a text cannot contain a mark
         if is_between and "<" not in text and "[" not in text and "`" not in text:
@@ -214,7 +214,7 @@ class WrittenCalls:
             self.calls.append(replace(told, name=find_tool_name(call.name, self.tools), call_id=new_call_id()))
 
     def _show(self, text: str, shown: list[str]) -> None:
-        """Adds text that people may read."""
+        """Adds text that users may read."""
         if text:
             shown.append(text)
             self._code.feed(text)

@@ -1,4 +1,4 @@
-"""Parses the calls of the XML dialect in a streamed answer. All other text is shown to people."""
+"""Parses the calls of the XML dialect in a streamed answer. All other text is shown to users."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -209,7 +209,7 @@ def utc_day(now: datetime) -> date:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """A limit that is reached, with a sentence for the people in the thread: which one, and who can raise it."""
+    """A limit that is reached, with a sentence for the users in the thread: which one, and who can raise it."""
 
     scope: BudgetScope
     sentence: str

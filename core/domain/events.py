@@ -61,7 +61,7 @@ class ToolCallStreamed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted:
-    """A tool call has started. `title` is written for people ("Reading report.pdf") and built from validated
+    """A tool call has started. `title` is written for users ("Reading report.pdf") and built from validated
     arguments."""
 
     index: int
@@ -128,7 +128,7 @@ class FinishReached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorRaised:
-    """An error in plain words for people. The terminal event follows if the error ends the run."""
+    """An error in plain words for users. The terminal event follows if the error ends the run."""
 
     message: str
     kind: Literal["error_raised"] = "error_raised"
@@ -151,7 +151,7 @@ class ChecklistChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityChanged:
-    """The run's current activity outside any tool, written for people, for example "Starting a sandbox"."""
+    """The run's current activity outside any tool, written for users, for example "Starting a sandbox"."""
 
     text: str
     kind: Literal["activity_changed"] = "activity_changed"
@@ -186,7 +186,7 @@ class TurnFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """Terminal event of a completed or stopped run. If `can_continue` is true, a limit ended the run and people are
+    """Terminal event of a completed or stopped run. If `can_continue` is true, a limit ended the run and users are
     offered a Continue button."""
 
     status: Literal["completed", "stopped"]
@@ -199,8 +199,8 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailed:
-    """Terminal event of a failed run. `public_message` is one plain sentence. If `can_retry` is true, people are
-    offered a Retry button."""
+    """Terminal event of a failed run. `public_message` is one plain sentence. If `can_retry` is true, users are offered
+    a Retry button."""
 
     public_message: str
     can_retry: bool = True

@@ -20,13 +20,13 @@ class PairingRequest:
 
 
 class Pairings(Protocol):
-    """Stores which people are paired. A pairing is valid for one person in one workspace. Every change is recorded
-    in the audit log."""
+    """Stores which users are paired. A pairing is valid for one person in one workspace. Every change is recorded in
+    the audit log."""
 
     async def is_paired(self, platform: str, workspace_id: str, person_id: str) -> bool: ...
 
     async def request_code(self, request: PairingRequest, *, open_max: int) -> bool:
-        """Stores the request. Returns False if the person is paired or already waiting. If more than `open_max` people
+        """Stores the request. Returns False if the person is paired or already waiting. If more than `open_max` users
         wait, the oldest requests are deleted."""
         ...
 
@@ -39,5 +39,5 @@ class Pairings(Protocol):
         ...
 
     async def paired_people(self, platform: str, workspace_id: str) -> tuple[Person, ...]:
-        """Returns the paired people of the workspace, sorted by name."""
+        """Returns the paired users of the workspace, sorted by name."""
         ...

@@ -1,4 +1,4 @@
-"""Plans of a thread: steps with their states, functions that change them, and their text for people and the model."""
+"""Plans of a thread: steps with their states, functions that change them, and their text for users and the model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -182,7 +182,7 @@ def format_plan_list(plans: Plans) -> str:
 
 
 def build_checklist(plan: Plan) -> ChecklistChanged:
-    """Returns the plan as the checklist that people see in the status message."""
+    """Returns the plan as the checklist that users see in the status message."""
     items = tuple(
         ChecklistItem(text=f"{step.text} ({step.notes})" if step.notes else step.text, state=_SHOWN[step.status])
         for step in plan.steps

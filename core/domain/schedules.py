@@ -47,7 +47,7 @@ _DAYS = {day[:2].upper(): day for day in day_name}
 _PLACES = {"1": "first", "2": "second", "3": "third", "4": "fourth", "5": "fifth", "-1": "last"}
 _DATES_OF = ("BYMONTH", "BYMONTHDAY")
 COMMANDS: Mapping[str, str] = {"Run now": "run", "Pause": "pause", "Edit": "edit", "Delete": "delete"}
-"""What people do with an armed schedule: the words of the command `schedules`, by the labels of their buttons."""
+"""What users do with an armed schedule: the words of the command `schedules`, by the labels of their buttons."""
 PROPOSAL_COMMANDS: Mapping[str, str] = {"Schedule it": "resume", "Delete": "delete"}
 """The same for one that nobody has armed yet."""
 PROPOSAL_DAYS = 7

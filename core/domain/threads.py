@@ -47,7 +47,7 @@ class Address:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is a direct message, which other people cannot read."""
+        """Whether it is a direct message, which other users cannot read."""
         if self.platform == "slack":
             return self.channel_id.startswith("D")
         return self.thread_key == "dm"
@@ -308,7 +308,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhear:
-    """Decision to keep a message that people wrote to each other, as context for later runs."""
+    """Decision to keep a message that users wrote to each other, as context for later runs."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Builds the messages that the planning flow sends to models, and parses the replies of people about blocked steps."""
+"""Builds the messages that the planning flow sends to models, and parses the replies of users about blocked steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def newest_tag(history: Sequence[Message]) -> FlowMessageTag | None:
 
 
 def unseen_messages(history: Sequence[Message], seen_message_id: str) -> list[Message]:
-    """Returns the messages that people wrote after the given message; all of them if a summary has replaced it."""
+    """Returns the messages that users wrote after the given message; all of them if a summary has replaced it."""
     new: list[Message] = []
     for message in reversed(history):
         if message.message_id == seen_message_id:
@@ -131,7 +131,7 @@ def report_text(plan: Plan) -> str:
 
 
 def asked_text(plan: Plan, step: Step) -> str:
-    """Returns the question that asks people how to continue after a step failed."""
+    """Returns the question that asks users how to continue after a step failed."""
     return (
         f"Step {step_number(plan, step)} of the plan did not work out: {step.text}\n\n"
         f"What is in the way: {step.result or step.notes}\n\n"

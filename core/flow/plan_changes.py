@@ -125,12 +125,12 @@ def mark_step_failed(plan: Plan, key: str, why: str, *, is_last: bool) -> Plan:
 
 
 def wait_for_answer(plan: Plan, key: str) -> Plan:
-    """Returns the plan with the step blocked until people answer the question of its agent."""
+    """Returns the plan with the step blocked until users answer the question of its agent."""
     return replace(_ended(plan, key, replace(_NO_STEP, status="blocked", notes=WAITS)), stage="answer")
 
 
 def block_open_step(plan: Plan, why: str) -> Plan:
-    """Returns the plan with the step in progress marked as blocked, for when a run ends. `why` is shown to people."""
+    """Returns the plan with the step in progress marked as blocked, for when a run ends. `why` is shown to users."""
     step = current_step(plan)
     return _with(plan, step, replace(step, status="blocked", notes=why)) if step else plan
 

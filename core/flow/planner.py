@@ -175,7 +175,7 @@ async def _drafted(
 
 
 def is_end_of_run(ended: Ended) -> bool:
-    """Returns whether the run ends with this result: it waits for people, was stopped or used up the budget."""
+    """Returns whether the run ends with this result: it waits for users, was stopped or used up the budget."""
     if isinstance(ended, Approval) or ended.finish_reason in ("stopped", "budget"):
         return True
     return ended.reply is not None and ended.reply.kind in ("ask", "takeover")

@@ -40,7 +40,7 @@ class TeamMember:
 
 @dataclass(slots=True)
 class ChecklistPublisher:
-    """Publishes the plan as a checklist for people. Skips a checklist that equals the last published one."""
+    """Publishes the plan as a checklist for users. Skips a checklist that equals the last published one."""
 
     run_log: RunLog
     drawn: ChecklistChanged | None = None

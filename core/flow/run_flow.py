@@ -1,4 +1,4 @@
-"""Runs a planning flow: makes the plan, runs its steps, handles new messages from people and writes the answer."""
+"""Runs a planning flow: makes the plan, runs its steps, handles new messages from users and writes the answer."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -210,7 +210,7 @@ class _Play:
                     return RunFinished(status="completed", finish_reason="agent_terminated", reply=reply)
             choice = parse_step_choice(new[-1]) if new and plan.stage != "answer" else None
             if plan.stage != "choice" and choice != "again":
-                choice = None  # people were not asked to choose
+                choice = None  # users were not asked to choose
             newest = new[-1].message_id if new else ""
             await flow.change(plan, lambda plan: apply_answer(plan, choice, flow.run_id, newest))
             return None
@@ -253,7 +253,7 @@ class _Play:
             return ended
         now = await flow.plan()
         if now is not None and now.stage == "going" and next_step(now) is not None:
-            return None  # people added a step while the model wrote the answer
+            return None  # users added a step while the model wrote the answer
         reply = ended.reply or Reply(kind="answer", text="")
         return _answer(reply.whole_text or plain_report(plan), plan, reply.attachments)
 

@@ -35,7 +35,7 @@ BLOCKED_CHARACTERS_MAX = 500
 
 
 class StepCancelled(Exception):
-    """Raised if people remove the step or close the plan while the step is in progress."""
+    """Raised if users remove the step or close the plan while the step is in progress."""
 
 
 @dataclass(frozen=True, slots=True)

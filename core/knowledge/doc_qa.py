@@ -64,7 +64,7 @@ def select_parts(parts: Sequence[Part], numbers: Iterable[int], *, parts_max: in
 
 
 def chunk_location(chunk: Chunk) -> str:
-    """Returns the chunk's place for people: `page 3`, the heading or sheet, or the number of the passage."""
+    """Returns the chunk's place for users: `page 3`, the heading or sheet, or the number of the passage."""
     if chunk.page is not None:
         return f"page {chunk.page}"
     return chunk.place or f"passage {chunk.number + 1}"

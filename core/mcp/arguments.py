@@ -15,7 +15,7 @@ from core.domain.json import JsonObject
 CHECK_STEPS_MAX = 20_000
 PROBLEMS_MAX = 5
 ANSWERS = "elicitation_answers"
-"""The argument with the answers of people to what the server asked in an earlier call."""
+"""The argument with the answers of users to what the server asked in an earlier call."""
 
 DEPTH_MAX = 60
 

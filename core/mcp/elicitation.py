@@ -1,8 +1,8 @@
-"""Questions that an MCP server asks people during a call (elicitation).
+"""Questions that an MCP server asks users during a call (elicitation).
 
-People may answer hours later, so a call does not wait for them: the question ends the run as an `ask`, the server is
+Users may answer hours later, so a call does not wait for them: the question ends the run as an `ask`, the server is
 told that it was cancelled, and the model calls the tool again with the answers. Answers are passed on only if the same
-question was asked in an earlier run of the thread, because a model must not answer for people."""
+question was asked in an earlier run of the thread, because a model must not answer for users."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ async def asked_questions(context: ToolContext) -> frozenset[str]:
 
 
 def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCall]) -> ElicitResult:
-    """Returns the answers of people, or cancels and notes the question on every call that may have caused it."""
+    """Returns the answers of users, or cancels and notes the question on every call that may have caused it."""
     schema = params.requested_schema if isinstance(params, ElicitRequestFormParams) else None
     question = _question(params)
     for call in running:
@@ -70,7 +70,7 @@ def answer_elicitation(params: ElicitRequestParams, running: Sequence[RunningCal
 
 
 def question_output(call: RunningCall, output: ToolOutput) -> ToolOutput:
-    """Returns the output of a call whose server asked something: the question for people, what the server returned
+    """Returns the output of a call whose server asked something: the question for users, what the server returned
     without an answer to it, and what comes next."""
     said = "\n\n".join(call.questions.values())
     marks = " ".join(f"[question {digest}]" for digest in call.questions)

@@ -1,4 +1,4 @@
-"""The tool that manages plans: the thread's list of steps, which people see as a live checklist."""
+"""The tool that manages plans: the thread's list of steps, which users see as a live checklist."""
 
 from typing import Annotated, Literal, TypeVar
 

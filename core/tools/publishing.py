@@ -1,4 +1,4 @@
-"""Tools that publish a workspace folder as a static website and give people a link to a port of the sandbox."""
+"""Tools that publish a workspace folder as a static website and give users a link to a port of the sandbox."""
 
 from collections.abc import AsyncIterator
 

@@ -153,7 +153,7 @@ class RunSchedules:
 
     @property
     def is_in_chat(self) -> bool:
-        """Whether people have to agree. In a thread of the HTTP API, nobody clicks."""
+        """Whether users have to agree. In a thread of the HTTP API, nobody clicks."""
         return self.address.platform != "api"
 
     async def arm_schedule(self, params: ScheduleTaskParams, approved_by: Person | None) -> Schedule:
@@ -193,7 +193,7 @@ class RunSchedules:
         return f"{verb}: {shown.headline}" if self.is_in_chat else None
 
     def card(self, params: ScheduleTaskParams | ChangeScheduleParams) -> str | None:
-        """Returns what people in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP
+        """Returns what users in a chat see of the call before they agree, as Markdown, or None in a thread of the HTTP
         API. Raises ToolError."""
         tools = ToolSet({tool.name: tool for tool in build_schedule_tools(self)})
         tool = schedule_task if isinstance(params, ScheduleTaskParams) else change_schedule
@@ -224,7 +224,7 @@ def is_hook(schedule: Schedule) -> bool:
 
 
 def describe_schedule(schedule: Schedule, shown: Callable[[str], str] = str) -> str:
-    """Returns one line about a schedule. `shown` makes people's words fit to be shown; a model needs the whole task."""
+    """Returns one line about a schedule. `shown` makes users' words fit to be shown; a model needs the whole task."""
     problem = f": {shown(schedule.problem)}" if schedule.problem else ""
     states = {"paused": f" · paused{problem}", "proposed": " · nobody has armed it yet"}
     state = states.get(schedule.state, "")

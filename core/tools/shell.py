@@ -27,7 +27,7 @@ INPUT_LINE_BYTES_MAX = 4095
 LOOK_SECONDS = 5.0
 """How often the end of a command's output is read while a call waits for it."""
 HEAR_SECONDS = 1.0
-"""How often a call that waits for a command asks whether people have written."""
+"""How often a call that waits for a command asks whether users have written."""
 OUTPUT_END_BYTES = 4_000
 HOSTS_MAX = 20
 INPUT_SECONDS = 1.0
@@ -98,7 +98,7 @@ async def _watch_command(
     shell: Shell, session: str, context: ToolContext, end: float, *, until: str = "", hears_people: bool = False
 ) -> CommandOutput:
     """Waits for a command until the monotonic time `end`, or until it has printed the text `until`, or with
-    `hears_people` until people have written. Passes on the last line of the output."""
+    `hears_people` until users have written. Passes on the last line of the output."""
     look_seconds = HEAR_SECONDS if hears_people else LOOK_SECONDS
     while (left := end - time.monotonic()) > 0:
         glance = await shell.check(

@@ -28,7 +28,7 @@ P = ParamSpec("P")
 ParamsT = TypeVar("ParamsT", bound=BaseModel)
 Effect = Literal["reads", "writes", "acts"]
 """`reads`: changes nothing. `writes`: changes files or plans. `acts`: changes a session or something outside, or talks
-to people."""
+to users."""
 TITLE_CHARACTERS_MAX = 120
 
 Requirement = Literal[
@@ -259,7 +259,7 @@ class PreparedCall:
         return self.approval is not None or self.cause is not None
 
     def to_approve(self, index: int = 0) -> CallToApprove:
-        """Returns the call as people approve it. `index` is its place in the turn."""
+        """Returns the call as users approve it. `index` is its place in the turn."""
         return CallToApprove(
             index=index,
             tool=self.tool.name,

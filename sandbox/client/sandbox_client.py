@@ -91,7 +91,7 @@ class SandboxClient:
         return self._network.take_refused_hosts() if self._network is not None else ()
 
     async def connect(self, port: int) -> CallStream:
-        if port in EGRESS_PROXY_PORTS:  # people must not reach the internet through a sandbox
+        if port in EGRESS_PROXY_PORTS:  # users must not reach the internet through a sandbox
             raise ToolError(f"Port {port} belongs to the sandbox itself. Use another port.")
         with CONNECT:
             stream = self._connection.stream("connect", port=port)

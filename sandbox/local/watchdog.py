@@ -105,7 +105,7 @@ class Watchdog:
         folder: Path,
         end: Callable[[MonitoredJail, str], Awaitable[None]],
     ) -> None:
-        """`folder` is on the same disk as the workspaces. `end` receives a sentence for the people in the thread."""
+        """`folder` is on the same disk as the workspaces. `end` receives a sentence for the users in the thread."""
         self._jails = jails
         self._limits = limits
         self._folder = folder

@@ -26,7 +26,7 @@ NOT_CREATED = f"The sandbox cannot be created here. {TOLD}"
 NO_ROOM = "There is no capacity for another sandbox right now. Try again in a few minutes."
 PAUSED = f"Sandboxes are paused here. {TOLD}"
 FOR_OPERATOR = (NOT_SET_UP, NOT_CREATED, NO_ROOM, PAUSED)
-"""What people are told about errors that persist until the operator acts."""
+"""What users are told about errors that persist until the operator acts."""
 SPEND_LIMIT = (
     PAUSED,
     "the budget of the Modal workspace or environment is used up: raise it in Modal's settings, or wait for the next "

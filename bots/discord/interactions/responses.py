@@ -50,7 +50,7 @@ UNREADABLE_MESSAGE = "I cannot read that message any more. Please reply to it an
 THANKS = "Thank you, noted."
 FETCH_SECONDS = 1.5
 TARGETS_MAX = 200
-"""How many messages are remembered until people send the form about them."""
+"""How many messages are remembered until users send the form about them."""
 PROMPT_SHOWN_MAX = 1500
 CHOICE_MAX = 100
 

@@ -37,7 +37,7 @@ ACTION_ROW, BUTTON, SELECT, TEXT_DISPLAY, CONTAINER = 1, 2, 3, 10, 17
 PRIMARY, SECONDARY, SUCCESS, DANGER = 1, 2, 3, 4
 SUPPRESS_EMBEDS = 1 << 2
 SUPPRESS_NOTIFICATIONS = 1 << 12
-"""A flag of new messages that suppresses notifications. People wait for the answer, not for the status."""
+"""A flag of new messages that suppresses notifications. Users wait for the answer, not for the status."""
 COMPONENTS_V2 = 1 << 15
 
 ASK_TEXT_MAX = 2200

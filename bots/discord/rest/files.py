@@ -131,7 +131,7 @@ def snapshots(message: JsonObject) -> list[JsonObject]:
 
 
 def attachment_name(file_name: str, title: str) -> str:
-    """Returns the name that people see: Discord keeps what its file names cannot hold in the title, without the
+    """Returns the name that users see: Discord keeps what its file names cannot hold in the title, without the
     ending."""
     ending = PurePosixPath(file_name).suffix
     return f"{title.removesuffix(ending)}{ending}" if title else file_name

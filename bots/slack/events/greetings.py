@@ -1,4 +1,4 @@
-"""Greets people and channels that are new to the app, and draws the App Home while its run goes on."""
+"""Greets users and channels that are new to the app, and draws the App Home while its run goes on."""
 
 import asyncio
 import logging

@@ -235,7 +235,7 @@ class EventHandler:
         return await self._context_with({person_id})
 
     async def _context_with(self, people: set[str]) -> ParseContext:
-        """Looks up the people with these ids, except an empty one and the bot's."""
+        """Looks up the users with these ids, except an empty one and the bot's."""
         identity = self._client.identity
         return ParseContext(
             identity=identity,

@@ -42,7 +42,7 @@ _TS = re.compile(r"\d{1,10}\.\d{1,9}")
 EDITED_WITHIN = timedelta(microseconds=999_999)
 """A message says in whole seconds when it was edited, so its text may be as new as the end of that second."""
 _CONTENT = frozenset({"text", "blocks", "files", "attachments", "message", "previous_message"})
-# The subtypes of messages that people write. Messages with other subtypes come from Slack or from bots.
+# The subtypes of messages that users write. Messages with other subtypes come from Slack or from bots.
 A_BOTS = "a bot's"
 _WRITTEN = frozenset({"", "file_share", "thread_broadcast", "me_message"})
 
@@ -56,8 +56,8 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseContext:
-    """Facts not in a payload: the bot's identity, people's names and time zones by id, and the thread of a message with
-    a reaction."""
+    """Facts not in a payload: the bot's identity, users' names and time zones by id, and the thread of a message with a
+    reaction."""
 
     identity: Identity
     names: Mapping[str, str] = field(default_factory=dict[str, str])

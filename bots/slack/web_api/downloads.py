@@ -1,4 +1,4 @@
-"""Downloads files that people attached, and signs references to them."""
+"""Downloads files that users attached, and signs references to them."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Looks up people's names, standings (such as guest) and user groups, with short timeouts and a cache."""
+"""Looks up users' names, standings (such as guest) and user groups, with short timeouts and a cache."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ class People:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def find_names(self, ids: Iterable[str]) -> dict[str, str]:
-        """Returns people's names by id. Leaves out names that are not found within LOOKUP_SECONDS_MAX."""
+        """Returns users' names by id. Leaves out names that are not found within LOOKUP_SECONDS_MAX."""
         wanted, now = set(ids), time.monotonic()
         missing = [one for one in sorted(wanted) if one not in self._known or self._known[one].expires_at < now]
         lookups = [self._lookup(person) for person in missing[:LOOKUPS_MAX]]
@@ -60,7 +60,7 @@ class People:
         return {person: self._known[person].name for person in wanted if person in self._known}
 
     def known_time_zones(self, ids: Iterable[str]) -> dict[str, str]:
-        """Returns people's time zones by id, as far as they were looked up."""
+        """Returns users' time zones by id, as far as they were looked up."""
         return {person: self._known[person].time_zone for person in ids if person in self._known}
 
     async def find_standing(self, person: str) -> ActorContext:

@@ -121,7 +121,7 @@ class ScreenshotParams(FilePathParams):
 
 
 def _place(url: str) -> str:
-    """Returns the host name of an address, to show to people. The full address may be long or contain secrets."""
+    """Returns the host name of an address, to show to users. The full address may be long or contain secrets."""
     try:
         return urlsplit(url if "//" in url else f"//{url}").hostname or url
     except ValueError:
