@@ -51,7 +51,7 @@ AgentId = Annotated[str, AfterValidator(_agent_id)]
 
 
 class ToolChoice(BaseModel):
-    """Which of our own tools the agent has: all, or those `enabled`; without those `disabled`."""
+    """Selects which of our own tools the agent has: all tools, or only those `enabled`, minus those `disabled`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,11 +64,11 @@ class ToolChoice(BaseModel):
 
 
 class AgentDefinition(BaseModel):
-    """What an agent is to be. Whatever is left out is as the settings have it.
+    """The description of an agent. Fields that are left out have the value from the settings.
 
-    `prompt` is added to the base prompt, never put in its place. `mcp_servers` None: all servers of the settings.
-    `knowledge` names files and folders relative to the definition. A `flow` of planning hands the steps of a plan to
-    the agents of the `team`."""
+    `prompt` is added to the base prompt and never replaces it. If `mcp_servers` is None, the agent has all servers of
+    the settings. `knowledge` names files and folders relative to the definition. An agent with the planning `flow`
+    assigns the steps of a plan to the agents of the `team`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

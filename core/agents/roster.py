@@ -33,19 +33,19 @@ class AgentVersions(Protocol):
         ...
 
     async def saved_versions(self) -> Mapping[str, AgentVersion]:
-        """Returns the versions that take the place of agent files, by agent id, as far as this release can read
-        them."""
+        """Returns the saved versions that replace agent files, by agent id. Versions that this release cannot read are
+        left out."""
         ...
 
     async def make_current(
         self, definition: AgentDefinition, *, at: Address | None = None, by: Person | None = None
     ) -> AgentVersion:
-        """Makes the definition the agent's current version, whatever its file says. Records who did it where."""
+        """Makes the definition the agent's current version, which replaces its file. Records who saved it and where."""
         ...
 
     async def reset_to_file(self, agent_id: str, *, at: Address, by: Person) -> bool:
-        """Makes the agent's file current again; without a file the agent is gone. Returns False if nothing was
-        saved."""
+        """Makes the agent's file current again. Without a file, the agent no longer exists. Returns False if no version
+        was saved."""
         ...
 
     async def choose_agent(

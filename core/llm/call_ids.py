@@ -20,7 +20,7 @@ _FORMS = (
     (re.compile(r"kimi|moonshot", re.IGNORECASE), KIMI_ID),
     (re.compile(r"claude|anthropic|bedrock|gpt-|(?:^|/)o\d", re.IGNORECASE), re.compile(r"[a-zA-Z0-9_-]{1,40}")),
 )
-"""The ids that a provider accepts, by the model's name. Others get ids back as they came."""
+"""The ids that a provider accepts, by the model's name. For other models, ids are returned as they were received."""
 _MISTRAL_CHARACTERS = 9
 _DIGEST_BYTES = 12
 

@@ -94,8 +94,9 @@ _BY_WORDS: Sequence[tuple[re.Pattern[str], type[ModelError], str]] = (
     (re.compile(r"(?i)(?:prompt|input|request) (?:was|is) (?:flagged|blocked)"), ModelRejected, CONTENT_REJECTED),
     (re.compile(r"(?i)request too large for"), ContextOverflow, CONTEXT_OVERFLOW),
 )
-"""What the words of an error say, whatever its status. The first match counts: what the model wrote may be quoted. The
-last is a rate limit that the request alone exceeds, so waiting does not help."""
+"""Recognizes an error by the words of its message, whatever its status is. The first match counts. What the model wrote
+comes first, because error messages quote it. The last pattern is a rate limit that this request alone exceeds, so
+waiting does not help."""
 _ABOUT_OUR_ACCOUNT = frozenset((KEY_REJECTED, NO_CREDIT))
 _OVERFLOW = re.compile(
     r"context[ _]?(?:length|window|size|limit)|(?:prompt|input) is too long|length of the (?:messages|prompt|input)"
@@ -108,10 +109,9 @@ _OVERFLOW = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorResponse:
-    """An error that a model service returned.
-
-    `status` is the HTTP status, or 0 if the error arrived inside a stream that had already started. `upstream` is what
-    a service that passes requests on was told, whose account there is not ours, and other details."""
+    """An error that a model service returned. `status` is the HTTP status, or 0 if the error arrived inside a stream
+    that had already started. `upstream` holds the error that a forwarding service received, whose account there is not
+    ours, and other details."""
 
     status: int = 0
     code: str = ""

@@ -84,7 +84,7 @@ def _rows(file: Path | None) -> Iterator[tuple[str, dict[str, object]]]:
 
 
 def _next(text: str, at: int) -> int:
-    """Returns where the next key, value or end begins."""
+    """Returns the position of the next key, value or end."""
     return cast(re.Match[str], _SEPARATORS.match(text, at)).end()
 
 

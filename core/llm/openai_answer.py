@@ -66,8 +66,9 @@ _REASONS: Sequence[tuple[re.Pattern[str], FinishReason | type[ModelError]]] = (
     (re.compile(r"length|max_|limit|window|truncat|incomplete"), "length"),
     (re.compile(r"error|abort|cancel|insufficient|overload|time_?out"), ModelUnavailable),
 )
-"""What the words of a finish reason mean, because every service has its own. The first match counts; without one, the
-answer is whole. Gemini ends an answer whose call it cannot read like the first, and vLLM one that repeats itself."""
+"""The meaning of a finish reason by the words in it, because every service has its own reasons. The first match counts.
+Without a match, the answer is complete. The first row includes Gemini's answer with a call that Gemini could not parse,
+and vLLM's answer that repeats itself."""
 
 
 def _meaning(reason: str) -> FinishReason | type[ModelError]:
@@ -302,7 +303,7 @@ def to_json(value: object) -> bytes:
 
 LINE_BYTES_MAX = 8 * 1024 * 1024
 _OTHER_LINES = (b":", b"event:", b"id:", b"retry:")
-"""How the lines of a stream begin that are no data."""
+"""The prefixes of lines in a stream that contain no data."""
 
 
 class BodyReader(Protocol):
@@ -374,7 +375,7 @@ class ServerSentEventReader:
         yield from self._answer.flush()
 
     def _line(self, line: bytes) -> Sequence[ModelDelta]:
-        """Reads a line that is no data."""
+        """Reads a line without data."""
         content = line.strip()
         if not content and self._event:
             event, self._event, self._unread_bytes = b"\n".join(self._event), [], 0

@@ -1,6 +1,6 @@
 """Encodes chat requests as JSON, and caches encoded messages because each request repeats most of the previous one.
 
-Marks where providers with explicit prompt caches shall keep the prompt: Anthropic's models, wherever they run."""
+Marks the parts of the prompt that Anthropic's models should cache, on every service that runs these models."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _NOT_TAKEN = re.compile(
     re.IGNORECASE,
 )
 _IS_MISSING = re.compile(r"missing|required|must be (?:passed|sent|provided)", re.IGNORECASE)
-"""What DeepSeek and Kimi say about a message without `reasoning_content`."""
+"""Matches the errors of DeepSeek and Kimi about a message without `reasoning_content`."""
 _OTHER_NAMES = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 CACHE_FIELD = "cache_control"
 CLAUDE = re.compile(r"claude|anthropic", re.IGNORECASE)

@@ -12,7 +12,7 @@ from core.domain.messages import REASONING_KEY
 from core.ports import ModelRequest, ReasoningSnapshot
 
 TEXT_FIELDS = ("reasoning_content", "reasoning")
-"""Fields whose text arrives in pieces: DeepSeek, Qwen, GLM and Kimi use the first, vLLM and Groq the second."""
+"""Fields whose text arrives in pieces. DeepSeek, Qwen, GLM and Kimi use the first field, vLLM and Groq the second."""
 LIST_FIELDS = ("reasoning_details", "thinking_blocks")
 """Fields with blocks, some signed or encrypted: the first is OpenRouter's, the second is litellm's for Claude."""
 NEEDED_FIELDS = frozenset((*TEXT_FIELDS, *LIST_FIELDS, "extra_content", "output"))
@@ -27,7 +27,7 @@ _LIBRARY_STATE = ("thought_signatures", "compaction_blocks", "server_side_tool_i
 """What litellm keeps of a message for Gemini and Claude, and needs again."""
 KEPT_FIELDS_MAX = 32
 KEPT_CHARACTERS_MAX = 4 * 1024 * 1024
-"""An answer with more reasoning and unknown fields keeps none of them, because a part is of no use."""
+"""If an answer has more reasoning and unknown fields than this, none of them is kept, because a part is useless."""
 _THINKING_OPTIONS = frozenset(("thinking", "reasoning", "reasoning_effort"))
 _PIECES = ("text", "summary", "thinking")
 _MERGED_TYPES = frozenset({"reasoning.text", "reasoning.summary", "thinking"})
@@ -119,10 +119,9 @@ class ReasoningCollector:
                 self._keep({key: said[key] for key in others}, self._others)
 
     def read_call(self, index: int, call: Mapping[str, object]) -> None:
-        """Reads the unknown fields of a part of a tool call. `index` is the one that the service gives it.
-
-        The calls count in the order in which they started. Some services send the same index for every call; a new call
-        is then recognized by its id."""
+        """Reads the unknown fields of a part of a tool call. `index` is the call's index according to the service.
+        Calls are numbered in the order in which they started. Some services send the same index for every call, so a
+        new call is then recognized by its id."""
         place, known_id = self._started.get(index, (self._calls_started, None))
         call_id = call.get("id") or known_id
         if known_id and call_id != known_id:
@@ -146,7 +145,7 @@ class ReasoningCollector:
             kept[key] = new
 
     def _has_room(self, value: object) -> bool:
-        """Counts a value, and drops everything if it is too much."""
+        """Counts the size of a value. If the total is too large, drops everything."""
         self._has_news |= self._characters <= KEPT_CHARACTERS_MAX
         self._characters += len(value) if isinstance(value, str) else len(repr(value))
         if self._characters <= KEPT_CHARACTERS_MAX:

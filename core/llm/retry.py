@@ -18,10 +18,10 @@ Adapt = Callable[[ModelRequest, ModelRejected], bool]
 Fit = Callable[[ModelRequest], ModelRequest]
 
 FALLBACK_PERCENT = 30
-"""While there are fallback models, a silent model has this share of the time: 90 s of five minutes. A model that has
-begun its answer has all but this share."""
+"""If there are fallback models, a model that sends nothing is abandoned after this share of the time: 90 s of five
+minutes. A model that has begun its answer has all of the time except this share."""
 BREAKS_MAX = 3
-"""A model is abandoned after this many answers that broke off, or after one less if there is a fallback."""
+"""A model is abandoned after this many interrupted answers, or after one fewer if there is a fallback."""
 
 
 async def stream_with_retries(
@@ -159,7 +159,7 @@ class _Patience:
                 self._timer = None
 
     def received(self) -> None:
-        """Tells that a part of the response has arrived, perhaps without content."""
+        """Records that a part of the response has arrived, perhaps without content."""
         if not self.deltas:
             self._until = self._loop.time() + self._begin_until - self.waited_seconds
         self._request.on_received()
@@ -200,7 +200,8 @@ class _Patience:
         return delta
 
     def _check(self) -> None:
-        """Cancels the wait for a delta that is late, and otherwise looks again when it would be."""
+        """Cancels the wait if the next delta is late. Otherwise schedules the next check for the time when it would be
+        late."""
         self._timer = None
         if self._task is None:
             return

@@ -124,7 +124,7 @@ class ReconnectingServer:
         if self._is_closed:
             return "this program is about to end"
         if self._connection is not None and self._is_suspect:
-            # it did not answer a call, and is left if it still does not answer
+            # the server did not answer a call; abandon the connection if it still does not answer
             suspect, self._is_suspect = self._connection, False
             try:
                 async with asyncio.timeout(PROBE_SECONDS):
@@ -151,7 +151,7 @@ class ReconnectingServer:
             self._start_opening(0.0)
 
     def _start_opening(self, wait_seconds: float) -> "asyncio.Task[Connection | str]":
-        """Returns the attempt that is under way, or a new one."""
+        """Returns the attempt that is in progress, or starts a new one."""
         if self._opening is None:
             self._opening = spawn(self._open(wait_seconds), name=f"mcp {self.config.name} opening")
             self._opening.add_done_callback(self._end_opening)

@@ -55,7 +55,7 @@ _MEANT = frozenset(
         UNSUPPORTED_PROTOCOL_VERSION,
     )
 )
-"""Codes of errors about the request itself, which says nothing against the session."""
+"""Codes of errors about the request itself, which do not mean that the session is invalid."""
 
 
 class BoundedTransport(httpx2.AsyncBaseTransport):

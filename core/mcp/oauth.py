@@ -70,8 +70,9 @@ class StoredTokens:
         fresh.replace(self._path)
 
     async def lock(self, owner: object) -> Callable[[], object]:
-        """Waits until no other user of the file refreshes the tokens, but not forever. Returns a function that ends the
-        lock. It also ends with its owner. Without a file, nobody else has the tokens, and nothing is locked."""
+        """Waits until no other process is refreshing the tokens, but not forever. Returns a function that releases the
+        lock. The lock is also released when its owner ends. Without a file, no other process has the tokens, so nothing
+        is locked."""
         if self._path is None:
             return bool  # does nothing
         lock = os.open(self._path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -116,17 +117,18 @@ class StoredTokens:
             )
         with suppress(ValidationError, KeyError):
             known = OAuthClientInformationFull.model_validate(self._content["client"])
-            # a client that returns elsewhere can refresh its tokens, but not ask the person who is here
+            # a client with another redirect address can refresh its tokens, but cannot ask the present user for consent
             if not self._is_person_present or AnyUrl(settings.redirect_uri) in (known.redirect_uris or ()):
                 return known
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keeps a new client until it has tokens: without them it must not replace the one that has."""
+        """Holds back a new client until it has tokens, because without them it must not replace the client that has
+        some."""
         self._new_client = client_info
 
     def restore(self, context: OAuthContext) -> None:
-        """Fills in what the SDK does not store itself."""
+        """Adds the fields that the SDK does not store itself."""
         context.token_expiry_time = self._content.get("expires_at")
         context.auth_server_url = self._content.get("auth_server")
         with suppress(ValidationError):
@@ -154,10 +156,10 @@ class _PersonOAuth(OAuthClientProvider):
         return await super()._perform_authorization_code_grant()
 
     async def _initialize(self) -> None:
-        """Reads the tokens before each request. Other processes use them, too, and of two that refresh them at once a
-        server may end the session, because a refresh token came twice."""
+        """Reads the tokens before each request, because other processes use them, too. If two processes refresh them at
+        the same time, a server may end the session, because it received one refresh token twice."""
         context, storage = self.context, cast(StoredTokens, self.context.storage)
-        self._unlock()  # the refresh before may have failed
+        self._unlock()  # the previous refresh may have failed
         for is_locked in (False, True):
             await super()._initialize()
             storage.restore(context)

@@ -69,8 +69,8 @@ async def standard_input_lines() -> AsyncGenerator[anyio.AsyncFile[str] | None, 
 
 
 async def _lines(reader: asyncio.StreamReader) -> AsyncGenerator[str, None]:
-    """Yields the lines. In place of one over the limit comes a request that is answered with an error, if the ID of the
-    message stands at its beginning or at its end."""
+    """Yields the lines. A line over the limit is replaced by a request that is answered with an error, provided that
+    the ID of the message is at its beginning or its end."""
     while True:
         try:
             line = await reader.readuntil()
@@ -358,7 +358,7 @@ async def serve_http(
         log_config=None,
         access_log=False,
         http=_HttpConnection,
-        ws="none",  # it would take connections away from the limits
+        ws="none",  # it would use up connections that the limits count
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
     with _listening(host, port) as listener:
@@ -424,7 +424,8 @@ class _HttpConnection(H11Protocol):
         super().data_received(data)
 
     def _check(self) -> None:
-        """Compares what the connection waits for with the last check. A handler that does not read is waited for."""
+        """Compares what the connection is waiting for with the last check. A handler that does not read is given
+        time."""
         state = self.conn.their_state.__name__  # of h11, which belongs to uvicorn
         same = (state, self.cycle) == self._seen
         self._seen, self._seen_count = (state, self.cycle), self._seen_count + 1 if same else 0
