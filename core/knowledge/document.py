@@ -10,9 +10,9 @@ DocumentKind = Literal[
 
 
 PICTURE_PAGE = "[this page is a picture without text]"
-"""The text of a page that only has pictures, in a document of which other pages have text."""
+"""The text of a page that contains only images, in a document that has other pages with text."""
 UNREADABLE_PAGE = "[this page is blank, or cannot be read]"
-"""The text of a page that shows nothing, in a document of which other pages can be read."""
+"""The text of an empty page, in a document that has other pages with text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,17 +42,16 @@ def dialogue_to_document(messages: Sequence[Message]) -> Document:
 
 
 def searchable_messages(history: Sequence[Message]) -> tuple[Message, ...]:
-    """Returns the messages to search: not the newest request and the newest answer, which repeat what is searched for,
-    and no summaries, whose originals are included."""
+    """Returns the messages to search. The newest request and the newest answer are left out, because they repeat what
+    is searched for. So are summaries, because the original messages are included."""
     newest = {message.type: message.message_id for message in history}
     left_out = {newest.get("user"), newest.get("assistant")}
     return tuple(message for message in history if message.type != "summary" and message.message_id not in left_out)
 
 
 async def summarise_request(message: str, ask: Ask | None) -> str:
-    """Returns a short message unchanged, or a model's summary of a long message's first and last thousand characters.
-
-    Returns these characters themselves if there is no model or it does not answer."""
+    """Returns a short message unchanged. For a long message, returns a model's summary of its first and last thousand
+    characters, or these characters themselves if there is no model or the model does not respond."""
     if len(message) <= LONG_REQUEST_CHARACTERS:
         return message
     ends = f"{message[:LONG_REQUEST_CHARACTERS]}\n...\n{message[-LONG_REQUEST_CHARACTERS:]}"
@@ -83,8 +82,8 @@ class KnowledgeBase:
         return replace(self, semantics=self.semantics and self.semantics.reporting_usage_to(spent))
 
     async def add(self, scope: Scope, name: str, pieces: AsyncIterator[bytes]) -> KnowledgeEntry:
-        """Parses and stores a file. If the scope already has the content, only gives it the name and makes missing
-        embeddings. In either case the file replaces an earlier one of its name. Raises DocumentError."""
+        """Parses and stores a file. If the scope already has the content, only the name is added, and missing
+        embeddings are made. In either case, the file replaces an earlier one of the same name. Raises DocumentError."""
         async with spool_to_file(pieces, self.limits, name=name) as file:
             for entry in await self.store.entries([scope]):
                 if entry.content_hash == file.content_hash:
@@ -108,14 +107,14 @@ class KnowledgeBase:
         size_bytes: int,
         is_embedded: bool = True,
     ) -> KnowledgeEntry:
-        """Splits and indexes a parsed document. If not `is_embedded`, the document is searched by words only."""
+        """Splits and indexes a parsed document. If `is_embedded` is False, the document is searched by words only."""
         draft = EntryDraft(
             name=name,
             kind=document.kind,
             title=document.title,
             content_hash=content_hash,
             size_bytes=size_bytes,
-            # as many characters fill as many bytes in any encoding
+            # the number of characters is at most the number of bytes, in any encoding
             head=await asyncio.to_thread(
                 lambda: "\n\n".join(page.text for page in islice(document.pages, HEAD_BYTES))[:HEAD_BYTES]
             ),

@@ -12,9 +12,8 @@ _LIST = "[an archive of {count:,} files, {size:,} bytes unpacked; page 2 shows t
 
 
 def read_zip(content: bytes, limits: ParseLimits, wanted_page: int = 1) -> Document:
-    """Lists the files of an archive as page 1. If `wanted_page` is higher, unpacks and reads the file of that page.
-
-    Raises Unreadable, also for a file that unpacks to too much."""
+    """Lists the files of an archive as page 1. For a higher `wanted_page`, unpacks and reads the file of that page.
+    Raises Unreadable, for example for a file that unpacks to too many bytes."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         if len(members) > limits.zip_parts_max:

@@ -10,7 +10,7 @@ from core.knowledge.parsing.office import Package
 
 
 def read_epub(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a book in the order of its spine, as web pages are read, one page per heading."""
+    """Reads a book in the order of its spine, with one page per heading. The chapters are read like web pages."""
     package, pages = Package(content, limits), list[Page]()
     main = package.root("META-INF/container.xml").xpath("string(//rootfile/@full-path)")
     book = package.root(main)

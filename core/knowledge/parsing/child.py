@@ -74,7 +74,8 @@ _TEXT_ENDINGS = {
     "eml": (".eml", ".mht", ".mhtml"),
 }
 _BINARY = re.compile(r"\.(pdf|(?:doc|dot|ppt|pps|pot|xlt)[xm]|xls[xmb]|p[op][st]|od[tsp]|epub)")
-"""Names that no program opens if the content is text. Word and Excel open texts, pages and e-mails as doc and xls."""
+"""File names that are ignored if the content is text, because no program opens such a text by its name. Word and Excel
+do open texts, pages and e-mails that are named doc or xls."""
 _PAGE = re.compile(
     rb"[\xef\xbb\xbf \t\r\n]*+<(?:(?:!doctype )?html|table|\?xml[^>]*+>\s*+<\?mso-application progid=.Excel)",
     re.IGNORECASE,
@@ -87,7 +88,8 @@ STARTS = {
     b"%PDF-": "pdf",
     b"\x78\x9f\x3e\x22": "winmail",
 }
-"""How files begin. This table and the two below name a kind, a container, or the reason why a file is not read."""
+"""The first bytes of files. This table and the two below map them to a kind, a container, or the reason why such a file
+is not read."""
 _OLE_STREAMS = {
     "EncryptedPackage": "protected",
     "WordDocument": "doc",
@@ -96,7 +98,8 @@ _OLE_STREAMS = {
     "Book": "xls",
     "__properties_version1.0": "outlook",
 }
-"""The kind by the name of a stream in an OLE container, which old Office files and new ones with a password are."""
+"""The kind by the name of a stream in an OLE container. Old Office files are such containers, and so are new ones with
+a password."""
 _ZIP_PARTS = {
     "xl/workbook.bin": "binary_workbook",
     "index/document.iwa": "apple",
@@ -105,7 +108,7 @@ _ZIP_PARTS = {
     "ppt/": "pptx",
     "xl/": "xlsx",
 }
-"""The kind by how the name of a part begins, in lower case."""
+"""The kind by the first part of a part's name, in lower case."""
 _MIME_TYPES = {
     b"application/epub+zip": "epub",
     b"application/vnd.oasis.opendocument.text": "odt",
@@ -114,9 +117,9 @@ _MIME_TYPES = {
 }
 _MIME_BYTES = 100
 BARE_EXCEL = (b"\x09\x00", b"\x09\x02", b"\x09\x04", b"\x09\x08")
-"""First records of Excel files that are older than OLE containers."""
+"""The first records of Excel files that are older than OLE containers."""
 _NICENESS = 5
-_DEPTH_MAX = 5_000  # libxml2 reads pages of 2,048 elements in each other
+_DEPTH_MAX = 5_000  # libxml2 reads at most 2,048 nested elements
 _SLICE_CHARACTERS = 50_000
 _HEADER_CHARACTERS_MAX = 5_000
 _SLICE_ENDS = ("\n\n", "\n", " ", "。")
@@ -136,7 +139,7 @@ def detect_kind(content: bytes, name: str) -> DocumentKind:
     elif ending == ".xls" and content.startswith(BARE_EXCEL):
         kind = "xls"
     elif b"%PDF-" in content[:1024] and (ending == ".pdf" or b"startxref" in content[-2048:]):
-        kind = "pdf"  # a text may mention what a PDF begins with
+        kind = "pdf"  # a text may mention the first bytes of a PDF
     elif not kind:
         kind = next((kind for kind, endings in _TEXT_ENDINGS.items() if ending in endings), "txt")
         if kind != "md" and _PAGE.match(content[:256]):
@@ -163,9 +166,8 @@ def _find_zip_kind(content: bytes) -> str:
 
 
 def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: int = 1) -> Document:
-    """Parses the content. Of an archive, includes the file that is its `wanted_page`.
-
-    Raises Unreadable, or any exception of the parsing libraries."""
+    """Parses the content. For an archive, includes the content of the file that is its `wanted_page`. Raises
+    Unreadable, or any exception of the parsing libraries."""
     if not content.strip():
         raise Unreadable("empty")
     kind = detect_kind(content, name)
@@ -180,7 +182,8 @@ def read_document(content: bytes, name: str, limits: ParseLimits, wanted_page: i
 
 
 def run_as_child(write: Callable[..., None]) -> None:
-    """Limits this process and calls `write(content, limits, **arguments)`, as the command line and stdin say."""
+    """Limits this process, then calls `write(content, limits, **arguments)` with the values from the command line and
+    stdin."""
     arguments, limits = json.loads(sys.argv[1]), ParseLimits(**json.loads(sys.argv[2]))
     limit_this_process(limits)
     os.nice(_NICENESS)

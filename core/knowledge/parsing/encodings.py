@@ -19,7 +19,7 @@ _SAMPLE_BYTES = 8192
 _LEGACY_SAMPLE_BYTES = 100_000
 _WESTERN, _DOS = "cp1252", "cp850"
 _UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-"""Bytes that mean nothing in cp1252; in cp850, which DOS used, they are ü, ì, Å, É and Ø."""
+"""Bytes that have no meaning in cp1252. In cp850, which DOS used, they are ü, ì, Å, É and Ø."""
 _LATIN = frozenset(("cp1250", "cp1254", "cp1257", "iso8859-2", "iso8859-15", "iso8859-16"))
 _CONFIDENCE_MIN = 0.02
 _LATIN_CONFIDENCE_MIN = 0.04
@@ -47,7 +47,7 @@ def detect_encoding(content: bytes, declared: str = "") -> tuple[str, bytes]:
         return wide, b""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(content)
     damaged = text.count("\ufffd") - content.count("\ufffd".encode())
-    if damaged * 10 <= len(content) - len(text):  # at most a few of many characters
+    if damaged * 10 <= len(content) - len(text):  # at most a few among many characters
         return "utf-8", b""
     with suppress(UnicodeError, LookupError):
         name = codecs.lookup(declared).name
@@ -57,9 +57,10 @@ def detect_encoding(content: bytes, declared: str = "") -> tuple[str, bytes]:
 
 
 def _detect_utf16(content: bytes) -> str | None:
-    """Detects UTF-16 without a byte order mark: nearly all is text in one of the byte orders, and some of it ASCII."""
+    """Detects UTF-16 without a byte order mark: in one of the byte orders nearly everything is text, and some of it is
+    ASCII."""
     sample, found = content[: min(len(content), _SAMPLE_BYTES) & ~1], dict[str, int]()
-    # no ASCII text with zeros between its words, whose pairs of letters are East Asian characters
+    # not ASCII text with zeros between its words, because pairs of ASCII letters read as East Asian characters
     is_foreign = len(sample.translate(None, _ASCII)) * 5 > len(sample)
     for encoding in ("utf-16-le", "utf-16-be"):
         text = sample.decode(encoding, "replace")
@@ -72,8 +73,8 @@ def _detect_utf16(content: bytes) -> str | None:
 
 
 def _detect_legacy(content: bytes) -> str:
-    """Returns an encoding older than Unicode, which is that of Western Europe unless another is likely."""
-    import chardet  # 2 MB that a process saves until it reads a text that is not Unicode
+    """Returns an encoding older than Unicode. It is the Western European one unless another is likely."""
+    import chardet  # takes 2 MB, which a process saves until it reads a text that is not Unicode
 
     first = _HIGH_BYTE.search(content)
     start = content.rfind(b"\n", 0, first.start()) + 1 if first else 0
@@ -87,7 +88,7 @@ def _detect_legacy(content: bytes) -> str:
         return western
     if encoding in _LATIN:
         return encoding
-    # other scripts do not put their letters into words of ASCII letters; accents stand there
+    # other scripts do not put their letters into words of ASCII letters, where only accented letters occur
     text = sample.decode(encoding, "ignore")
     inside = len(_FOREIGN_LETTER_IN_ASCII_WORD.findall(text))
     return western if inside * 2 > len(_FOREIGN_LETTER.findall(text)) else encoding

@@ -57,9 +57,10 @@ _MATH = {
     "mtable": ("; ",),
     "mtr": (", ",),
 }
-"""The signs before the second and third element of a formula's part."""
+"""The characters written before the second and third element of a part of a formula."""
 _SIGNS_MAX = 50
-"""How many parts of formulas in each other get their signs. Each of them reads the whole text in it."""
+"""The maximum number of nested parts of formulas that get such characters. For each of them, the whole text inside is
+read again."""
 _BOXES = ("checkbox", "radio")
 _FIELDS = ("text", "email", "tel", "url", "number", "date", "time", "search", "")
 _ADDRESS = re.compile(r"(?i)(?:https?:|mailto:|tel:|(?![a-z][a-z0-9+.-]*+:))\S")
@@ -72,7 +73,7 @@ _Default = TypeVar("_Default")
 
 def read_html(content: bytes, limits: ParseLimits) -> Document:
     tree = parse_html(content)
-    # a workbook that Excel 2003 or another program wrote as XML becomes tables
+    # tables of a workbook that Excel 2003 or another program saved as XML
     for sheet in tree.iter("worksheet"):
         heading = _ETREE.Element("h1")
         heading.text = sheet.get("ss:name")
@@ -91,9 +92,8 @@ def read_html(content: bytes, limits: ParseLimits) -> Document:
 
 
 def parse_html(content: bytes, charset: str = "") -> Any:
-    """Returns the root element of a page, which may be empty. `charset` is what the server says.
-
-    Raises Unreadable for elements in more than 2,000 others, because libxml2 stops there."""
+    """Returns the root element of a page, which may be empty. `charset` is the encoding that the server states. Raises
+    Unreadable for more than 2,000 nested elements, because libxml2 stops there."""
     declared = _DECLARED.search(content[:4096])
     text = decode_text(content, charset or (declared[1].decode("ascii") if declared else ""))
     # lxml instead of html.parser, because html.parser needs a minute for 80 KB of "<a <a <a"
@@ -110,18 +110,18 @@ def page_title(tree: Any) -> str:
 
 
 class _Context(NamedTuple):
-    """What the elements around a text say about it."""
+    """The properties that a text gets from the elements around it."""
 
     marks: frozenset[Mark] = frozenset()
     link: str = ""
     lists: tuple[ListNumbers, ...] = ()
     is_preformatted: bool = False
     signs: int = 0
-    """How many quotations and parts of formulas the text is in."""
+    """The number of quotations and parts of formulas around the text."""
 
 
 class HtmlReader:
-    """Turns elements into blocks. `base` is the page's address, `left_out` counts what is not shown."""
+    """Converts elements to blocks. `base` is the page's address, and `left_out` counts what is not shown."""
 
     def __init__(self, limits: ParseLimits, base: str = "") -> None:
         self.left_out = Counter[str]()
@@ -137,7 +137,7 @@ class HtmlReader:
     def read(self, root: Any, skipped: frozenset[Any] = frozenset()) -> list[Block]:
         """Returns the blocks of an element, without the elements in it that are skipped."""
         self._skipped = skipped
-        # looked up in these, because asking each element for its attributes takes longer than reading it
+        # these dicts are used, because asking each element for its attributes takes longer than reading it
         self._special = {*skipped, *root.xpath("descendant-or-self::*[@style or @hidden or @aria-hidden]")}
         self._opened_by_buttons = {*" ".join(root.xpath("//@aria-controls")).split()}
         self._signs = {
@@ -176,7 +176,7 @@ class HtmlReader:
             self._end_block_element(element, tag)
         self._context = context
         if has_signs:
-            # puts the signs of a quotation, or of an element of a formula, around its text
+            # puts the marks of a quotation, or of a part of a formula, around its text
             opening, closing = _QUOTED.get(tag, ("", ""))
             text = f"{opening}{''.join(run.text for run in self._runs[start:])}{closing}"
             if element in self._signs:
@@ -200,7 +200,7 @@ class HtmlReader:
         if self._rows is None:
             self._end_block()
             is_table = tag == "table" and element.get("role") != "presentation"
-            if is_table and next(element.iterdescendants("table"), None) is None:  # others lay out the page
+            if is_table and next(element.iterdescendants("table"), None) is None:  # other tables only lay out the page
                 self._rows = []
         elif tag == "tr":
             self._rows.append([])
@@ -264,7 +264,7 @@ class HtmlReader:
             self._blocks.append(Block(text, "heading", _HEADINGS[tag], number))
             self._marker = self._marker.removesuffix(number)
         elif self._marker or self._context.lists:
-            # the further paragraphs of an item stand below the text of the first
+            # further paragraphs of an item go below the text of the first paragraph
             level = max(len(self._context.lists) - 1, 0) + (not self._marker)
             self._blocks.append(Block(text, "item", level=level, marker=self._marker))
             self._marker = ""
@@ -298,7 +298,7 @@ _WITHOUT_TEXT: dict[str, Callable[[Any], str]] = {
     "option": lambda element: " ☒ " if "selected" in element.attrib else " ☐ ",
     "input": _input_text,
 }
-"""What elements show that is not their text."""
+"""The attributes of elements that are shown in addition to their text."""
 
 
 def _whole_number(written: str | None, default: _Default) -> int | _Default:

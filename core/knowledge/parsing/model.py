@@ -1,4 +1,5 @@
-"""What every reader builds a document of (blocks, tables, runs with marks), and how it becomes pages of Markdown."""
+"""The parts from which every reader builds a document (blocks, tables, runs with marks), and their conversion to pages
+of Markdown."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -15,7 +16,7 @@ _DEPTH_MAX = 8
 
 
 class Run(NamedTuple):
-    """A piece of a line. `link` is the address that it leads to."""
+    """A piece of a line. `link` is the address that it links to."""
 
     text: str
     marks: frozenset[Mark] = frozenset()
@@ -34,7 +35,7 @@ class Block(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell of a table. `columns` and `rows` are how many places it covers."""
+    """A cell of a table. `columns` and `rows` are the numbers of columns and rows that it spans."""
 
     text: str
     columns: int = 1
@@ -42,12 +43,12 @@ class Cell(NamedTuple):
 
 
 def change_marks(marks: frozenset[Mark], switched: Mapping[Mark, bool]) -> frozenset[Mark]:
-    """Returns the marks after some are switched on or off."""
+    """Returns the marks after some of them are switched on or off."""
     return frozenset(mark for mark in (*marks, *switched) if switched.get(mark, True))
 
 
 def note(kind: str, text: str, author: str = "") -> Block:
-    """Returns a remark, such as a comment, or an empty paragraph if it has no text."""
+    """Returns a note, such as a comment, or an empty paragraph if the note has no text."""
     return Block(f"[{kind}{f' by {author}' if author else ''}: {text.strip()}]" if text.strip() else "")
 
 
@@ -120,10 +121,11 @@ def slide_page(number: int, title: str, blocks: Iterable[Block], *, is_hidden: b
 
 
 def repeat_merged_cells(rows: Iterable[Sequence[Cell]]) -> Iterator[list[str]]:
-    """Yields the rows of a table with the text of a merged cell in each place that it covers, so that no row depends on
-    another. The only cell of a row, such as a title above the table, and long texts appear once."""
+    """Yields the rows of a table. The text of a merged cell is repeated in each place that the cell spans, so that
+    every row can be read without the others. The only cell of a row, such as a title above the table, and long texts
+    appear once."""
     above: dict[int, tuple[Cell, int]] = {}
-    """By column, the cell that reaches down into it, and how many more rows it covers."""
+    """For each column, the cell that spans into it from above, and how many more rows it spans."""
     for row in rows:
         if not above and all(cell.columns == cell.rows == 1 for cell in row):
             yield [cell.text for cell in row]
@@ -147,8 +149,8 @@ def repeat_merged_cells(rows: Iterable[Sequence[Cell]]) -> Iterator[list[str]]:
 
 def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = None) -> str:
     """Renders rows as a Markdown table with the first row as header. Skips empty rows and trailing empty columns.
-
-    Raises Unreadable for too much. At most doubles a row, so that one wide row does not multiply the table."""
+    Raises Unreadable if the table is too large. A row is at most doubled in size, so that one wide row does not
+    multiply the table."""
     limits = limits or ParseLimits()
     kept, cells, characters = list[list[str]](), 0, 0
     for row in rows:
@@ -170,7 +172,7 @@ def render_table(rows: Iterable[Sequence[str]], limits: ParseLimits | None = Non
 
 
 def name_left_out(counts: Mapping[str, int]) -> tuple[Page, ...]:
-    """Returns a page that says what of the file is not shown, or none. `counts` has singular names."""
+    """Returns a page that lists what is not shown of the file, or nothing. `counts` has singular names."""
     named = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in sorted(counts.items()) if count]
     verb = "is" if sum(counts.values()) == 1 else "are"
     listed = ", ".join(named[:-1]) + " and " * (len(named) > 1) + "".join(named[-1:])

@@ -13,14 +13,15 @@ BUILT_IN = {
     38: "#,##0;(#,##0)", 39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss",
     47: "mm:ss", **dict.fromkeys((*range(27, 37), *range(50, 59)), "yyyy-mm-dd h:mm"),
 }  # fmt: skip
-"""The formats that a file names by number only. 27 to 58 are dates or times of East Asian editions, which differ."""
+"""The formats that a file refers to only by number. Numbers 27 to 58 are dates or times of East Asian editions, which
+differ from each other."""
 _TOKEN = re.compile(
     r'"([^"]*)"?|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]?|\[([hms]{1,9})\]|\[([<>=]{1,2}-?[0-9]{1,15}(?:\.[0-9]{1,15})?)\]'
     r"|\[[^\]]*\]?|(am/pm|a/p|general|[ymdhs]+|.)",
     re.IGNORECASE,
 )
 _ELAPSED, _CONDITION, _CODE = 4, 5, 6
-"""The kinds of tokens that are not text to be shown, which are the groups of the pattern."""
+"""The kinds of tokens that are not shown as text. They are the names of the groups in the pattern."""
 _COMPARISONS = {"<": lt, "<=": le, ">": gt, ">=": ge, "=": eq, "<>": ne}
 _CODE_CHARACTERS_MAX = 250
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30, tzinfo=UTC), datetime(1904, 1, 1, tzinfo=UTC)
@@ -36,7 +37,7 @@ def plain_number(value: float) -> str:
 
 
 def format_stored_number(stored: str, code: str = "", *, is_1904: bool = False) -> str:
-    """Returns a number that a file stores as its format shows it, and any other text as it is."""
+    """Formats a stored number as its number format demands. Any other text is returned unchanged."""
     try:
         return format_number(float(stored), code, is_1904=is_1904)
     except ValueError:
@@ -44,14 +45,13 @@ def format_stored_number(stored: str, code: str = "", *, is_1904: bool = False) 
 
 
 _Show = Callable[[float, bool, bool], str]
-"""Shows a number by a section. The others say whether the section is the first, and whether days count from 1904."""
+"""Formats a number by a section of a format. The other parameters say whether the section is the first, and whether
+days count from 1904."""
 
 
 def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
-    """Returns the number as its format shows it. Dates are ISO dates.
-
-    If the format would round away more than half a percent of the value, there are more decimals. If it shows nothing,
-    the number is marked as hidden."""
+    """Formats the number. Dates become ISO dates. If the format would round away more than half a percent of the value,
+    more decimals are shown. If the format shows nothing, the number is marked as hidden."""
     if not code or abs(value) >= _PLAIN_MAX:
         return plain_number(value)
     (condition, show), *others = _read_format(code[:_CODE_CHARACTERS_MAX])
@@ -61,7 +61,7 @@ def format_number(value: float, code: str, *, is_1904: bool = False) -> str:
         show = others[0 if is_second else 1][1]
     try:
         return show(value, is_first, is_1904)
-    except (OverflowError, ValueError):  # no date
+    except (OverflowError, ValueError):  # not a date
         return plain_number(value)
 
 
@@ -139,7 +139,7 @@ def _format_date(value: float, units: str, elapsed: str, is_1904: bool) -> str:
         parts = {"h": [count // 3600, count // 60 % 60, count % 60], "m": [count // 60, count % 60], "s": [count]}
         shown = parts[elapsed][: None if "s" in units else -1]
         return "-" * (seconds < 0) + ":".join(f"{part:02}" if at else str(part) for at, part in enumerate(shown))
-    # the format counts a 29 February 1900 that never was
+    # the format counts 29 February 1900, a day that never existed
     days = timedelta(days=1 if 0 < value < 60 and not is_1904 else 0)
     moment = (_EPOCH_1904 if is_1904 else _EPOCH) + timedelta(seconds=seconds) + days
     has_time = "h" in units or "s" in units

@@ -1,5 +1,5 @@
-"""What Word, PowerPoint and Excel files have in common: a package of related parts (XML files), and text with marks,
-such as bold, in the parts."""
+"""What Word, PowerPoint and Excel files have in common: a package of related parts, which are XML files, and text with
+marks such as bold."""
 
 import io
 import posixpath
@@ -25,7 +25,7 @@ _DECLARATIONS = tuple(
 _PROLOGUE_BYTES = 65_536
 _ENCRYPTED = 0x1
 DAMAGE = (_ETREE.XMLSyntaxError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
-"""What is raised for a part that cannot be unpacked or parsed."""
+"""The exceptions that are raised for a part that cannot be unpacked or parsed."""
 _ADDRESS_CHARACTERS_MAX = 2_000
 DELETED = "deleted"
 """The attribute that `Package.root` gives to a paragraph whose end was deleted."""
@@ -40,7 +40,7 @@ class Relation(NamedTuple):
 
 
 class Package:
-    """An office file. `left_out` counts what no reader shows, by its name."""
+    """An office file. `left_out` counts the content that no reader shows, by its name."""
 
     def __init__(self, content: bytes, limits: ParseLimits) -> None:
         """Raises Unreadable for a package that unpacks to too much, is encrypted, or whose XML declares entities.
@@ -53,7 +53,7 @@ class Package:
             raise Unreadable("unpacked")
         if any(part.flag_bits & _ENCRYPTED for part in parts):
             raise Unreadable("protected")
-        # some programs write names with other case or slashes than their relations
+        # some programs write names with other case or slashes than the relations that refer to them
         self._parts = {part.filename.replace("\\", "/").lower(): part for part in parts}
         self.left_out = Counter[str]()
 
@@ -72,8 +72,9 @@ class Package:
         return self._archive.open(found)
 
     def root(self, part: str, *, is_needed: bool = False) -> Any:
-        """Returns a part's root with tags without namespaces, because Strict files have others. Deletions and what is
-        only for old programs are removed. An absent or damaged part is empty unless it is needed."""
+        """Returns the root of a part, with tags without namespaces, because Strict files have other namespaces. Deleted
+        text and alternatives for old programs are removed. An absent or damaged part is empty, unless it is
+        required."""
         if part.lower() not in self._parts and not is_needed:
             return _ETREE.Element("absent")
         try:
@@ -94,7 +95,7 @@ class Package:
         return root
 
     def count_damage(self, error: Exception) -> None:
-        """Counts a part that cannot be read as left out. Raises the error if it is for lack of memory."""
+        """Counts an unreadable part as left out. If the error is a lack of memory, raises it."""
         if getattr(error, "code", 0) == XML_NO_MEMORY:
             raise error
         self.left_out["damaged part"] += 1
@@ -138,7 +139,7 @@ def attribute(element: Any, name: str) -> str:
 
 
 def relation_id(element: Any, name: str = "id") -> str:
-    """Returns an attribute that names a relation; others may have the same name."""
+    """Returns an attribute that refers to a relation. Other attributes may have the same name."""
     return next((value for key, value in element.items() if key.endswith(f"/relationships}}{name}")), "")
 
 
@@ -149,7 +150,7 @@ def value_of(element: Any, name: str) -> str:
 
 
 def is_on(element: Any, name: str) -> bool:
-    """Returns whether the element has a child that switches something on."""
+    """Returns whether the element has a child that switches on a property."""
     found = element.find(name)
     return found is not None and attribute(found, "val") not in _OFF
 
@@ -161,7 +162,7 @@ _SYMBOLS = {
     "wingdings": str.maketrans("þýüûo¨§qàßáâèJKLnlØ", "☑☒✓✗☐☐▪☐→←↑↓➔☺😐☹■●➢"),
     "wingdings 2": str.maketrans("RSTPO£*0", "☑☒☒✓✗☐☐☐"),
 } | {"symbol": str.maketrans("abcdefghiklmnpqrstuwxyzDFGLPQSWY£³´¹·", "αβχδεφγηικλμνπθρστυωξψζΔΦΓΛΠΘΣΩΨ≤≥×≠•")}
-"""What the fonts draw for letters."""
+"""The characters that symbol fonts draw for letters."""
 _PRIVATE = {0xF000 + at: at for at in range(0x20, 0x100)}
 _ADDRESS = re.compile(r'\s*+HYPERLINK\s++(?:\\[omnt]\s*+(?:"[^"]*+"\s*+)?){0,9}"?([^"\s\\][^"\s]*)', re.IGNORECASE)
 _EQUATION = {
@@ -178,7 +179,7 @@ _Switched = Mapping[Mark, bool]
 
 @dataclass(slots=True)
 class _Field:
-    """A field whose end has not been read yet. Its result is shown, and nothing before the result."""
+    """A field whose end has not been read yet. Only its result is shown."""
 
     instruction: str = ""
     is_result: bool = False
@@ -202,7 +203,7 @@ class OfficeText:
     def line(self, element: Any, marks: frozenset[Mark] = frozenset()) -> str:
         """Returns the element's text as Markdown. `marks` are those of its style."""
         for field in self._fields:
-            field.is_result = True  # so that a damaged field hides no more than a paragraph
+            field.is_result = True  # so that a damaged field hides at most one paragraph
         return re.sub(" +", " ", render_runs(self._runs(element, Run("", marks)))).strip()
 
     def target(self, element: Any, name: str = "id") -> str:
@@ -235,7 +236,7 @@ class OfficeText:
                     pass
 
     def _leaf_text(self, element: Any) -> str | None:
-        """Returns the text of an element that is read as one, or None."""
+        """Returns the text of an element that is read as a unit, or None for other elements."""
         match element.tag:
             case "t":
                 return element.text or ""
@@ -331,8 +332,8 @@ def equation_text(element: Any) -> str:
     if name == "m":
         rows = (", ".join(map(equation_text, row.iterchildren("e"))) for row in element.iterchildren("mr"))
         return f"[{'; '.join(rows)}]"
-    text = "".join(map(equation_text, element))  # lxml refuses more than 256 levels
-    if text and name in ("d", "nary"):  # their properties may name the signs
+    text = "".join(map(equation_text, element))  # because lxml refuses more than 256 levels
+    if text and name in ("d", "nary"):  # their properties may define the characters
         marks = {one.tag: "".join(one.values()[:1]) for one in element[0]}
         marked = "{begChr}{}{endChr}" if name == "d" else "{chr}{}"
         return marked.format(text, **{"begChr": "(", "endChr": ")", "chr": "∫"} | marks)
@@ -356,7 +357,7 @@ def chart_table(chart: Any) -> str:
 
 
 def _points(series: Any, *kinds: str) -> dict[str, str]:
-    """Returns the stored values by their place."""
+    """Returns the stored values by their position."""
     held = [values for kind in kinds for values in series.iterchildren(kind)]
     code = next((code.text or "" for values in held for code in values.iter("formatCode")), "")
     points = (point for values in held for point in values.iter("pt"))

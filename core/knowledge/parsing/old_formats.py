@@ -18,7 +18,8 @@ _SIGNS = {
     b"deleted": rb"\strike ",
     b"deleted0": rb"\strike0 ",
 }
-"""What is written for superscripts, subscripts, hidden and deleted text, which the library reads as other text."""
+"""The marks that are written for superscripts, subscripts, hidden and deleted text, because the library does not
+distinguish them from other text."""
 _UNREAD = re.compile(rb"\\(annotation|header|footer|fftype2)[lrf]?(?![a-z0-9])")
 _UNREAD_NAMES = {b"annotation": "comment", b"header": "header", b"footer": "footer", b"fftype2": "form choice"}
 _NOTE = (
@@ -28,7 +29,7 @@ _NOTE = (
 
 
 def read_old_format(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
-    """Reads the file, one page per heading or slide. Says what the library does not tell apart."""
+    """Reads the file, one page per heading or slide. Notes what the library does not distinguish."""
     left_out = (Page(None, "Left out", _NOTE),)
     if kind == "rtf":
         left_out = name_left_out(Counter(_UNREAD_NAMES[unread[1]] for unread in _UNREAD.finditer(content)))

@@ -35,7 +35,7 @@ _REPEATED_MAX = 1_000
 
 
 def read_open_document(content: bytes, limits: ParseLimits) -> Document:
-    """Reads an OpenDocument file as the readers of Office files read theirs. Deleted text is not shown."""
+    """Reads an OpenDocument file in the same way as Office files. Deleted text is not shown."""
     package = Package(content, limits)
     if next(package.root("META-INF/manifest.xml").iter("encryption-data"), None) is not None:
         raise Unreadable("protected")
@@ -62,7 +62,8 @@ class _Reader:
                 self._lists[name] = ListNumbers(_read_levels(style))
 
     def _style(self, element: Any) -> dict[str, str]:
-        """Returns the properties of an element's style, of which those nearest to the element count."""
+        """Returns the properties of an element's style. If styles inherit from each other, the nearest property
+        counts."""
         name = style = attribute(element, "style-name")
         if style not in self._resolved:
             properties = dict[str, str]()
@@ -99,7 +100,8 @@ class _Reader:
         return slide_page(number, heading, blocks, is_hidden=self._is_hidden(slide))
 
     def _blocks(self, container: Iterable[Any], depth: int = 0, style: str = "") -> Iterator[Block]:
-        """Yields the blocks in a container. `depth` is the number of lists around it, which have the style."""
+        """Yields the blocks in a container. `depth` is the number of lists around it, and these lists have the
+        style."""
         for element in container:
             match element.tag:
                 case "h" | "p":
@@ -141,7 +143,7 @@ class _Reader:
                 yield from self._blocks(box if box.tag == "text-box" else [box])
 
     def _item(self, element: Any, depth: int, style: str) -> Iterator[Block]:
-        """Yields the blocks of a list item. An item that begins with a list is only there for its depth."""
+        """Yields the blocks of a list item. An item that begins with a list only adds depth."""
         blocks = self._blocks(element, depth, style)
         if len(element) and element[0].tag in ("p", "h"):
             start = attribute(element, "start-value")
@@ -261,7 +263,8 @@ def _marks_of(properties: dict[str, str]) -> Mapping[Mark, bool]:
 
 
 def _name_picture(frame: Any) -> str:
-    """Returns what a frame's picture shows, or an empty text if there is none, or it stands for a table or chart."""
+    """Returns a description of a frame's image. Returns an empty text if there is none, or if the image stands for a
+    table or chart."""
     if frame.find("image") is None or frame.find("object") is not None or frame.find("table") is not None:
         return ""
     label = frame.findtext("desc") or frame.findtext("title") or attribute(frame, "name")

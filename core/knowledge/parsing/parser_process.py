@@ -29,7 +29,7 @@ _BYTES_PER_CHARACTER = 4
 _TITLE_CHARACTERS_MAX = 300
 _DOCUMENT: TypeAdapter[Document] = TypeAdapter(Document)
 _SIGNALS: dict[int, str] = {signal.SIGXCPU: "time", signal.SIGKILL: "memory"}
-"""Which limit a process exceeded that the system killed by a signal."""
+"""The limit that a process exceeded, by the signal with which the system killed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,8 @@ _confine: Confine | None = None
 
 
 def confine_children(confine: Confine | None) -> None:
-    """Sets for the whole process how children are confined. None: only their own limits hold, which is unsafe, because
-    native code of a parsing library is not bound by all of them."""
+    """Sets for the whole process how child processes are confined. With None, only their own limits apply. That is
+    unsafe, because native code of a parsing library is not bound by all of them."""
     global _confine
     _confine = confine
 
@@ -97,8 +97,8 @@ async def _start(command: list[str], stdin: IO[bytes]) -> Process:
 
 
 async def _end(starting: asyncio.Task[Process]) -> None:
-    """Ends the process if it runs, even one that is being started: asyncio would kill bubblewrap alone."""
-    with suppress(Exception):  # it was not started
+    """Ends the process, even if it is just being started. asyncio alone would kill only bubblewrap."""
+    with suppress(Exception):  # the process was not started
         process = await starting
         if process.returncode is None:
             _kill(process)
@@ -108,9 +108,9 @@ async def _end(starting: asyncio.Task[Process]) -> None:
 def _kill(process: Process) -> None:
     """Kills the process and its children. Bubblewrap killed alone at its start leaves a child that waits forever."""
     with suppress(ProcessLookupError):
-        process.send_signal(signal.SIGSTOP)  # so that it starts no other
+        process.send_signal(signal.SIGSTOP)  # so that it cannot start another process
     with suppress(OSError):
-        # until it has stopped, it may be starting one
+        # until it has stopped, it may be starting another process
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)

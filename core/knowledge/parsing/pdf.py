@@ -49,14 +49,14 @@ def read_pdf(content: bytes, limits: ParseLimits) -> Document:
         _turn_pages(content, result.pages)
         left_out["XFA form"] = int(result.form_type in _XFA_FORMS)
         for page in result.pages:
-            # a value may stand in several places of the page
+            # a value may appear in several places of the page
             values = {
                 (field.name, field.value, field.export_value, field.checked): field for field in page.form_fields or ()
             }
             notes = (*map(_field_text, values.values()), *_annotation_texts(page))
             blocks = [*map(_convert_block, page.blocks or ()), *(Block(note, "item", marker="-") for note in notes)]
             text = render_blocks(blocks) or page.text.strip()
-            # a page without text is a picture, is blank, or cannot be drawn
+            # a page without text is an image, is blank, or cannot be drawn
             if not page.text.strip() and _draw_page(content, page.page_num, dpi=_PREVIEW_DPI):
                 text = f"{PICTURE_PAGE}\n{_recognise_text(content, page.page_num)}{text}".strip()
             elif page.complexity is not None:
@@ -88,7 +88,7 @@ def _build_parser(*, ocr_enabled: bool = False, **options: Any) -> LiteParse:
 
 
 def _turn_pages(content: bytes, pages: list[ParsedPage]) -> None:
-    """Replaces the pages whose text runs sideways or upside down by pages that are turned."""
+    """Replaces the pages whose text runs sideways or upside down by rotated pages."""
     angles = ((at, Counter(round(item.rotation) % 360 for item in page.text_items)) for at, page in enumerate(pages))
     for at, turned in angles:
         angle = max(turned, key=turned.__getitem__, default=0)
@@ -122,7 +122,7 @@ def _convert_block(block: LayoutBlock) -> Block:
 def _field_text(field: FormField) -> str:
     name = field.alternate_name or field.name or field.id
     if field.type == "radio" and not field.checked:
-        return ""  # the file does not say what this choice is called
+        return ""  # the file does not contain a name for this choice
     if field.checked is not None:
         value = field.export_value if field.checked and field.export_value not in ("Yes", "On", "Off") else ""
         return f"[form field] {'☒' if field.checked else '☐'} {name}{f': {value}' if value else ''}"
@@ -146,7 +146,7 @@ def _annotation_texts(page: ParsedPage) -> Iterator[str]:
 
 
 def _words_under(annotation: DocumentAnnotation, page: ParsedPage) -> str:
-    """Returns the words whose middle is in the annotation's rectangle."""
+    """Returns the words whose centre is inside the annotation's rectangle."""
     place = annotation.rect
     if place is None:
         return ""
@@ -174,7 +174,8 @@ def find_tesseract_data() -> Path | None:
 
 
 def _recognise_text(content: bytes, number: int) -> str:
-    """Returns a note with the text of a scanned page, or nothing without Tesseract's data or after much time."""
+    """Returns a note with the text of a scanned page. Returns nothing if Tesseract's data is missing or too much time
+    has passed."""
     folder = find_tesseract_data()
     if folder is None or time.process_time() > _OCR_SECONDS_MAX:
         return ""

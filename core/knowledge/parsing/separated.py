@@ -11,7 +11,8 @@ from core.knowledge.parsing.encodings import detect_encoding
 from core.knowledge.parsing.model import render_table
 
 _DELIMITERS = "\t;|,"
-"""If several divide the rows equally well, the first counts: commas also stand in numbers and sentences."""
+"""The delimiters in order of preference: if several divide the rows equally well, the first counts. The comma comes
+last, because commas also occur in numbers and sentences."""
 _DELIMITER_LINE = re.compile(r"""(?i)"?sep=(.)"?[\r\n]""")
 _CELL_CHARACTERS_MAX = 1_000_000
 _SAMPLE_CHARACTERS = 20_000
@@ -19,7 +20,7 @@ _SAMPLE_ROWS = 200
 _TITLE_ROWS_MAX = 20
 _NOTE_CHARACTERS = 200
 _ROW_CHARACTERS, _CELL_CHARACTERS = 2, 3
-"""How many characters a table adds to each row and each cell."""
+"""The number of characters that a table adds to each row and each cell."""
 
 
 def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> Document:
@@ -56,8 +57,8 @@ def read_separated(content: bytes, limits: ParseLimits, kind: DocumentKind) -> D
     if not rows and not is_whole:
         raise Unreadable("cells", str(limits.cells_max))
     if is_whole and len(content) >= limits.file_bytes_max:
-        rows, is_whole = rows[:-1], False  # the last may have lost its end
-    # the lines above the header have one cell each, however many empty ones a spreadsheet program adds
+        rows, is_whole = rows[:-1], False  # the last row may be incomplete
+    # the lines above the header have one cell each, apart from empty cells that a spreadsheet program adds
     header = next((at for at, row in enumerate(rows[:_TITLE_ROWS_MAX]) if sum(map(bool, row)) > 1), 0)
     titles = "\n".join(cell for row in rows[:header] for cell in row if cell)
     note = f"[Only the first {len(rows):,} rows are read; the file goes on. A program can go through all of it.]"

@@ -37,17 +37,17 @@ from core.knowledge.parsing.office import (
 
 _ETREE: Any = untyped
 _COLUMNS_MAX = 16_384
-_EMPTY_COLUMNS_MAX = 10  # for each column that holds something
+_EMPTY_COLUMNS_MAX = 10  # for each column with content
 _REFERENCE = re.compile("([A-Z]{1,3})([0-9]{1,7})")
 _ESCAPED = re.compile("_x([0-9A-Fa-f]{4})_")  # a character that XML cannot hold
 _LINK = re.compile(r'HYPERLINK\("([^"]+)"', re.IGNORECASE)
-_THREADED = "[Threaded comment]"  # begins a copy of a comment for old programs
+_THREADED = "[Threaded comment]"  # the beginning of a comment's copy for old programs
 
 
 @dataclass(slots=True)
 class Sheet:
-    """A sheet while it is read. Rows and columns count from 0. `merged` has the first and last row and column of each
-    group of merged cells. `blocks` follow the table."""
+    """A sheet while it is being read. Rows and columns count from 0. `merged` contains the first and last row and
+    column of each group of merged cells. `blocks` follow the table."""
 
     name: str
     is_hidden: bool = False
@@ -61,7 +61,7 @@ class Sheet:
 
 
 def sheet_page(sheet: Sheet, limits: ParseLimits) -> Page:
-    """Renders a sheet as a page. Merged cells are repeated, and what is hidden is marked."""
+    """Renders a sheet as a page. Merged cells are repeated, and hidden parts are marked."""
     _repeat_merged(sheet, limits)
     numbers, marked = sorted(number for number, row in sheet.rows.items() if any(row.values())), set[int]()
     for number in numbers:
@@ -93,7 +93,7 @@ def add_row(sheet: Sheet, number: int, cells: dict[int, str], limits: ParseLimit
 
 
 def _repeat_merged(sheet: Sheet, limits: ParseLimits) -> None:
-    """Repeats the text of merged cells, except that of a title that has its row to itself."""
+    """Repeats the text of merged cells, unless it is a title that has its row to itself."""
     numbers, steps = sorted(sheet.rows), 0
     for first, last, left, right in sheet.merged:
         start = sheet.rows.get(first, {})
@@ -110,10 +110,9 @@ def _repeat_merged(sheet: Sheet, limits: ParseLimits) -> None:
 
 
 def read_xlsx(content: bytes, limits: ParseLimits) -> Document:
-    """Reads a workbook, one page per sheet, with values as their formats show them.
-
-    A formula without a value is shown, because programs that write workbooks often calculate nothing. Says how many
-    charts and pictures are left out."""
+    """Reads a workbook, one page per sheet, with values as their formats show them. A formula without a stored value is
+    shown itself, because programs that write workbooks often calculate nothing. Notes how many charts and images are
+    left out."""
     package = Package(content, limits)
     reader = _WorkbookReader(package, limits)
     return package.document("xlsx", (sheet_page(sheet, limits) for sheet in reader.sheets()))
@@ -156,7 +155,7 @@ class _WorkbookReader:
             sheet = Sheet(element.get("name", ""), element.get("state", "visible") != "visible")
             try:
                 self._read_sheet(sheet, relation.target)
-            except DAMAGE as error:  # the rows before the damage are whole
+            except DAMAGE as error:  # the rows before the damaged part are complete
                 self._package.count_damage(error)
             yield sheet
 
@@ -265,7 +264,7 @@ def _link_cell(sheet: Sheet, row: int, column: int, address: str) -> None:
 
 
 def _corners(reference: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Returns row and column of the first and the last cell of a range."""
+    """Returns the rows and columns of the first and the last cell of a range."""
     corners = [(int(row) - 1, _column_number(letters)) for letters, row in _REFERENCE.findall(reference)] or [(-1, -1)]
     return corners[0], corners[-1]
 
@@ -279,7 +278,7 @@ def _column_number(letters: str) -> int:
 
 
 def read_xls(content: bytes, limits: ParseLimits) -> Document:
-    """Reads an old workbook as `read_xlsx` reads a new one."""
+    """Reads an old workbook in the same way as `read_xlsx` reads a new one."""
     try:
         book = xlrd.open_workbook(file_contents=content, on_demand=True, formatting_info=True, logfile=io.StringIO())
     except XLRDError as error:

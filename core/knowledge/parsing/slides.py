@@ -13,8 +13,7 @@ _UNSHOWN = ("sldNum", "sldImg", "hdr")
 
 def read_pptx(content: bytes, limits: ParseLimits) -> Document:
     """Reads a presentation, one page per slide in the order of the show, with charts, comments and speaker notes.
-
-    Hidden slides say that they are hidden. Pictures are named."""
+    Hidden slides are marked as hidden. Images are named."""
     package = Package(content, limits)
     main = package.main_part()
     show = OfficeText(package, main)
@@ -44,7 +43,7 @@ def _read_slide(package: Package, number: int, part: str) -> Page:
 
 
 def _placeholder(shape: Any) -> str:
-    """Returns what the shape stands for on its slide, such as a title."""
+    """Returns the role of the shape on its slide, such as title."""
     found = shape.find("nvSpPr/nvPr/ph")
     return found.get("type", "body") if found is not None else ""
 

@@ -21,7 +21,7 @@ from core.knowledge.parsing.model import (
 )
 from core.knowledge.parsing.office import DELETED, OfficeText, Package, attribute, marks_of, value_of
 
-_COLUMNS_MAX = 64  # Word makes no table wider
+_COLUMNS_MAX = 64  # Word's own maximum width of tables
 _STYLES_MAX = 20
 _MARGINS = ("headerReference", "footerReference")
 _HEADING = re.compile("heading ([1-9])")
@@ -60,10 +60,10 @@ class _WordReader:
         yield from map(Block, dict.fromkeys(margins.values()))
         for body in root.iterchildren("body"):
             yield from self._blocks(body, text)
-        yield from map(Block, self._notes.values())  # that nothing refers to
+        yield from map(Block, self._notes.values())  # notes that nothing refers to
 
     def _open_boxes(self, root: Any) -> Any:
-        """Moves what is in text boxes behind the paragraphs that hold them."""
+        """Moves the content of text boxes behind the paragraphs that contain the boxes."""
         for box in reversed(list(root.iter("txbxContent"))):
             for around in [*box.iterancestors("p")][:1]:
                 for block in box[::-1]:
@@ -97,14 +97,14 @@ class _WordReader:
         numbers, depths = self._lists.get(number, (ListNumbers({}), {}))
         depth = int(value_of(properties, "numPr/ilvl") or style.depth or depths.get(name, 0))
         marker = numbers.next_marker(depth) if number not in ("", "0") else ""
-        if not line:  # but it is counted
+        if not line:  # but the deletion is counted
             return Block("")
         if level := style.level or _outline_level(element):
             return Block(line, "heading", level, "" if marker == "-" else marker)
         return Block(line, "item", depth, marker) if marker else Block(line)
 
     def _rows(self, table: Any, text: OfficeText) -> Iterator[list[str]]:
-        """Yields the rows. Tables in cells become text."""
+        """Yields the rows of a table. Nested tables become text."""
         above = dict[int, str]()
         for row in table.iterchildren("tr"):
             column = min(int(value_of(row, "trPr/gridBefore") or 0), _COLUMNS_MAX)
@@ -123,7 +123,8 @@ class _WordReader:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What a style says of its paragraphs: the level of a heading or 0, and the list and depth of an item."""
+    """The properties that a style gives to its paragraphs: the level of a heading or 0, and the list and depth of an
+    item."""
 
     level: int = 0
     number: str = ""
@@ -157,7 +158,7 @@ def _outline_level(element: Any) -> int:
 
 
 def _read_lists(root: Any) -> Iterator[tuple[str, tuple[ListNumbers, dict[str, int]]]]:
-    """Yields each list by its name: its numbers, and the depths of the paragraphs of certain styles."""
+    """Yields the lists by name, each with its numbers and with the depths of the paragraphs of certain styles."""
     kinds = {attribute(kind, "abstractNumId"): kind for kind in root.iter("abstractNum")}
     linked = {link: kind for kind in kinds.values() if (link := value_of(kind, "styleLink"))}
     counts = {kind: dict[int, int]() for kind in kinds.values()}
