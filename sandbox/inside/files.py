@@ -24,7 +24,7 @@ def stored_name(path: str) -> str:
     """Reverses `printable_name`."""
     if "\\x" not in path:
         return path
-    import re  # only here: most names need none
+    import re  # imported late, because most names do not need it
 
     plain = re.sub(
         rb"\\x([89a-f][0-9a-f])", lambda match: bytes([int(match[1], 16)]), path.encode("utf-8", "surrogateescape")
@@ -120,15 +120,14 @@ class _Walk:
 
 
 def _present_name(folder: int, name: str) -> str:
-    """Returns the name, or the only one in the folder that looks the same if the name is not there.
-
-    macOS and web pages write names with decomposed letters and no-break spaces, which models do not repeat."""
+    """Returns the name if it exists. Otherwise returns the only name in the folder that looks the same. macOS and web
+    pages write names with decomposed letters and no-break spaces, which models do not repeat."""
     if name.isascii() and " " not in name:
         return name
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        import unicodedata  # only here: imports above slow down the start
+        import unicodedata  # imported late, because imports slow down the start
 
         def plain(one: str) -> str:
             return unicodedata.normalize("NFC", one).translate({0xA0: " ", 0x2009: " ", 0x202F: " "})
@@ -136,7 +135,7 @@ def _present_name(folder: int, name: str) -> str:
         similar = [one for one in os.listdir(folder) if plain(one) == plain(name)]
         return similar[0] if len(similar) == 1 else name
     except OSError:
-        pass  # whatever opens the name next tells the error
+        pass  # the operation that opens the name next reports the error
     return name
 
 
@@ -202,7 +201,7 @@ class FileOperations:
         self._refuse_stale(call)
         if self.full_message:
             raise CallError(self.full_message)
-        # without an expected version it is a new file, which must not take the place of a similar one
+        # a write without an expected version creates a new file, which must not replace one with a similar name
         is_exact = call.request.get("expected") is None
         with open_parent_folder(self._root, self._path(call), makes_folders=True, is_exact=is_exact) as (parent, name):
             if name == "." or _is_folder(name, parent):
@@ -233,12 +232,12 @@ class FileOperations:
                 call.answer({})
                 return
             holder = os.dup(parent)
-        import threading  # only here: imports above slow down the start
+        import threading  # imported late, because imports slow down the start
 
         threading.Thread(target=self._delete_folder, args=(call, holder, name), daemon=True).start()
 
     def _delete_folder(self, call: Call, parent: int, name: str) -> None:
-        import subprocess  # only here: its import takes a tenth of the start
+        import subprocess  # imported late, because the import takes a tenth of the start
 
         target = f"/proc/self/fd/{parent}/{name}"
         command = 'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; }'
@@ -361,7 +360,7 @@ def _version(parent: int, name: str, expected: str) -> str:
         size = os.fstat(descriptor).st_size
         if expected.partition("-")[0] != str(size):
             return str(size)
-        import hashlib  # only here: its import takes a tenth of the start
+        import hashlib  # imported late, because the import takes a tenth of the start
 
         return f"{size}-{hashlib.sha256(file.read(size + 1)).hexdigest()}"
 

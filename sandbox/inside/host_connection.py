@@ -62,7 +62,7 @@ class Call:
         self._host.add_sender(self)
 
     def grant_credit(self, amount: int) -> None:
-        """Tells the host that this much of its data was taken."""
+        """Tells the host that this many bytes of its data were consumed."""
         if not self.is_over:
             credit = protocol.CREDIT_AMOUNT.pack(amount)
             self._host.send_urgent(protocol.encode_frame(protocol.CREDIT, self.channel, credit))
@@ -96,7 +96,7 @@ class HostConnection:
         self.send_urgent(protocol.encode_json_frame(protocol.HELLO, 0, hello))
 
     def stop_sending(self) -> None:
-        """Sends nothing more: the program is ending, so calls that end now are not answered."""
+        """Stops sending, because the program is ending. Calls that end after that are not answered."""
         self._is_muted = True
 
     def add_sender(self, call: Call) -> None:

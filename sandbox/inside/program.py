@@ -93,7 +93,7 @@ class Program:
 
     def _browse(self, call: Call) -> None:
         from sandbox.inside.browser.launcher import (
-            BrowserLauncher,  # only here: importing socket takes a tenth of the start
+            BrowserLauncher,  # imported late, because importing socket takes a tenth of the start
         )
 
         if self._browsers is None:
@@ -102,12 +102,12 @@ class Program:
         self._browsers.open(call)
 
     def _set_browser_proxy(self, call: Call) -> None:
-        """Sets the proxy of a browser that is started from now on."""
+        """Sets the proxy for browsers that are started from now on."""
         self._browser_proxy = {name: str(call.request[name]) for name in ("proxy", "proxy_user", "proxy_password")}
         call.answer({})
 
     def _connect(self, call: Call) -> None:
-        from sandbox.inside.socket_relay import PortConnector  # only here, as above
+        from sandbox.inside.socket_relay import PortConnector  # imported late, for the same reason
 
         PortConnector(self._loop).connect(call)
 
@@ -129,7 +129,7 @@ def main() -> None:
     host = HostConnection(loop, read_fd, write_fd)
     program = Program(loop, host, settings, state_folder)
     if settings.get("egress") is not None:
-        # only here, as above
+        # imported late, for the same reason
         from sandbox.inside import socket_relay
         from sandbox.inside.browser.gate import BrowserGate
 

@@ -154,7 +154,7 @@ def exit_once(number: int, frame: FrameType | None) -> None:
 
 def find_browser(places: dict[str, Any]) -> dict[str, str] | None:
     """Returns the settings for `BrowserLauncher`, or None. `pythons` and `chromiums` are path patterns, best first."""
-    from glob import iglob  # only here: not every sandbox needs it
+    from glob import iglob  # imported late, because not every sandbox needs it
 
     def first(patterns: list[str]) -> str | None:
         paths = (path for pattern in patterns for path in sorted(iglob(pattern), reverse=True))
@@ -193,7 +193,7 @@ def main() -> None:
         registry.unregister()
         remove_folder(state_folder)
         if os.path.isdir(f"{state_folder}-browser"):
-            import subprocess  # only here: its import is slow
+            import subprocess  # imported late, because the import is slow
 
             # unlike shutil, it deletes folders of any depth
             command = ["rm", "-rf", "--", f"{state_folder}-browser"]

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 SESSIONS_MAX = 64
 COMMAND_BYTES_MAX = 1024 * 1024
-FOLDER_CHARACTERS_MAX = 1000  # shown; the host ends the connection if a path is longer than paths can be
+FOLDER_CHARACTERS_MAX = (
+    1000  # of a folder that is shown; the host ends the connection if a path is longer than paths can be
+)
 INTERRUPT_SECONDS = 0.4
 FORGET_SECONDS = 1.0
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"}
@@ -104,7 +106,7 @@ class ShellSessions:
         command.terminal.write(text, done)
 
     def terminate(self, call: Call) -> None:
-        """Kills the command with everything that the commands of its name have left running."""
+        """Kills the command and everything that earlier commands of the same name have left running."""
         self.refuse_stale(call)
         name = self._known(call.request).name
         self._kill([command for command in self._living if command.name == name])
@@ -212,7 +214,7 @@ class ShellSessions:
             self._kill([command])
 
         command.on_end.insert(0, self._loop.call_later(INTERRUPT_SECONDS, kill).cancel)
-        command.on_end.insert(0, kill)  # also what left the group, before anybody is told
+        command.on_end.insert(0, kill)  # including those that have left the group, before anybody is notified
         command.interrupt()
 
     def _over_limit(self, command: Command) -> None:
@@ -240,10 +242,10 @@ class ShellSessions:
         try:
             self._spare = Shell(self._files, state, self._root)
         except CallError:
-            return  # the next command tries again, and reports it
+            return  # the next command tries again, and reports the error
 
     def _forget_ended(self) -> None:
-        """Forgets the commands that have left nothing running, because their pids may be used again."""
+        """Forgets the commands that have left no process running, because their pids may be reused."""
         self._forgetting = None
         living = set(processes.processes_of({command.pid: command.mark for command in self._living}).values())
         self._living = [command for command in self._living if command.is_running or command.pid in living]

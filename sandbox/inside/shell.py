@@ -164,7 +164,7 @@ class Command:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether something that the command left running may still print."""
+        """Returns whether a process that the command left running may still print."""
         return not self.is_running and self.terminal.is_open
 
     @property

@@ -100,7 +100,7 @@ class SocketRelay:
 
 SECONDS_MAX = 10.0
 CONNECTED = b"\x01"
-"""Sent before the data, so that the host knows that a program listens."""
+"""Sent before the data, so that the host knows that a program is listening."""
 ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
@@ -171,7 +171,7 @@ class _Attempt:
 
 EGRESS_PROXY_HOST = "127.0.0.1"
 EGRESS_PROXY_PORTS = COMMANDS_PORT, BROWSER_PORT = 3128, 3129
-"""Other hosts are open to pages in the browser than to commands."""
+"""The browser may reach other hosts than commands may."""
 BACKLOG = 128
 
 

@@ -21,7 +21,7 @@ from typing import IO
 EXIT_DONE, EXIT_FAILED, EXIT_CORRUPT, EXIT_DISK_FULL = 0, 1, 3, 4
 BLOCK_BYTES = 512
 COPY_BYTES = 1 << 20
-LEVEL = 1  # the fastest: the machine has other work
+LEVEL = 1  # the fastest level, because the machine has other work
 Hole = tuple[int, int]
 
 
@@ -117,7 +117,7 @@ class ArchiveUnpacker:
 
     def unpack(self) -> None:
         while (entry := self._archive.next()) is not None:
-            vars(self._archive)["members"].clear()  # it would keep all entries
+            vars(self._archive)["members"].clear()  # otherwise the library would keep all entries in memory
             path = self._path(entry.name)
             if entry.isdir():
                 os.mkdir(path, 0o700)
@@ -132,7 +132,7 @@ class ArchiveUnpacker:
                 self._finish(entry, path)
             else:
                 raise tarfile.TarError(f"an entry of an unknown kind: {entry.name!r}")
-        for folder in reversed(self._folders):  # its permissions last: they may forbid writing
+        for folder in reversed(self._folders):  # permissions are set last, because they may forbid writing
             self._finish(folder, self._path(folder.name))
 
     def _path(self, name: str) -> str:
@@ -167,7 +167,7 @@ def unpack(root: str, descriptor: int) -> None:
         vars(archive)["copybufsize"] = COPY_BYTES
         ArchiveUnpacker(root, archive).unpack()
         while packed.read(COPY_BYTES):
-            pass  # up to the checksum at its end
+            pass  # read up to the checksum at the end
 
 
 def main() -> None:
@@ -189,7 +189,7 @@ def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except PermissionError:
-        os.chmod(folder, 0o700)  # its permissions are already recorded
+        os.chmod(folder, 0o700)  # the permissions of the folder are already recorded
         return sorted(os.listdir(folder))
 
 

@@ -36,7 +36,7 @@ KIND = "element => [element.tagName, element.type || '', element.disabled === tr
 async def navigate_to(context: ActionContext) -> str:
     root = context.chromium.settings.root
     url = resolve_address(context.text("url"), root)
-    if context.tab.is_silent:  # a page that hangs would block its tab
+    if context.tab.is_silent:  # a page that does not respond would block its tab
         stuck, context.tab = context.tab, await context.chromium.new_tab()
         with contextlib.suppress(TimeoutError):  # then the tab stays open
             await stuck.close()
@@ -86,7 +86,7 @@ async def click_element(context: ActionContext) -> str:
     context.tab.file_chooser = None
     how = ""
     try:
-        # a field behind its label may have no place of its own
+        # a field that its label covers may have no position of its own
         await element.click(timeout=CLICK_MS if await element.is_visible() else 1)
     except PlaywrightTimeout:
         # something moves or covers it; a click by script still works
@@ -242,7 +242,8 @@ GIVES_TO_PAGE = frozenset(
         answer_dialog,
     )
 )  # fmt: skip
-"""The actions that give something to the open page. They were meant for the page that was shown, and for no other."""
+"""The actions that give data to the open page. They were meant for the page that was shown, and must not reach another
+page."""
 
 
 def origin_of(url: str) -> str:

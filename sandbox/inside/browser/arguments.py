@@ -91,7 +91,7 @@ def upload_path(context: ActionContext) -> str:
 
 
 def screenshot_path(context: ActionContext) -> str:
-    """Returns the path for a picture in the workspace, with all links resolved, and creates its folder."""
+    """Returns the path for an image in the workspace, with all links resolved, and creates its folder."""
     root = os.path.realpath(context.chromium.settings.root)
     folder, _, name = f"{root}/{context.text('file_path')}".rpartition("/")
     folder = os.path.realpath(folder)

@@ -1,4 +1,4 @@
-"""Hands the browser's connections to the internet over to the host, and those of no other program."""
+"""Hands the internet connections of the browser over to the host, and refuses those of all other programs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ANCESTORS_MAX = 10
-"""Chromium's network service is a child of Chromium, which is started by Playwright's driver for the server."""
+"""How far Chromium's network service is below the browser's server: it is a child of Chromium, which Playwright's
+driver starts for the server."""
 ESTABLISHED = "01"
 
 
 class BrowserGate:
-    """Listens at BROWSER_PORT. Pages reach hosts that commands do not, so the process that has connected must descend
-    from the browser's server. `server_pid` returns the pid of that, or 0 without one."""
+    """Listens at BROWSER_PORT. Pages may reach hosts that commands may not, so a connecting process must be a
+    descendant of the browser's server. `server_pid` returns the pid of the server, or 0 if there is none."""
 
     def __init__(self, loop: EventLoop, to_host: socket.socket, server_pid: Callable[[], int]) -> None:
         self._to_host = to_host
@@ -43,7 +44,7 @@ class BrowserGate:
                 try:
                     socket.send_fds(self._to_host, [b"browser"], [connected.fileno()])
                 except OSError:
-                    return  # the host has closed the way out
+                    return  # the host no longer accepts connections
 
     def _is_of_browser(self, port: int) -> bool:
         name = f"socket:[{_inode_of(port)}]"
@@ -59,7 +60,7 @@ class BrowserGate:
 
 
 def _inode_of(port: int) -> str:
-    """Returns the inode of the socket that has connected from this port to the gate, or 0."""
+    """Returns the inode of the socket that is connected to the gate from this port, or 0."""
     ends = (f"0100007F:{port:04X}", f"0100007F:{BROWSER_PORT:04X}")
     with open("/proc/net/tcp") as table:
         for line in table:
@@ -81,9 +82,9 @@ def _has_open(pid: int, name: str) -> bool:
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
-        return False  # it has ended
+        return False  # the process has ended
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):  # it was closed meanwhile
+        with contextlib.suppress(OSError):  # the descriptor was closed meanwhile
             if os.readlink(f"/proc/{pid}/fd/{descriptor}") == name:
                 return True
     return False

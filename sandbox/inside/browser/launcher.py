@@ -63,12 +63,12 @@ class BrowserLauncher:
         process = self._process
         if process is None:
             return
-        processes.kill_processes_of({process.pid: "browser"})  # it leads a session, as the bash of a command does
+        processes.kill_processes_of({process.pid: "browser"})  # like the bash of a command, it leads a session
         process.wait()
         self._reset()
 
     def _start(self, settings: dict[str, Any]) -> None:
-        import subprocess  # only here: its import takes a tenth of the start
+        import subprocess  # imported late, because the import takes a tenth of the start
 
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         environment = os.environ  # noqa: TID251 - the sandbox's own, made by the host
@@ -90,7 +90,7 @@ class BrowserLauncher:
                 start_new_session=True,
                 cwd=self._root,
             )
-        # not among the arguments, which every program in the sandbox can read
+        # not an argument, which every program in the sandbox could read
         self._process.stdin.write(f"{json.dumps(server_settings)}\n".encode())
         self._process.stdin.flush()
         self._loop.on_readable(self._process.stdout.fileno(), self._on_server_output)

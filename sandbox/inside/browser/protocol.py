@@ -39,9 +39,10 @@ class BrowserSettings:
         return cls(**{name: str(value.get(name, "")) for name in cls.__dataclass_fields__})
 
 
-HEAD = struct.Struct(">II")  # bytes of JSON, bytes of the picture
+HEAD = struct.Struct(">II")  # number of JSON bytes, number of image bytes
 PART_BYTES_MAX = 4 * 1024 * 1024
-"""The limit of each of the two. The longest text of a page fits, although JSON writes 12 bytes for some characters."""
+"""The limit for each of the two. It leaves room for the longest text of a page, of which JSON writes some characters as
+12 bytes."""
 
 
 class ProtocolError(Exception):

@@ -32,8 +32,8 @@ SIDE_MIN, SIDE_MAX = 320, 1600
 
 
 class WaitingInput:
-    """The person's messages in their order. Those that only move the pointer or turn the wheel, with nothing after
-    them but such messages, become one of each kind; no other message is dropped."""
+    """The user's messages in order. Consecutive messages that only move the pointer or turn the wheel are joined to one
+    of each kind. No other message is dropped."""
 
     def __init__(self) -> None:
         self._messages: deque[tuple[float, dict[str, Any]]] = deque()
@@ -42,7 +42,7 @@ class WaitingInput:
         self._bytes = 0
 
     def put(self, message: dict[str, Any]) -> None:
-        """Raises ProtocolError if more waits than a person can enter."""
+        """Raises ProtocolError if more messages wait than a user can produce."""
         kind = message.get("t")
         if kind in ("move", "wheel"):
             for _, other in list(self._messages)[:-3:-1]:
@@ -78,11 +78,11 @@ class WaitingInput:
 
 
 def _join(waiting: dict[str, Any], message: dict[str, Any]) -> None:
-    """Adds a later movement of the same kind to a waiting one. Malformed messages change nothing."""
+    """Adds a later movement of the same kind to a waiting one. Malformed messages are ignored."""
     names = ("x", "y", "dx", "dy") if message.get("t") == "wheel" else ("x", "y")
     if not all(_is_number(waiting.get(name)) and _is_number(message.get(name)) for name in names):
         return
-    for name in names:  # only these, so that joined messages take no more room than one
+    for name in names:  # only these fields, so that joined messages are not larger than a single one
         waiting[name] = message[name] + (waiting[name] if name in ("dx", "dy") else 0)
 
 
@@ -92,8 +92,8 @@ def _is_number(value: object) -> bool:
 
 
 class Takeover:
-    """Lasts as long as its connection. Meanwhile the server refuses the agent's actions. Once it `is_ending`, actions
-    wait until the browser has its usual window size again."""
+    """Lasts as long as its connection. During that time the server refuses the agent's actions. Once `is_ending` is
+    set, actions wait until the browser has its usual window size again."""
 
     def __init__(self, chromium: Chromium, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._chromium = chromium
@@ -141,7 +141,7 @@ class Takeover:
         with contextlib.suppress(protocol.ProtocolError, OSError, asyncio.IncompleteReadError):
             while True:
                 message = (await protocol.receive_message(self._reader))[0]
-                # only what must not wait for an action on a page that is blocked by a dialog is handled here
+                # only messages that must not wait for an action on a page that a dialog blocks are handled here
                 kind = message.get("t")
                 if kind == "ack":
                     await self._acknowledge()
@@ -214,8 +214,8 @@ class Takeover:
         await cdp.send_cdp_command(session, "Page.startScreencast", wanted)
 
     def _is_blank(self) -> bool:
-        """Whether a picture is overdue. Chromium sends pictures only when something changes, so if one is lost or the
-        screencast fails to start, the person would see an empty screen."""
+        """Returns whether an image is overdue. Chromium sends images only when something changes. If one is lost, or
+        the screencast fails to start, the user would see an empty screen."""
         if self._shown_size == self._size or self._dialog is not None:
             return False
         if time.monotonic() - self._blank_since < self._blank_seconds_max:
