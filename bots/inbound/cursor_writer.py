@@ -22,6 +22,7 @@ class CursorWriter:
         self._platform = platform
         self._pending: dict[str, str] = {}
         self._writing: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
 
     def advance(self, scope: str, cursor: str) -> None:
         """Stores the cursor soon. It must not be older than the scope's cursor in an earlier call."""
@@ -33,7 +34,8 @@ class CursorWriter:
         """Stores what is pending now, and waits for that. Never raises."""
         if self._writing is not None:
             await cancel(self._writing)
-        await self._write()
+        async with self._lock:  # another call may be storing what this one waits for
+            await self._write()
 
     async def _write_until_idle(self) -> None:
         while self._pending:
