@@ -3,8 +3,10 @@
 import asyncio
 import math
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import update
 
 from core.domain.errors import ToolError
 from core.knowledge.chunk import Chunk
@@ -12,7 +14,8 @@ from core.knowledge.ports import HEAD_BYTES, EntryDraft, KnowledgeEntry, Scope
 from core.knowledge.terms import query_terms
 from storage.sql.database import Database
 from storage.sql.stores.knowledge import SqlKnowledge, SqlKnowledgeVectors
-from tests.contracts.stores import ADDRESS, Stores
+from storage.sql.tables import knowledge_entries
+from tests.contracts.stores import ADDRESS, TEST, Stores
 
 AGENT = Scope("agent", "agent-1")
 
@@ -61,15 +64,16 @@ async def test_the_head_keeps_a_hundred_kilobytes_and_no_half_character(knowledg
 
 async def test_the_same_content_again_is_the_same_entry(knowledge: SqlKnowledge) -> None:
     first = await knowledge.add(AGENT, draft(), cut("words"))
-    again = await knowledge.add(AGENT, draft(name="b.txt"), cut("words"))
-    assert again == first
+    unread = iter(cut("words"))
+    assert await knowledge.add(AGENT, draft(name="b.txt"), unread) == first
+    assert next(unread, None)
     assert await knowledge.entries([AGENT]) == (first,)
 
 
-async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge: SqlKnowledge) -> None:
+async def test_the_same_content_added_many_times_at_once_is_one_entry(knowledge: SqlKnowledge, stores: Stores) -> None:
     added = await asyncio.gather(*(knowledge.add(AGENT, draft(), cut("words")) for _ in range(6)))
     assert len({entry.entry_id for entry in added}) == 1
-    assert len(await knowledge.entries([AGENT])) == 1
+    assert len(await knowledge.entries([AGENT])) == await stores.count("knowledge_entry") == 1
     assert await found(knowledge, "words", *added) == ["words"]
 
 
@@ -163,7 +167,9 @@ async def test_an_add_whose_thread_is_forgotten_says_so(knowledge: SqlKnowledge,
     assert await stores.count("knowledge_chunk") == 0
 
 
-async def test_an_add_that_broke_off_is_no_obstacle(knowledge: SqlKnowledge) -> None:
+async def test_an_add_that_broke_off_is_no_obstacle_and_goes_after_an_hour(
+    knowledge: SqlKnowledge, stores: Stores
+) -> None:
     def broken():
         yield from cut(*("words" for _ in range(100)))
         raise RuntimeError("broke off")
@@ -171,8 +177,12 @@ async def test_an_add_that_broke_off_is_no_obstacle(knowledge: SqlKnowledge) -> 
     with pytest.raises(RuntimeError):
         await knowledge.add(AGENT, draft(), broken())
     assert await knowledge.entries([AGENT]) == ()
-    entry = await knowledge.add(AGENT, draft(), cut("words"))
-    assert await found(knowledge, "words", entry) == ["words"]
+    for minutes, count in ((59, 2), (61, 1)):
+        earlier = update(knowledge_entries).values(created_at=datetime.now(UTC) - timedelta(minutes=minutes))
+        await stores.database.write(TEST, lambda c, e=earlier: c.execute(e).close())
+        entry = await knowledge.add(AGENT, draft(content=f"{minutes}"), cut("words"))
+        assert await found(knowledge, "words", entry) == ["words"]
+        assert await stores.count("knowledge_entry") == count
 
 
 async def test_rare_terms_count_more_than_common_ones(knowledge: SqlKnowledge) -> None:
@@ -207,7 +217,9 @@ async def test_signs_of_query_languages_are_only_text(knowledge: SqlKnowledge, t
 
 
 async def test_no_terms_and_no_entries_find_nothing(knowledge: SqlKnowledge) -> None:
-    entry = await knowledge.add(AGENT, draft(), cut("words"))
+    entry = await knowledge.add(AGENT, draft(), ())
+    assert entry.tokens == 0
+    entry = await knowledge.add(AGENT, draft(content="2"), cut("words"))
     assert await found(knowledge, "", entry) == []
     assert await found(knowledge, "words") == []
 

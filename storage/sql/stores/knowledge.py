@@ -4,6 +4,7 @@ import asyncio
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from itertools import chain, islice, starmap
@@ -30,7 +31,6 @@ _CHUNKS = Failpoint("storage.knowledge_chunks")
 _FINISH = Failpoint("storage.knowledge_finish")
 _BATCH = 64
 _UNFINISHED_KEPT = timedelta(hours=1)
-_DELETED = "The thread was deleted while the document was being added."
 
 
 class SqlKnowledge(Store):
@@ -43,11 +43,9 @@ class SqlKnowledge(Store):
             return known
         batches = _batches(entry_id, chunks)
         add = insert(knowledge_chunks)
-        try:
+        with suppress(IntegrityError):  # the entry is gone: see _finish
             while batch := await asyncio.to_thread(next, batches, None):
                 await self.database.write(_CHUNKS, lambda c, b=batch: c.execute(add, b).close())
-        except IntegrityError as error:  # the entry is gone
-            raise ToolError(_DELETED) from error
         return await self.database.write(_FINISH, lambda c: _finish(c, scope, draft, entry_id))
 
     async def entries(self, scopes: Sequence[Scope]) -> tuple[KnowledgeEntry, ...]:
@@ -65,7 +63,7 @@ class SqlKnowledge(Store):
 
     @writes(Failpoint("storage.knowledge_rename"))
     def rename(self, connection: Connection, scope: Scope, entry_id: str, name: str) -> None:
-        _lock(connection, _of(scope))  # if none has the name yet, two may be given it
+        _lock(connection, scope)  # if none has the name yet, two may be given it
         mine = update(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
         if connection.execute(mine.values(name=name)).rowcount:
             connection.execute(_others_named(scope, name, entry_id))
@@ -125,11 +123,10 @@ def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
     return delete(knowledge_entries).where(_of(scope), table.name == name, table.entry_id != entry_id, table.is_ready)
 
 
-def _lock(connection: Connection, *which: ColumnElement[bool]) -> None:
-    """Makes other transactions that finish or rename one of these entries wait in PostgreSQL. Otherwise each could
+def _lock(connection: Connection, scope: Scope) -> None:
+    """Makes other transactions that finish or rename an entry of the scope wait in PostgreSQL. Otherwise each could
     miss, or delete, the entry that the other one adds."""
-    table = knowledge_entries.c
-    entries = select(table.entry_id).where(*which).order_by(table.entry_id)
+    entries = select(knowledge_entries.c.entry_id).where(_of(scope)).order_by(knowledge_entries.c.entry_id)
     connection.execute(entries.with_for_update()).close()
 
 
@@ -176,7 +173,7 @@ def _begin(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: st
 
 def _finish(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str) -> KnowledgeEntry:
     """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
-    _lock(connection, _of(scope), knowledge_entries.c.name == draft.name)
+    _lock(connection, scope)
     mine = knowledge_entries.c.entry_id == entry_id
     if known := _with_content(connection, scope, draft.content_hash):
         connection.execute(delete(knowledge_entries).where(mine))
@@ -191,7 +188,7 @@ def _finish(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: s
     ready = update(knowledge_entries).where(mine).values(values).returning(*_ENTRY_COLUMNS)
     finished = connection.execute(ready).mappings().one_or_none()
     if finished is None:
-        raise ToolError(_DELETED)
+        raise ToolError("The thread was deleted while the document was being added.")
     return _entry_of(finished)
 
 
