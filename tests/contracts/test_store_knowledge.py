@@ -127,7 +127,7 @@ async def test_a_forgotten_thread_takes_its_knowledge_along(
     thread = await stores.conversations.create(ADDRESS)
     for kind in ("thread", "reading"):
         entry = await knowledge.add(Scope(kind, thread.thread_id), draft(), cut("words"))
-        await vectors.insert_missing(entry.entry_id, "m", [[1.0, 0.0]])
+        await vectors.insert_missing(entry.entry_id, "m", [[0.0, 0.0]])
     await stores.conversations.delete_thread(thread.thread_id)
     assert await stores.count("knowledge_entry") == 0
     assert await stores.count("knowledge_chunk") == 0
@@ -235,8 +235,8 @@ async def test_the_nearest_vectors_are_found(knowledge: SqlKnowledge, vectors: S
     chance = random.Random(7)
     rows = [[chance.gauss(0, 1) for _ in range(64)] for _ in range(200)]
     entry = await knowledge.add(AGENT, draft(), cut(*(f"chunk {at}" for at in range(200))))
-    await vectors.insert_missing(entry.entry_id, "m", rows)
-    await vectors.insert_missing(entry.entry_id, "m", rows)
+    for entry_id in (entry.entry_id, entry.entry_id, "unknown"):
+        await vectors.insert_missing(entry_id, "m", rows)
     asked = [value + chance.gauss(0, 0.3) for value in rows[42]]
     hits = await vectors.nearest(asked, "m", [entry.entry_id], limit=3)
     assert hits[0].chunk.text == "chunk 42"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
-from itertools import chain, islice, starmap
+from itertools import chain, islice
 from operator import mul
 
 from sqlalchemy import ColumnElement, Connection, Delete, and_, bindparam, delete, func, insert, select, update
@@ -239,7 +239,7 @@ class SqlKnowledgeVectors(Store):
     def has(self, connection: Connection, entry_id: str, model: str) -> bool:
         statement = (
             select(knowledge_vectors.c.chunk_id)
-            .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+            .join(knowledge_chunks)
             .where(knowledge_chunks.c.entry_id == entry_id, knowledge_vectors.c.model == model)
             .limit(1)
         )
@@ -251,7 +251,7 @@ class SqlKnowledgeVectors(Store):
     ) -> tuple[Hit, ...]:
         statement = (
             select(knowledge_vectors.c.chunk_id, knowledge_vectors.c.signs)
-            .join(knowledge_chunks, knowledge_chunks.c.chunk_id == knowledge_vectors.c.chunk_id)
+            .join(knowledge_chunks)
             .where(knowledge_chunks.c.entry_id.in_(entry_ids), knowledge_vectors.c.model == model)
         )
         wanted = _signs(vector)
@@ -273,7 +273,7 @@ def _nearest(
     )
     asked = array("f", _unit(vector))
     scored = [
-        (chunk_id, sum(starmap(mul, zip(asked, array("f", held), strict=True))))
+        (chunk_id, sum(map(mul, asked, array("f", held))))
         for chunk_id, held in connection.execute(statement)
         if len(held) == len(asked) * asked.itemsize
     ]
@@ -288,4 +288,4 @@ def _unit(vector: Sequence[float]) -> bytes:
 
 def _signs(vector: Sequence[float]) -> bytes:
     bits = "".join("1" if value > 0 else "0" for value in vector)
-    return int(bits or "0", 2).to_bytes(max(1, -(-len(bits) // 8)), "big")
+    return int(f"0{bits}", 2).to_bytes((len(bits) + 7) // 8, "big")
