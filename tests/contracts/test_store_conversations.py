@@ -9,7 +9,7 @@ import pytest
 from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
 from core.domain.threads import Address, Overhear, Position, Selection, Usage
-from core.stores import ErasedCounts, JournalEntry, UsageEntry
+from core.stores import DeliveryDraft, ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message, told
 from tests.support.narrow import require
@@ -77,6 +77,8 @@ async def test_the_threads_of_an_address_are_those_that_were_begun_by_then(store
         await stores.say("hello", sent_at=now + timedelta(seconds=seconds))
         lease = require(await stores.claims.claim((await stores.claims.claimable_runs())[0], "w1"))
         assert await stores.finish(lease)
+        assert await stores.conversations.unbind(ADDRESS, begun_by=now - timedelta(seconds=1))
+        assert await stores.conversations.find(ADDRESS), "it was begun later"
         assert await stores.conversations.unbind(ADDRESS, by=ALICE)
     newest, oldest = await stores.conversations.thread_ids(ADDRESS)
     assert newest > oldest
@@ -95,6 +97,15 @@ async def test_what_is_written_once_a_thread_is_found_inactive_starts_a_new_one(
     assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"
     await stores.conversations.delete_thread(asked.thread_id)
     assert require(await stores.conversations.find(ADDRESS)).thread.thread_id == new.thread_id
+
+
+async def test_a_thread_at_work_is_not_inactive_and_a_session_of_a_host_stays_for_a_month(stores: Stores) -> None:
+    await stores.say("work")
+    session = replace(ADDRESS, platform="api", channel_id="mcp")
+    for address in (session, replace(session, channel_id="C1"), replace(session, platform="slack")):
+        await stores.conversations.create(address)
+    times = (datetime.now(UTC) + timedelta(days=days) for days in (29, 31))
+    assert [len(await stores.conversations.inactive_thread_ids(time, limit=9)) for time in times] == [2, 3]
 
 
 async def test_a_forgotten_thread_leaves_no_rows_but_what_it_cost_and_who_did_what(stores: Stores) -> None:
@@ -168,6 +179,25 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
             lease, added(lease, 1, "a result"), PlannedCall(Spent(), Budget(), date(2020, 1, 1))
         )
     assert len(await stores.conversations.all_messages(lease.thread_id)) == 4
+
+
+async def test_a_message_belongs_to_the_thread_whose_run_it_requested_or_asks_for(stores: Stores) -> None:
+    lease = await stores.started()
+    request_ref = require(await stores.conversations.run(lease.run_id)).request_ref
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
+    drafts = [DeliveryDraft(slot="status", body={}), DeliveryDraft(slot="ask", body={})]
+    for one in await stores.deliveries.plan_deliveries(rendering, drafts):
+        await stores.deliveries.record(rendering, replace(one, state="delivered", message_ref=one.slot))
+    channel = replace(ADDRESS, thread_key="")
+
+    async def places(at: Address = channel) -> list[Address | None]:
+        return [await stores.conversations.place_of_message(at, ref) for ref in (request_ref, "ask", "status")]
+
+    assert await places() == [ADDRESS, ADDRESS, None]
+    for elsewhere in ({"platform": "discord"}, {"workspace_id": "T2"}, {"channel_id": "C2"}):
+        assert await places(replace(channel, **elsewhere)) == [None] * 3
+    await stores.finish(lease)
+    assert await places() == [None] * 3
 
 
 async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(stores: Stores) -> None:
