@@ -82,10 +82,9 @@ async def repair_history(
     known = {message.message_id: message for message in history if message.type == "assistant"}
     added: list[Message] = []
     reply: Reply | None = None
-    if unanswered := _unanswered(history, records):
-        sources = join_sources([repair.toolbox.sources(), *map(sources_of_message, history)])
-        repair = replace(repair, sources=sources)
-    for assistant_id, group in unanswered.items():
+    sources = join_sources([repair.toolbox.sources(), *map(sources_of_message, history)])
+    repair = replace(repair, sources=sources)
+    for assistant_id, group in _unanswered(history, records).items():
         assistant = known.get(assistant_id)
         turn_id = group[0].turn_id if group else str(known[assistant_id].metadata["thread_run_id"])
         answers = [one for one in (*history, *added) if one.type == "assistant"]

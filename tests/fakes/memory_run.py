@@ -45,6 +45,8 @@ class MemoryRunLog:
         key = (record.turn_id, record.call_id)
         assert key in self.durable, "the call ran before its record was durable"
         self.records[key] = record
+        if record.state == "started":
+            self.durable.discard(key)
 
     def record_usage(self, entry: UsageEntry) -> None:
         self.usage.append(entry)
