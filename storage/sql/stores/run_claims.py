@@ -195,8 +195,7 @@ class SqlRunClaims(Store):
 
     @writes(Failpoint("storage.release_run"))
     def release(self, connection: Connection, lease: Lease) -> None:
-        if lock_thread_of_run(connection, lease.run_id) is None:
-            return
+        lock_thread_of_run(connection, lease.run_id)
         freed = connection.execute(
             update(leases)
             .where(
