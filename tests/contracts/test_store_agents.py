@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from core.agents.definition import AgentDefinition
+from core.domain.errors import ConfigurationError
 from core.domain.threads import Person
+from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, Stores
 from tests.support.narrow import require
 
@@ -74,6 +78,22 @@ async def test_a_saved_version_is_current_until_it_is_reset(stores: Stores) -> N
     assert await stores.agents.saved_versions() == {}
     assert await stores.agents.list_versions("research") == (first, second)
     assert await stores.count("audit_entry") == 2
+
+
+async def test_a_version_of_a_newer_release_is_not_listed_and_says_so(stores: Stores) -> None:
+    version = await stores.agents.make_current(RESEARCH)
+    await stores.execute("UPDATE agent_version SET definition = '{}'")
+    assert await stores.agents.list_versions("research") == ()
+    assert await stores.agents.saved_versions() == {}
+    with pytest.raises(ConfigurationError, match="newer release"):
+        await stores.agents.find_version(version.agent_version_id)
+
+
+async def test_a_run_is_signed_with_the_version_of_its_agent(stores: Stores) -> None:
+    lease, version = await stores.started(), await stores.agents.record_version(RESEARCH)
+    await stores.journal.write(lease, JournalEntry(agent=version))
+    run = require(await stores.conversations.run(lease.run_id))
+    assert (run.agent_id, run.agent_version_id) == ("research", version.agent_version_id)
 
 
 async def test_saving_at_once_leaves_one_current_version(stores: Stores) -> None:

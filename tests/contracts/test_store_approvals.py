@@ -80,13 +80,23 @@ async def test_the_question_is_delivered_while_the_run_is_on(stores: Stores) -> 
     lease, ask_id = await _waiting(stores)
     rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
     (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
-    assert (asked.slot, asked.body["ask_id"]) == ("ask", ask_id)
+    assert (asked.slot, asked.body) == ("ask", {"text": APPROVAL.card, "ask_id": ask_id})
     shown = replace(asked, state="delivered", message_ref="p1")
     await stores.deliveries.record(rendering, shown)
     assert not await stores.deliveries.close(rendering)
     await stores.say("no")
     (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
     assert asked.state == "stale"
+
+
+async def test_a_card_has_its_commands_and_what_does_not_fit_as_a_file(stores: Stores) -> None:
+    long = replace(DEPLOY, arguments={"name": "x" * 2000}, commands={"Show": "status"})
+    lease, approval = await stores.started(), Approval(turn_id="turn", calls=(long,))
+    await stores.journal.suspend_run(lease, JournalEntry(), approval)
+    rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
+    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
+    file = {"file_name": approval.file_name, "file_text": approval.file_text}
+    assert {**asked.body, "commands": {"Show": "status"}, **file} == asked.body
 
 
 async def test_a_stop_that_came_before_the_question_withdraws_it_at_once(stores: Stores) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from core.domain.budget import Budget, PlannedCall, Spent
 from core.domain.errors import LeaseLost
+from core.domain.events import Cursor
 from core.domain.threads import Address, Overhear, Position, Selection, Usage
 from core.stores import DeliveryDraft, ErasedCounts, JournalEntry, UsageEntry
 from storage.sql.tables import METADATA
@@ -22,6 +23,9 @@ async def test_an_address_nobody_wrote_to_leads_nowhere(stores: Stores) -> None:
     assert await stores.conversations.runs("none") == ()
     assert await stores.conversations.messages("none") == ()
     assert await stores.conversations.events("none") == ()
+    assert await stores.conversations.events_so_far("none", after=Cursor(0, 0)) == ((), True)
+    assert await stores.conversations.load_run("none") is None
+    assert await stores.conversations.run_with_thread("none") is None
 
 
 async def test_a_thread_can_be_made_before_anybody_writes(stores: Stores) -> None:
@@ -142,7 +146,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
                 replace(told(lease, "my secret"), type="user", metadata={"author_id": "U1", "author": "alice"}),
                 replace(told(lease, "not mine"), type="user", metadata={"author_id": "U2", "author": "bob"}),
                 replace(
-                    told(lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}'),
+                    told(lease, '[Said]\n{"from": "alice", "id": "U1"}\n{"from": "bob", "id": "U2"}\n{cut'),
                     type="user",
                     metadata={"is_heard": True},
                 ),
@@ -155,6 +159,7 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     other = replace(ADDRESS, workspace_id="T2")
     elsewhere = replace(message("hello", key="e1"), address=other)
     await stores.inbox.accept_action(elsewhere, accept)
+    await stores.conversations.note_earlier_authors(lease.thread_id, {"U1": "alice", "U9": "dana"})
     counts = await stores.conversations.erase_person(ADDRESS, ALICE.person_id)
     assert (counts.messages, counts.usage) == (2, 1)
     assert counts.names > 0
@@ -162,7 +167,9 @@ async def test_what_is_stored_about_a_person_goes_and_the_rest_stays(stores: Sto
     contents = [str(one.content["content"]) for one in history]
     assert [("secret" in one, "alice" in one) for one in contents] == [(False, False)] * 3
     assert "not mine" in contents[1]
-    assert '{"from": "bob", "id": "U2"}' in contents[2]
+    assert contents[2] == '[Said]\n{"from": "bob", "id": "U2"}\n{cut'
+    thread = require(await stores.conversations.snapshot(lease.thread_id)).thread
+    assert thread.earlier_authors == {"U9": "dana"}
     (run,) = await stores.conversations.runs(lease.thread_id)
     assert run.requester is None
     late = datetime.now(UTC) + timedelta(days=1)
@@ -209,6 +216,7 @@ async def test_the_runs_of_a_person_are_theirs_in_this_workspace_newest_first(st
     found = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=10)
     assert [run.run_id for run, *_ in found] == runs[::-1]
     assert [(thread.address, request) for _, thread, request in found] == [(elsewhere, "two"), (ADDRESS, "one")]
+    assert {*await stores.conversations.unended_runs_of(ADDRESS, ALICE.person_id)} == {*runs}
     newest = await stores.conversations.runs_of_person("slack", "T1", ALICE.person_id, limit=1)
     assert newest == found[:1]
 

@@ -47,6 +47,12 @@ async def test_runs_of_the_api_are_not_shown(stores: Stores) -> None:
     assert await stores.deliveries.claim(receipt.run_id or "", "w1") is None
 
 
+async def test_a_worker_shows_what_is_on_its_platforms(stores: Stores) -> None:
+    lease = await stores.started()
+    assert await stores.deliveries.claim(lease.run_id, "w1", platforms={"discord"}) is None
+    assert await stores.deliveries.claim(lease.run_id, "w1", platforms={"slack"}) is not None
+
+
 async def test_exactly_one_of_many_workers_shows_a_run(stores: Stores) -> None:
     lease = await stores.started()
     claims = await asyncio.gather(*(stores.deliveries.claim(lease.run_id, f"s{n}") for n in range(8)))

@@ -8,12 +8,14 @@ import pytest
 
 from core.domain.actions import MEMBER, ActorContext, StoredAction
 from core.domain.errors import LeaseLost
+from core.domain.events import Cursor
 from core.domain.threads import (
     APP_PREFIX,
     APP_REQUESTS_SECONDS,
     Accept,
     ChatMessage,
     Decision,
+    FollowMode,
     Ignore,
     IncomingFile,
     JoinedThread,
@@ -25,6 +27,7 @@ from core.domain.threads import (
     ThreadSnapshot,
 )
 from core.stores import JournalEntry
+from storage.sql.stores.talk import SqlFollowModes
 from tests.contracts.stores import ADDRESS, ALICE, BOB, Stores, accept, added, deciding, message
 from tests.support.narrow import require
 
@@ -71,6 +74,12 @@ async def test_what_is_ignored_claims_no_key(stores: Stores) -> None:
     assert accepted.is_new_run
 
 
+async def test_what_an_unknown_person_says_goes_on_with_the_requester_before(stores: Stores) -> None:
+    await stores.finish(await stores.started())
+    receipt = await stores.say("more", person=Person(person_id="", name="somebody"))
+    assert require(await stores.conversations.run(receipt.run_id or "")).requester == ALICE
+
+
 async def test_a_message_during_a_run_joins_it(stores: Stores) -> None:
     lease = await stores.started("first")
     receipt = await stores.say("second", person=BOB)
@@ -106,6 +115,8 @@ async def test_a_stop_marks_the_active_run_and_stores_no_input(stores: Stores) -
     assert again.is_duplicate
     assert require(await stores.conversations.run(lease.run_id)).stop_requested
     assert await stores.count("thread_input") == 1
+    await stores.finish(lease)
+    assert (await stores.say("stop", decide=deciding(StopRun()))).run_id is None
 
 
 async def test_a_stop_where_nothing_runs_does_nothing(stores: Stores) -> None:
@@ -148,14 +159,19 @@ async def test_an_edit_of_a_taken_input_becomes_an_input_of_its_own(stores: Stor
 
 
 async def test_an_edit_of_a_message_that_was_never_taken_in_does_nothing(stores: Stores) -> None:
-    lease = await stores.started("hello")
-    receipt = await stores.inbox.accept_action(message("x", key="e1", kind="edit"), accept)
-    assert receipt.run_id == lease.run_id
+    nowhere = await stores.inbox.accept_action(message("x", key="e1", kind="edit"), accept)
+    assert nowhere == Receipt(decision=Accept())
+    run_id = (await stores.say("hello", message_ref="")).run_id or ""
+    for key, ref in (("e2", "e2"), ("e3", "")):
+        receipt = await stores.inbox.accept_action(_of(message("x", key=key, kind="edit"), ref), accept)
+        assert receipt.run_id == run_id
+    lease = require(await stores.claims.claim(run_id, "w1"))
     assert [one.text for one in await stores.journal.read_inputs(lease)] == ["hello"]
 
 
 async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: Stores) -> None:
     receipt = await stores.say("oops", key="m1")
+    assert await stores.conversations.events_so_far(receipt.run_id or "", after=Cursor(0, 0)) == ((), False)
     deletion = message("", key="d1", kind="delete")
     await stores.inbox.accept_action(_of(deletion, "m1"), accept)
     snapshot = require(await stores.conversations.find(ADDRESS))
@@ -166,6 +182,7 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
     assert await stores.claims.claim(receipt.run_id or "", "w1") is None
     (last,) = await stores.conversations.events(receipt.run_id or "")
     assert last.event.kind == "run_finished"
+    assert await stores.conversations.events_so_far(receipt.run_id or "", after=Cursor(0, 0)) == ((last,), True)
 
 
 async def test_deleting_one_of_two_inputs_leaves_the_run(stores: Stores) -> None:
@@ -293,6 +310,23 @@ async def test_one_person_is_alone_in_a_thread_that_begins_with_the_request(stor
         await stores.say("hello", message_ref=ref, decide=decide)
     assert [one.is_alone(ALICE) for one in seen] == [True]
     assert not seen[0].is_alone(BOB)
+
+
+async def test_a_thread_is_followed_as_people_chose_for_it_or_for_its_channel(stores: Stores) -> None:
+    modes, seen = SqlFollowModes(stores.database), list[FollowMode | None]()
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        seen.append(require(snapshot).follow_mode)
+        return Accept(follows_again=True)
+
+    await stores.say("hello")
+    await modes.set_mode(ADDRESS, "quiet", is_whole_channel=True)
+    await stores.say("and", decide=decide)
+    await modes.set_mode(ADDRESS, "mention", is_whole_channel=False)
+    for _ in range(2):
+        await stores.say("so", decide=decide)
+    assert seen == ["quiet", "mention", "default"]
+    assert await modes.of_channel(ADDRESS) == "quiet"
 
 
 async def test_an_app_has_two_requests_in_ten_minutes_in_a_channel(stores: Stores) -> None:

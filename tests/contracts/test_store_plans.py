@@ -48,6 +48,7 @@ async def test_a_change_that_raises_changes_nothing(stores: Stores) -> None:
     def broken(known: Plans) -> Plans:
         raise ValueError("no")
 
+    assert await stores.plans.change("gone", broken) == ()
     with pytest.raises(ValueError, match="no"):
         await stores.plans.change(lease.thread_id, broken)
     assert await stores.plans.change(lease.thread_id, lambda known: known) == ()

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from core.domain.approval import Approval, CallToApprove
 from core.domain.schedules import (
     DEFAULT_LIMITS,
     EVENTS_PER_HOUR_MAX,
+    FAILURES_MAX,
     PROPOSAL_DAYS,
     DueSchedule,
     EventRefusal,
@@ -23,6 +25,7 @@ from core.domain.schedules import (
     plan_firing,
 )
 from core.domain.threads import Address, Person, Receipt, Selection
+from core.stores import JournalEntry
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking
 from tests.support.narrow import require, require_type
 
@@ -308,6 +311,34 @@ async def test_the_next_firing_expires_the_question_of_the_one_before(stores: St
     await stores.schedules.close(skipped.firing_id, "skipped", run_id=skipped.run_id)
     (due,) = await due_at(stores, START + timedelta(days=2))
     assert not due.is_waiting
+
+
+async def test_the_next_firing_expires_the_approval_of_the_one_before(stores: Stores) -> None:
+    await save(stores, DAILY)
+    receipt = await fire(stores, "news", START)
+    lease = require(await stores.claims.claim(str(receipt.run_id), "w1"))
+    pin = CallToApprove(index=0, tool="pin", headline="Pin a note.", arguments={})
+    await stores.journal.suspend_run(lease, JournalEntry(), Approval(turn_id="t", calls=(pin,)))
+    assert len(await begin(stores, START + timedelta(days=1))) == 1
+    assert require(await stores.asks.ask_of_run(lease.run_id)).state == "expired"
+    assert require(await stores.conversations.run(lease.run_id)).status == "queued"
+
+
+@pytest.mark.parametrize(("schedule", "count"), [("daily", FAILURES_MAX + 1), ("incidents", 6)])
+async def test_the_newest_firings_are_known_and_all_events_of_some_days(
+    stores: Stores, schedule: str, count: int
+) -> None:
+    await save(stores, DAILY, HOOK)
+    due = DueSchedule(schedule=require(await stores.schedules.find(schedule)))
+    plan = FiringPlan(next=due.schedule.timing)
+    for hour in range(1, 7):
+        at, until = START + timedelta(hours=hour), START + timedelta(days=1)
+        fired = require(await stores.schedules.begin_firing(due, plan, due_at=at, claimed_until=until))
+        other = at - timedelta(seconds=1)
+        assert await stores.schedules.begin_firing(due, plan, due_at=other, claimed_until=until) is None
+        await stores.schedules.close(fired.firing_id, "fired")
+        assert await stores.schedules.begin_firing(due, plan, due_at=at, claimed_until=until) is None
+    assert await stores.count("firing") == count
 
 
 async def test_forgotten_people_and_conversations_take_their_schedules_along(stores: Stores) -> None:

@@ -233,8 +233,9 @@ async def test_a_turn_begins_with_what_was_said_spent_and_reserved(stores: Store
 async def test_without_limits_nothing_is_reserved(stores: Stores) -> None:
     first = await _started(stores)
     other = await _started(stores, address=replace(ADDRESS, thread_key="200.1"))
-    found = await _reserve(stores, first, MOST, Budget())
-    assert found == Reservation(Spending(), is_granted=True)
+    for lease in (first, replace(first, run_id="gone")):
+        found = await _reserve(stores, lease, MOST, Budget())
+        assert found == Reservation(Spending(), is_granted=True)
     assert (await _reserve(stores, other, MOST, Budget(person=Limit(usd=1)))).is_granted
     await stores.ledger.change_limit("person", Limit(usd=1), at=ADDRESS, by=ALICE)
     assert not (await _reserve(stores, first, MOST, Budget())).is_granted
