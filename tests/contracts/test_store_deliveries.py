@@ -206,7 +206,7 @@ async def test_refused_messages_are_made_pending_again(stores: Stores) -> None:
     assert not await stores.deliveries.reopen_delivery(lease.run_id)  # a status alone is no result
     drafts = (
         DeliveryDraft(slot="answer", body={"text": "done"}),
-        DeliveryDraft(slot="file", body={"path": "a"}),
+        DeliveryDraft(slot="file", ordinal=1, body={"path": "a"}),
         DeliveryDraft(slot="notice", body={}),
     )
     assert await stores.finish(lease, replace(COMPLETED, deliveries=drafts))
