@@ -122,6 +122,7 @@ async def test_usage_adds_up_by_run_and_thread(stores: Stores) -> None:
     whole = await stores.conversations.usage(thread_id=first.thread_id)
     assert whole == spent + spent + spent + spent
     assert await stores.conversations.usage(run_id="none") == Usage()
+    assert require(await stores.conversations.run(first.run_id)).model == "m"
 
 
 async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -> None:
@@ -147,9 +148,11 @@ async def test_events_come_back_in_order_of_attempt_and_number(stores: Stores) -
     assert after == events[2:]
 
 
-async def test_a_sandbox_is_remembered_with_the_thread(stores: Stores) -> None:
+async def test_a_sandbox_is_remembered_with_the_thread_and_a_delivery_is_planned(stores: Stores) -> None:
     lease = await stores.started()
-    await stores.journal.write(lease, JournalEntry(sandbox_id="box-1"))
+    draft = DeliveryDraft(slot="notice", body={})
+    await stores.journal.write(lease, JournalEntry(sandbox_id="box-1", deliveries=(draft,)))
+    assert await stores.count("delivery") == 1
     assert require(await stores.conversations.snapshot(lease.thread_id)).thread.sandbox_id == "box-1"
 
 
