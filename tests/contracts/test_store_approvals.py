@@ -8,7 +8,7 @@ import pytest
 from core.domain.approval import APPROVE_ALWAYS, DENY, Approval, CallToApprove, asked_tools, denial_reason
 from core.domain.events import ToolFinished
 from core.domain.threads import Accept, Lease, Reply, StopRun
-from core.stores import JournalEntry
+from core.stores import DeliveryDraft, JournalEntry
 from storage.sql.stores.erasure import DENIED, REMOVED
 from tests.contracts.stores import ADDRESS, BOB, COMPLETED, Stores, deciding, event, message, told
 from tests.support.narrow import require
@@ -79,14 +79,14 @@ async def test_a_stop_withdraws_the_question_and_queues_the_run(stores: Stores) 
 async def test_the_question_is_delivered_while_the_run_is_on(stores: Stores) -> None:
     lease, ask_id = await _waiting(stores)
     rendering = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
+    status, asked = await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="status", body={})])
     assert (asked.slot, asked.body) == ("ask", {"text": APPROVAL.card, "ask_id": ask_id})
-    shown = replace(asked, state="delivered", message_ref="p1")
-    await stores.deliveries.record(rendering, shown)
+    for one in (status, asked):
+        await stores.deliveries.record(rendering, replace(one, state="delivered", message_ref=one.slot))
     assert not await stores.deliveries.close(rendering)
     await stores.say("no")
-    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
-    assert asked.state == "stale"
+    shown = await stores.deliveries.plan_deliveries(rendering, [])
+    assert [one.state for one in shown] == ["delivered", "stale"]  # the run goes on with its status
 
 
 async def test_a_card_has_its_commands_and_what_does_not_fit_as_a_file(stores: Stores) -> None:

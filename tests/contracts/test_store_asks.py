@@ -5,18 +5,17 @@ from dataclasses import replace
 
 from core.domain.approval import APPROVE_ONCE
 from core.domain.threads import Accept, IncomingFile
-from core.stores import Delivery, DeliveryLease
+from core.stores import DeliveryDraft, DeliveryLease
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
 from tests.support.narrow import require
 
 
-async def _shown(stores: Stores, run_id: str) -> tuple[DeliveryLease, Delivery]:
-    """The run's question is posted and everything is closed."""
+async def _shown(stores: Stores, run_id: str) -> DeliveryLease:
+    """The run's status and question are posted."""
     rendering = require(await stores.deliveries.claim(run_id, "w1"))
-    (asked,) = await stores.deliveries.plan_deliveries(rendering, [])
-    posted = replace(asked, state="delivered", message_ref="p1")
-    await stores.deliveries.record(rendering, posted)
-    return rendering, posted
+    for one in await stores.deliveries.plan_deliveries(rendering, [DeliveryDraft(slot="status", body={})]):
+        await stores.deliveries.record(rendering, replace(one, state="delivered", message_ref=one.slot))
+    return rendering
 
 
 async def test_a_click_answers_the_ask_and_starts_a_new_run(stores: Stores) -> None:
@@ -125,16 +124,17 @@ async def test_an_answer_to_another_ask_is_an_ordinary_message(stores: Stores) -
 
 async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(stores: Stores) -> None:
     lease, _ = await stores.asked()
-    rendering, _ = await _shown(stores, lease.run_id)
+    rendering = await _shown(stores, lease.run_id)
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.open_runs() == ()
     receipt = await stores.say("b")
     assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
-    (stale,) = await stores.deliveries.plan_deliveries(again, [])
-    assert (stale.state, stale.message_ref) == ("stale", "p1")
-    assert not await stores.deliveries.close(again)
-    await stores.deliveries.record(again, replace(stale, state="delivered"))
+    stale = await stores.deliveries.plan_deliveries(again, [])
+    assert [(one.state, one.message_ref) for one in stale] == [("stale", "status"), ("stale", "ask")]
+    for one in stale:
+        assert not await stores.deliveries.close(again)
+        await stores.deliveries.record(again, replace(one, state="delivered"))
     assert await stores.deliveries.close(again)
 
 
@@ -154,7 +154,7 @@ async def test_an_answer_while_the_question_is_being_posted_makes_it_stale(store
 
 async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(stores: Stores) -> None:
     first, ask_id = await stores.asked()
-    rendering, _ = await _shown(stores, first.run_id)
+    rendering = await _shown(stores, first.run_id)
     assert await stores.deliveries.close(rendering)
     again = await stores.stops.retry_run(first.run_id, "click", continues=False)
     assert await stores.finish(require(await stores.claims.claim(again or "", "w1")), asking("And now?"))
@@ -168,7 +168,7 @@ async def test_an_ask_that_was_passed_over_is_withdrawn_when_the_next_run_ends(s
 
 async def test_an_ask_is_withdrawn_with_its_conversation(stores: Stores) -> None:
     lease, ask_id = await stores.asked()
-    rendering, _ = await _shown(stores, lease.run_id)
+    rendering = await _shown(stores, lease.run_id)
     assert await stores.deliveries.close(rendering)
     assert await stores.conversations.unbind(ADDRESS)
     assert require(await stores.asks.find_ask(ask_id)).state == "withdrawn"

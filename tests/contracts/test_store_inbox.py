@@ -181,7 +181,7 @@ async def test_deleting_the_only_input_stops_a_run_that_never_started(stores: St
     assert snapshot.last_run.status == "stopped"
     assert await stores.claims.claim(receipt.run_id or "", "w1") is None
     (last,) = await stores.conversations.events(receipt.run_id or "")
-    assert last.event.kind == "run_finished"
+    assert (last.event.kind, last.cursor) == ("run_finished", Cursor(0, 1))
     assert await stores.conversations.events_so_far(receipt.run_id or "", after=Cursor(0, 0)) == ((last,), True)
 
 
