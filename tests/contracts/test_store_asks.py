@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from core.domain.approval import APPROVE_ONCE
-from core.domain.threads import Accept, IncomingFile
+from core.domain.threads import Accept, Decision, IncomingFile, ThreadSnapshot
 from core.stores import DeliveryDraft, DeliveryLease
 from tests.contracts.stores import ADDRESS, ALICE, BOB, FAILED, Stores, asking, deciding, message
 from tests.support.narrow import require
@@ -127,7 +127,14 @@ async def test_an_answer_makes_the_posted_question_stale_and_opens_its_run(store
     rendering = await _shown(stores, lease.run_id)
     assert await stores.deliveries.close(rendering)
     assert await stores.deliveries.open_runs() == ()
-    receipt = await stores.say("b")
+    cards: list[str] = []
+
+    def decide(snapshot: ThreadSnapshot | None) -> Decision:
+        cards.append(require(require(snapshot).open_ask).message_ref)
+        return Accept()
+
+    receipt = await stores.say("b", decide=decide)
+    assert cards == ["ask"]
     assert await stores.deliveries.open_runs() == (lease.run_id, receipt.run_id)
     again = require(await stores.deliveries.claim(lease.run_id, "w1"))
     stale = await stores.deliveries.plan_deliveries(again, [])
