@@ -266,8 +266,11 @@ async def test_messages_that_were_not_for_the_agent_can_be_read(stores: Stores) 
     assert heard[0] == ChatMessage(author=ALICE, text="lunch 0", sent_at=noon, message_ref="h0", files=(file,))
     lease = await stores.started("so?")
     await stores.journal.write(lease, JournalEntry(heard_refs=("h0", "elsewhere")))
-    later = await stores.conversations.unread_talk(snapshot.thread.thread_id, end)
-    assert [one.text for one in later] == ["lunch 1"]
+    for change, left in ((None, "lunch 1"), ("edit", "dinner"), ("delete", None)):
+        if change:
+            await stores.inbox.accept_action(_of(message("dinner", key=change, kind=change), "h1"), accept)
+        talk = await stores.conversations.unread_talk(snapshot.thread.thread_id, end + timedelta(minutes=1))
+        assert [one.text for one in talk] == [text for text in (left, "lunch 2") if text]
 
 
 async def test_a_decision_knows_who_has_written_and_whether_people_talk(stores: Stores) -> None:
