@@ -10,7 +10,7 @@ HERE = Installation(platform="slack", workspace_id="T1", sealed_token="sealed", 
 
 
 async def acts(stores: Stores) -> list[str]:
-    found = await stores.audit.newest_entries(limit=20)
+    found = await stores.audit.newest_entries(limit=20, platform="slack")
     return [one.action for one in reversed(found) if one.action.startswith("workspace")]
 
 
