@@ -124,8 +124,8 @@ class _Response:
 
     parser: CallParser
     gate: LinkGate | None
-    delta_at: float = field(default_factory=time.monotonic)
-    sign_at: float = 0
+    delta_at: float = field(default_factory=lambda: time.monotonic())
+    sign_at: float = -SIGN_SECONDS
     is_thinking: bool = True
     thinking_since: float = 0
     told_seconds: int = -1
