@@ -384,7 +384,7 @@ class Poster:
         place = (draft.slot, draft.ordinal)
         return next(one for one in await self.plan_deliveries([draft]) if (one.slot, one.ordinal) == place)
 
-    async def set_reaction(self, message_ref: str, reaction: Reaction | None, *, is_patient: bool = True) -> str:
+    async def set_reaction(self, message_ref: str, reaction: Reaction | None, *, is_patient: bool) -> str:
         """Sets a reaction on a message; None removes it. Errors are only logged, because reactions are optional.
         Returns the code of a refusal, or "".
 

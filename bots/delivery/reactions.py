@@ -10,7 +10,8 @@ from core.ports import Reaction
 
 SURE_SECONDS = 4.0
 """How long a cached reaction is trusted. Other processes take over a run only after a longer silence."""
-_KEPT_MAX = 2000
+MESSAGES_MAX = 2000
+_NOTHING = ("", float("-inf"))
 
 
 class Reactions:
@@ -42,16 +43,17 @@ class Reactions:
         lock = self._locks.setdefault(message, asyncio.Lock())
         async with lock:
             wanted = self._emoji[reaction] if reaction else ""
-            last, is_sure = self._signs.get(message, (None, 0.0))[0], self.is_sure(message)
-            self._put(message, last or "", is_sure=False)
-            if last is None and reaction in ("seen", "queued"):
+            is_new, is_sure = message not in self._signs, self.is_sure(message)
+            last, _ = self._signs.get(message, _NOTHING)
+            self._put(message, last, is_sure=False)
+            if is_new and reaction in ("seen", "queued"):
                 # a reaction left by an earlier process is removed when the run ends
                 await add(wanted)
                 # an earlier process may have reacted to older messages
                 is_recent = time.time() - sent_at_seconds < self._sure_seconds
                 self._put(message, wanted, is_sure=is_recent and sent_at_seconds > self._began_at_seconds)
                 return
-            known = {last or ""}
+            known = {last}
             found = known if is_sure else await fetch_own()
             if wanted and (found is None or wanted not in found):
                 await add(wanted)
@@ -61,11 +63,11 @@ class Reactions:
 
     def is_sure(self, message: str) -> bool:
         """Whether the remembered reaction is certainly the only reaction of the bot on `message`."""
-        return time.monotonic() < self._signs.get(message, ("", float("-inf")))[1]
+        return time.monotonic() < self._signs.get(message, _NOTHING)[1]
 
     def _put(self, message: str, sign: str, *, is_sure: bool) -> None:
         until = time.monotonic() + self._sure_seconds if is_sure else float("-inf")
         self._signs[message] = (sign, until)
         self._signs.move_to_end(message)
-        while len(self._signs) > _KEPT_MAX:
+        while len(self._signs) > MESSAGES_MAX:
             self._signs.popitem(last=False)

@@ -125,7 +125,7 @@ async def test_a_run_lost_while_the_call_waits_for_its_turn_sends_no_request(
                 with pytest.raises(LeaseLost):
                     await poster.send_file(delivery, hello)
             case _:
-                await poster.set_reaction(address.thread_key, "seen")
+                await poster.set_reaction(address.thread_key, "seen", is_patient=True)
         assert budget.lose_run is None
         assert request_count() == 0
 
@@ -140,7 +140,7 @@ async def test_a_run_lost_while_the_machine_was_suspended_is_not_posted(
         await lose_run()
         awake = time.clock_gettime
         monkeypatch.setattr(time, "clock_gettime", lambda clock: awake(clock) + 3600)
-        await poster.set_reaction(address.thread_key, "seen")
+        await poster.set_reaction(address.thread_key, "seen", is_patient=True)
         with pytest.raises(LeaseLost):
             await poster.show(delivery, AnswerPart(markdown="Hi."))
         assert request_count() == 0

@@ -25,16 +25,26 @@ from bots.slack.render.messages import status_blocks
 from core.domain.events import (
     ActivityChanged,
     AgentEvent,
+    ApprovalAsked,
+    ChecklistChanged,
     ChecklistItem,
     CommandEnded,
+    ErrorRaised,
+    FinishReached,
+    ReplyLeft,
+    ResponseStarted,
     RunFailed,
     RunFinished,
+    TextStreamed,
     ThinkingStreamed,
     ToolCallStreamed,
     ToolFinished,
     ToolProgressed,
     ToolStarted,
+    TurnFinished,
+    TurnStarted,
 )
+from core.domain.threads import Reply
 from core.tools.catalogue import build_tool_set
 
 SHELL = "execute_command"
@@ -218,3 +228,90 @@ def test_the_newest_steps_are_shown_as_far_as_there_is_room() -> None:
     room = DETAILS_CHARACTERS_MAX - len("☑ Look")
     shown = room // len(f"- ✓ {step}\n".rstrip() + " ")
     assert lines == ["- ☑ Look", f"- {40 - shown} earlier steps are not shown", *[f"- ✓ {step}"] * shown]
+
+
+LEFT = Task(call_id="c", title="Running serve", state="left")
+
+
+@pytest.mark.parametrize(
+    ("view", "figures", "has_details"),
+    [
+        (RunView(), "", False),
+        (RunView(state="completed"), "", False),
+        (RunView(tasks=(LOOKED,)), "1 step", False),
+        (RunView(state="completed", tasks=(LOOKED, BROKEN), tasks_dropped=4, seconds=80, cost_usd=0.04),
+         "6 steps, 1 failed · 1 min 20 s · $0.04", True),
+        (RunView(state="silent", tasks=(LEFT,), seconds=0.1, cost_usd=0.01),
+         "1 step · 1 command still running · 0.1 s · $0.01", True),
+        (RunView(tasks=(LEFT, LEFT), cost_usd=0.009), "2 steps · 2 commands still running · under $0.01", False),
+        (RunView(state="asking", checklist=ITEMS), "1 of 2 tasks", True),
+    ],
+)  # fmt: skip
+def test_the_figures_of_a_run(view: RunView, figures: str, *, has_details: bool) -> None:
+    assert (view.figures, view.has_details) == (figures, has_details)
+
+
+def text(words: str) -> TextStreamed:
+    return TextStreamed(text=words, sequence=0)
+
+
+def ended(reply: str = "", **fields: Any) -> RunFinished:
+    fields = {"status": "completed", "finish_reason": "stop", **fields}
+    return RunFinished(**fields, reply=Reply(kind=reply, text="") if reply else None)  # type: ignore[arg-type]
+
+
+RUNS_A, RUNS_B = started("a", "Running a"), started("b", "Running b")
+GOES_ON = finished("a", session="main", is_running=True)
+NO_BUTTONS = {"can_stop": False, "can_retry": False, "can_continue": False}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([text("x"), TurnStarted(turn_id="t", number=2)],
+         {"state": "working", "turn": 2, "activity": "Thinking", "preview": "", "can_stop": True, "can_retry": False,
+          "can_continue": False}),
+        ([text("x"), ResponseStarted()], {"state": "working", "preview": "", "activity": "Writing"}),
+        ([text("x" * 200), text("y" * 299)], {"preview": "x" + "y" * 299}),
+        ([ToolCallStreamed(index=0, call_id="a", name=SHELL, arguments="", sequence=0)],
+         {"activity": "Preparing the next step"}),
+        ([text("x"), FinishReached(reason="stop"), TurnFinished(turn_id="t")], {"preview": "x"}),
+        ([ErrorRaised(message="No.")], {"message": "No."}),
+        ([ChecklistChanged(title="Plan", items=ITEMS)], {"checklist_title": "Plan", "checklist": ITEMS}),
+        ([text("x"), ApprovalAsked(text="May I?", summary="asks")],
+         {"state": "waiting", "activity": "asks", "preview": "", "approvals": 1}),
+        ([ReplyLeft()], {"replies": 1}),
+        ([RunFailed(public_message="No.")], {**NO_BUTTONS, "state": "failed", "message": "No.", "can_retry": True}),
+        ([ended(status="stopped", can_continue=True)], {**NO_BUTTONS, "state": "stopped", "can_continue": True}),
+        ([ended(can_continue=True)], {"state": "limited", "can_continue": True}),
+        ([ended(finish_reason="budget")], {**NO_BUTTONS, "state": "limited"}),
+        ([ended("silence")], {"state": "silent"}),
+        ([ended("question")], {"state": "asking"}),
+        ([ended("answer")], {"state": "completed"}),
+        ([text("x"), ended(message="Done.")], {**NO_BUTTONS, "state": "completed", "message": "Done.", "preview": ""}),
+        ([text("One.\n\nI look\nat it. "), RUNS_A], {"activity": "I look at it.", "preview": ""}),
+        ([text("x" * 160), RUNS_A], {"activity": "x" * 160}),
+        ([text("x" * 161), RUNS_A], {"activity": "x" * 160 + "…"}),
+        ([text("x"), started("a", "Handing over", "web_browser_takeover")], {"activity": "Handing over"}),
+    ],
+)  # fmt: skip
+def test_what_events_change(events: list[AgentEvent], expected: dict[str, object]) -> None:
+    view = after(*events)
+    assert {name: getattr(view, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("events", "lines"),
+    [
+        ([RUNS_A, RUNS_B, finished("a", seconds=0.1)], ["done Ran a · 0.1 s", "running Running b"]),
+        ([RUNS_A, finished("a"), RUNS_A], ["done Ran a", "running Running a"]),
+        ([RUNS_A, RUNS_B, ToolProgressed(call_id="b", seconds=20)], ["running Running a", "running Running b · 20 s"]),
+        ([RUNS_A, GOES_ON, CommandEnded(session="other", exit_code=0)], ["started Started a · in the background"]),
+        ([RUNS_A, RUNS_B, GOES_ON, ended()], ["left Started a · still ran at the end", "ended Ran b · interrupted"]),
+        ([text("I run."), RUNS_A, finished("a", message="Ran.")], ["done Ran a: I run."]),
+        ([text("I run."), RUNS_A, finished("a", outcome="error", message="No.")], ["failed Running a: No."]),
+    ],
+)  # fmt: skip
+def test_what_events_change_in_the_steps(events: list[AgentEvent], lines: list[str]) -> None:
+    steps = (f"{task.state} {task.line}{f': {task.detail}' * bool(task.detail)}" for task in after(*events).tasks)
+    assert list(steps) == lines
