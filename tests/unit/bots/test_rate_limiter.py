@@ -80,12 +80,13 @@ async def test_what_gives_way_leaves_others_a_call_of_the_burst() -> None:
     await limiter.admit([limit], wait_seconds_max=0)
 
 
-async def test_who_is_refused_while_waiting_waits_for_another_turn() -> None:
-    day = Day(refuses=[40])
+@pytest.mark.parametrize(("refused_seconds", "slept"), [(40, [10, 40]), (0.6, [10, 10]), (0.5, [10])])
+async def test_who_is_refused_while_waiting_waits_for_another_turn(refused_seconds: float, slept: list[float]) -> None:
+    day = Day(refuses=[refused_seconds])
     limiter = day.limiter()
     await limiter.admit([POST], wait_seconds_max=100)
     await limiter.admit([POST], wait_seconds_max=100)
-    assert day.slept == [10, 40]
+    assert day.slept == slept
 
 
 async def test_refused_for_too_long_while_waiting_it_says_so() -> None:
@@ -97,13 +98,13 @@ async def test_refused_for_too_long_while_waiting_it_says_so() -> None:
     assert limited.value.retry_after_seconds == 400
 
 
-@pytest.mark.parametrize("oversleeps", [True, False])
-async def test_a_process_that_stood_still_looks_before_it_posts(oversleeps: bool) -> None:
-    day = Day(freezes=5)
+@pytest.mark.parametrize(("oversleeps", "freezes"), [(True, 5), (False, 1), (False, 1.5)])
+async def test_a_process_that_stood_still_looks_before_it_posts(freezes: float, *, oversleeps: bool) -> None:
+    day = Day(freezes=freezes)
     limiter = day.limiter()
     await limiter.admit([POST], wait_seconds_max=100)
-    if oversleeps:
-        await limiter.admit([POST], wait_seconds_max=100, oversleeps=True)
+    if oversleeps or freezes <= 1:
+        await limiter.admit([POST], wait_seconds_max=100, oversleeps=oversleeps)
         return
     with pytest.raises(SurfaceRateLimited) as limited:
         await limiter.admit([POST], wait_seconds_max=100, oversleeps=False)

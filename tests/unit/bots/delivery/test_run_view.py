@@ -244,7 +244,7 @@ LEFT = Task(call_id="c", title="Running serve", state="left")
         (RunView(state="silent", tasks=(LEFT,), seconds=0.1, cost_usd=0.01),
          "1 step · 1 command still running · 0.1 s · $0.01", True),
         (RunView(tasks=(LEFT, LEFT), cost_usd=0.009), "2 steps · 2 commands still running · under $0.01", False),
-        (RunView(state="asking", checklist=ITEMS), "1 of 2 tasks", True),
+        (RunView(state="asking", checklist=(*ITEMS, ITEMS[0])), "2 of 3 tasks", True),
     ],
 )  # fmt: skip
 def test_the_figures_of_a_run(view: RunView, figures: str, *, has_details: bool) -> None:

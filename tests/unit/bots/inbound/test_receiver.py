@@ -11,11 +11,12 @@ import pytest
 
 from bots.inbound import receiver as receiver_module
 from bots.inbound.access import NOT_ALLOWED, AccessPolicy
-from bots.inbound.actions import CommandCalled, Outcome, RunButtonPressed
+from bots.inbound.actions import NO_ANSWER, CommandCalled, FeedbackGiven, Outcome, RunButtonPressed
 from bots.inbound.receiver import NO_DETAILS, NOT_OF_THIS, ActionReceiver
 from core.domain.actions import ActorContext, IncomingMessage, StopRequested
-from core.domain.threads import Accept, Address, Decision, Ignore, Overhear, Person, Run, StopRun, Thread
+from core.domain.threads import Accept, Address, Decision, Hold, Ignore, Overhear, Person, Run, StopRun, Thread
 from core.stores import Receipt
+from tests.histories.virtual_time import in_virtual_time
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 HERE = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
@@ -40,7 +41,11 @@ class Ports:
     steps: str = "1. Looked."
     home: Address = HERE
     policy: AccessPolicy = EVERYBODY
+    conversation: Address | None = None
+    answered_at: tuple[Address, ...] = ()
+    holds: int = 0
     events: list[str] = field(default_factory=list[str])
+    accepted: list[str] = field(default_factory=list[str])
     keys: set[str] = field(default_factory=set[str])
 
     def receiver(self) -> ActionReceiver:
@@ -60,10 +65,17 @@ class Ports:
             wake_delivery=lambda run_id: self.events.append(f"shows {run_id}"),
             reopen_delivery=self.reopen_delivery,
             pairings=SimpleNamespace(is_paired=self.is_paired),
-            feedback=cast(Any, None),
+            feedback=cast(Any, self),
         )
 
-    async def accept_action(self, _action: object, _rule: object) -> Receipt:
+    async def accept_action(self, action: Any, rule: Any) -> Receipt:
+        keywords = rule.keywords
+        self.accepted.append(f"{action.address.thread_key}{' only as an answer' * keywords['must_answer']}")
+        if self.holds and keywords["may_hold"]:
+            self.holds -= 1
+            return Receipt(decision=Hold(), thread_id="t", run_id=None)
+        if keywords["must_answer"] and action.address not in self.answered_at:
+            return Receipt(decision=NO_ANSWER, thread_id="t", run_id=None)
         return Receipt(decision=self.decision, thread_id="t", **{"run_id": "r", "is_new_run": True, **self.newest})
 
     async def claim(self, key: str, **_others: object) -> bool:
@@ -102,6 +114,16 @@ class Ports:
 
     async def describe(self, _run_id: str) -> str:
         return self.steps
+
+    async def record(self, feedback: Any) -> None:
+        self.events.append(f"{feedback.person.name} says {feedback.is_good} of {feedback.thread_id}: {feedback.reason}")
+
+    async def has_thread(self, address: Address) -> bool:
+        return address.thread_key == "old"
+
+    async def runs_of_person(self, *place: str, limit: int, channel_id: str) -> Any:
+        assert (place, limit, channel_id) == (("slack", "T1", "U1"), 1, "D1")
+        return [(None, SimpleNamespace(address=self.conversation))] if self.conversation else []
 
     async def note_author(self, _address: Address, person: Person) -> None:
         self.events.append(f"notes {person.name}")
@@ -247,3 +269,42 @@ async def test_a_command_that_another_process_answers_is_left_to_it(monkeypatch:
     for key in ("left", "done", "busy"):
         assert (await receiver.receive(replace(called, dedupe_key=key))).is_ignored
     assert carried_out == ["left"]
+
+
+@pytest.mark.parametrize(("home", "is_taken"), [(HERE, True), (THERE, False)])
+async def test_feedback_is_recorded_in_the_conversation_of_its_run(home: Address, *, is_taken: bool) -> None:
+    ports = Ports(home=home)
+    feedback = FeedbackGiven(address=HERE, dedupe_key="f", run_id="r", person=ALICE, is_good=False, text="Wrong.")
+    outcome = await ports.receiver().receive(feedback)
+    assert (outcome.notice, outcome.is_ignored) == (("", False) if is_taken else (NOT_OF_THIS, True))
+    assert ports.events == ["alice says False of t: Wrong."] * is_taken
+
+
+TOP = replace(MESSAGE, address=replace(DIRECT, thread_key="1"))
+
+
+@pytest.mark.parametrize(
+    ("action", "ports", "accepted"),
+    [
+        (MESSAGE, Ports(conversation=DIRECT), ["1.0"]),
+        (TOP, Ports(), ["1"]),
+        (TOP, Ports(conversation=DIRECT), ["3.0 only as an answer", "1"]),
+        (TOP, Ports(conversation=DIRECT, answered_at=(DIRECT,)), ["3.0 only as an answer"]),
+        (replace(TOP, agent_id="coding"), Ports(conversation=DIRECT), ["1"]),
+        (replace(TOP, address=replace(DIRECT, thread_key="2")), Ports(conversation=DIRECT), ["2"]),
+        (replace(TOP, address=replace(DIRECT, thread_key="old"), message_ref="old"), Ports(conversation=DIRECT),
+         ["old"]),
+        (replace(TOP, address=replace(TOP.address, platform="discord")), Ports(conversation=DIRECT), ["1"]),
+        (CommandCalled(address=replace(DIRECT, thread_key=""), dedupe_key="c", name="stop", argument="", person=ALICE),
+         Ports(conversation=DIRECT), ["3.0"]),
+        (MESSAGE, Ports(holds=3), ["1.0"] * 4),
+        (MESSAGE, Ports(holds=99), ["1.0"] * 8),
+    ],
+)  # fmt: skip
+@in_virtual_time
+async def test_where_and_how_often_a_message_is_offered(action: Any, ports: Ports, accepted: list[str]) -> None:
+    began = asyncio.get_running_loop().time()
+    outcome = await ports.receiver().receive(action)
+    assert (ports.accepted, outcome.is_ignored) == (accepted, False)
+    waits = len(accepted) - 1 if accepted[0] == "1.0" else 0
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.2 * waits, abs=0.1)

@@ -12,7 +12,7 @@ from bots.inbound.actions import Outcome
 from bots.inbound.schedules import TOO_OFTEN, ScheduleRunner
 from core.domain.actions import ActorContext, IncomingMessage
 from core.domain.errors import StorageUnavailable, SurfaceRefused
-from core.domain.schedules import Firing, Schedule, Timing, Trigger, TriggerEvent
+from core.domain.schedules import DueSchedule, Firing, Schedule, Timing, Trigger, TriggerEvent, format_time
 from core.domain.threads import Address, Person
 
 NOW = datetime.now(UTC)
@@ -44,6 +44,8 @@ class Ports:
     is_there: bool = True
     is_admitted: bool = True
     is_served: bool = True
+    is_due: bool = False
+    is_taken: bool = False
     waiting: tuple[Schedule, ...] = ()
     error: Exception | None = None
     event_refusal: str = "begun"
@@ -74,19 +76,22 @@ class Ports:
     async def time_of_work(self) -> datetime:
         return NOW
 
-    async def due_schedules(self, _now: datetime, _may_fire: object) -> tuple[()]:
-        return ()
+    async def due_schedules(self, _now: datetime, _may_fire: object) -> tuple[DueSchedule, ...]:
+        return (DueSchedule(schedule=DAILY),) if self.is_due else ()
+
+    async def begin_firing(self, _due: DueSchedule, _plan: object, **_more: object) -> Firing | None:
+        return None if self.is_taken else self.firing
 
     async def take_pending(self, _now: datetime, _until: datetime) -> tuple[Firing, ...]:
-        return (self.firing,)
+        return () if self.is_due else (self.firing,)
 
     async def record_announcement(self, _firing: Firing, _message_ref: str) -> bool:
         return self.is_there
 
-    async def post(self, _firing: Firing, _text: str, **_more: object) -> str:
+    async def post(self, _firing: Firing, text: str, *, may_be_posted: bool, precondition: object) -> str:
         if self.refusal:
             raise SurfaceRefused("no", code=self.refusal)
-        self.events.append("announces")
+        self.events.append(f"announces{' or finds' * may_be_posted}: {text}")
         return "7.0"
 
     async def close(self, firing_id: str, state: str, *, run_id: str | None) -> None:
@@ -122,7 +127,9 @@ class Ports:
 @pytest.mark.parametrize(
     ("ports", "events", "place"),
     [
-        (Ports(), ["announces", "fired r"], ("7.0", "7.0")),
+        (Ports(), ["announces or finds", "fired r"], ("7.0", "7.0")),
+        (Ports(is_due=True), ["announces:", "fired r"], ("7.0", "7.0")),
+        (Ports(is_due=True, is_taken=True), [], None),
         (Ports(replace(FIRING, message_ref="5.0")), ["fired r"], ("5.0", "5.0")),
         (Ports(replace(FIRING, schedule=ON_EMOJI, message_ref="5.0")), ["fired r"], ("5.0", "")),
         (Ports(OF_HOOK), ["fired r"], ("5.0", "5.0")),
@@ -143,6 +150,34 @@ async def test_a_time_that_has_come(ports: Ports, events: list[str], place: tupl
     assert [event[: len(known)] for event, known in zip(ports.events, events, strict=True)] == events
     requests = [(request.address.thread_key, request.message_ref) for request in ports.requests]
     assert requests == ([] if place is None else [place])
+
+
+ONCE = replace(FIRING, schedule=replace(DAILY, timing=replace(AT_NINE, rule="")), due_at=NOW - timedelta(hours=1))
+BY_ALICE, MANAGES = "Scheduled by **alice**", "`schedules` manages it"
+SCHEDULED = "This is the scheduled task that is due now"
+
+
+@pytest.mark.parametrize(
+    ("firing", "announced", "requested"),
+    [
+        (FIRING, f"{BY_ALICE} · every day · {MANAGES}", f"{SCHEDULED} (every day). Do it:\n"),
+        (replace(FIRING, missed=2),
+         f"{BY_ALICE} · every day · 3 times came while I was away or quiet, this is for all of them · {MANAGES}",
+         f"{SCHEDULED} (every day). It stands for 3 times. Do it:\n"),
+        (ONCE, f"{BY_ALICE} · planned for {format_time(ONCE.due_local)} · {MANAGES}", f"{SCHEDULED} (once). Do it:\n"),
+        (replace(OF_HOOK, message_ref=""), "**x** · Post the news · from the hook `s` of alice", "A program called"),
+        (replace(OF_HOOK, message_ref="", title="x\ny"), "**x** · y · from the hook `s` of alice", "A program called"),
+        (replace(FIRING, schedule=ON_EMOJI, message_ref="5.0"), None,
+         "This is to be done now (for every message with the emoji eyes) about the message above that has the emoji:"),
+        (replace(FIRING, schedule=replace(DAILY, timing=Trigger(kind="post")), message_ref="5.0"), None,
+         "This is to be done now (for every new post) about the first message above:\n"),
+    ],
+)  # fmt: skip
+async def test_what_is_announced_and_requested(firing: Firing, announced: str | None, requested: str) -> None:
+    ports = Ports(firing)
+    await ports.runner().fire_due_schedules()
+    assert ports.events == [f"announces or finds: {announced}"] * (announced is not None) + ["fired r"]
+    assert ports.requests[0].text.startswith(requested)
 
 
 EYES = TriggerEvent(kind="emoji", address=CHANNEL, key="k", message_ref="5.0", emoji="eyes", happened_at=NOW)
