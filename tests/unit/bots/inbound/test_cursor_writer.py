@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-import pytest
-
-from bots.inbound import cursor_writer
 from bots.inbound.cursor_writer import CursorWriter
 from core.domain.errors import StorageUnavailable
+from tests.histories.virtual_time import in_virtual_time
 from tests.support.waiting import until
 
 
@@ -41,13 +39,14 @@ async def test_the_first_is_stored_at_once_and_later_ones_together() -> None:
     assert store.writes == [{"C1": "1"}, {"C1": "3", "C2": "3"}]
 
 
-async def test_they_are_stored_without_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor_writer, "INTERVAL_SECONDS", 0.001)
+@in_virtual_time
+async def test_they_are_stored_every_two_seconds_without_another_call() -> None:
     store = Store(failures=2)
-    writer = CursorWriter(store, "slack")
-    writer.advance("C1", "1")
-    await until(lambda: store.writes == [{"C1": "1"}])
-    await writer.flush()
+    CursorWriter(store, "slack").advance("C1", "1")
+    await asyncio.sleep(3.9)
+    assert store.writes == []
+    await asyncio.sleep(0.2)
+    assert store.writes == [{"C1": "1"}]
 
 
 async def test_a_write_that_flush_interrupts_is_repeated_with_what_came_since() -> None:
