@@ -9,8 +9,20 @@ import pytest
 from bots.inbound.access import AccessPolicy
 from bots.inbound.actions import CommandCalled
 from bots.inbound.commands.admin import ADMINS_ONLY
-from bots.inbound.commands.conversation import NO_THREAD_YET, answer_follow, answer_status, answer_use, format_size
-from core.domain.threads import Address, Ask, Person, Run, RunStatus
+from bots.inbound.commands.conversation import (
+    FILES_SHOWN_MAX,
+    NO_THREAD_YET,
+    answer_files,
+    answer_follow,
+    answer_new,
+    answer_status,
+    answer_use,
+    format_size,
+    format_usage,
+)
+from core.domain.errors import RunError, SurfaceRefused
+from core.domain.threads import Address, Ask, Person, Run, RunStatus, Usage
+from core.ports import FileEntry
 from tests.unit.bots.test_what_actions_touch import SLACK, snapshot
 
 THREAD = Address(platform="slack", workspace_id="T1", channel_id="C1", thread_key="1.0")
@@ -117,6 +129,81 @@ def run(status: RunStatus, **others: Any) -> Run:
 async def test_the_state_of_a_conversation(active: Run | None, last: Run | None, ask: Ask | None, answer: str) -> None:
     state = replace(snapshot(SLACK), active_run=active, last_run=last, open_ask=ask)
     assert (await answer_status(called(""), state, Deps())).notice == answer
+
+
+def entry(path: str, size_bytes: int = 1540) -> FileEntry:
+    return FileEntry(path=path, kind="folder" if size_bytes < 0 else "file", size_bytes=size_bytes, modified_at=0.0)
+
+
+MANY = [entry(f"{number}.md") for number in range(FILES_SHOWN_MAX + 1)]
+
+
+@pytest.mark.parametrize(
+    ("argument", "entries", "answer", "posted"),
+    [
+        ("", [], "There are no files yet.", []),
+        ("", [entry(".cache"), entry("a.md"), entry("src", -1)], "- `a.md` (1.5 kB)\n- `src/`", []),
+        ("a.md", [entry("a.md")], "`a.md` is posted here.", ["a.md of 1540 from a.md"]),
+        ("src/a.md", [entry("src/a.md")], "`src/a.md` is posted here.", ["a.md of 1540 from src/a.md"]),
+        ("src/", [entry("src/a.md")], "- `src/a.md` (1.5 kB)", []),
+        ("a.md", SurfaceRefused("too large", code="x"), "The file could not be posted: too large", []),
+        ("..", RunError("No."), "The files cannot be read: No.", []),
+        ("", None, "There is no sandbox on this machine, so there are no files.", []),
+        ("", MANY, "\n".join([*(f"- `{each.path}` (1.5 kB)" for each in MANY[:-1]), "- and 1 more"]), []),
+        ("", MANY[:-1], "\n".join(f"- `{each.path}` (1.5 kB)" for each in MANY[:-1]), []),
+    ],
+)  # fmt: skip
+async def test_files_are_listed_or_posted(argument: str, entries: Any, answer: str, posted: list[str]) -> None:
+    uploads = list[str]()
+
+    async def list_files(path: str) -> Any:
+        assert path == (argument.rstrip("/") or ".")
+        if isinstance(entries, Exception):
+            raise entries
+        return entries
+
+    async def open_sandbox(_thread_id: str, *, fence: int) -> Any:
+        assert fence == 0
+        return SimpleNamespace(files=SimpleNamespace(list=list_files, read=lambda path, length: (path, length)))
+
+    async def upload(_address: Address, file: Any) -> None:
+        path, length = file.pieces
+        assert length == file.size_bytes
+        uploads.append(f"{file.name} of {length} from {path}")
+
+    sandboxes = None if entries is None else SimpleNamespace(open=open_sandbox)
+    deps: Any = SimpleNamespace(sandboxes=sandboxes, erasure=SimpleNamespace(upload=upload))
+    assert (await answer_files(called(argument), snapshot(SLACK), deps)).notice == answer
+    assert uploads == posted
+
+
+@pytest.mark.parametrize(
+    ("usage", "words"),
+    [
+        (Usage(input_tokens=1000, output_tokens=20, cost_usd=0.5), "1,000 tokens in, 20 out, $0.5000"),
+        (Usage(input_tokens=1000, cached_tokens=900, output_tokens=20, cost_usd=0.5, estimated_usd=0.25),
+         "1,000 tokens in (900 cached), 20 out, $0.5000 ($0.2500 of it estimated)"),
+    ],
+)  # fmt: skip
+def test_usage_is_one_line(usage: Usage, words: str) -> None:
+    assert format_usage(usage) == words
+
+
+@pytest.mark.parametrize(
+    ("is_idle", "words", "woken"), [(True, "Done. The next", ["r"]), (False, "I am still working", [])]
+)
+async def test_a_new_conversation_closes_the_open_question(words: str, woken: list[str], *, is_idle: bool) -> None:
+    shown = list[str]()
+
+    async def unbind(*_arguments: object, **_named: object) -> bool:
+        return is_idle
+
+    deps: Any = SimpleNamespace(
+        conversations=SimpleNamespace(unbind=unbind), erasure=SimpleNamespace(wake_delivery=shown.append)
+    )
+    state = replace(snapshot(SLACK), open_ask=Ask(ask_id="a", run_id="r", text="Which?"))
+    outcome = await answer_new(called(""), state, deps)
+    assert (outcome.notice[: len(words)], outcome.is_private, shown) == (words, False, woken)
 
 
 @pytest.mark.parametrize(

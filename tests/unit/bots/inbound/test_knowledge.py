@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bots.inbound.commands.knowledge import add_knowledge
+from bots.inbound.actions import CommandCalled
+from bots.inbound.commands.knowledge import ADD, ENTRIES_SHOWN_MAX, add_knowledge, answer_knowledge
 from core.domain.budget import Budget, Limit, Spending, Spent
-from core.domain.errors import BudgetExceeded
+from core.domain.errors import BudgetExceeded, ToolError
 from core.domain.threads import Address, IncomingFile, Person
 from core.knowledge.ports import Scope
 
@@ -64,3 +66,68 @@ async def test_only_vectors_cost_anything(has_semantics: bool, is_spent: bool, s
     else:
         assert await add_knowledge(FILE, scope, HERE, ALICE, deps) == "prices.pdf"
     assert books == (booked or [])
+
+
+ADDED = "- I know `a.md` now (about 2,000 tokens)."
+LIST_OF_51 = "\n".join([*["- `a.md` (about 2,000 tokens)"] * ENTRIES_SHOWN_MAX, "- and 1 more"])
+
+
+@pytest.mark.parametrize(
+    ("argument", "files", "found", "platform", "answer"),
+    [
+        ("add", (), 0, "slack", f"Attach the files that I should know: {ADD}"),
+        ("add", ("a.md", "b.md"), 0, "slack", f"{ADDED}\n- `b.md` was not added: No."),
+        ("add", ("a.md",), None, "slack", ADDED),
+        ("add", ("a.md",), 0, "api", "- `a.md`: files cannot be fetched here."),
+        ("remove a.md", (), 1, "slack", "I have forgotten `a.md`."),
+        ("remove a.md", (), 0, "slack", "I know no file named `a.md`."),
+        ("remove a.md", (), None, "slack", "I know no file named `a.md`."),
+        ("", (), 0, "slack", f"I know no files here yet. {ADD}"),
+        ("", (), None, "slack", f"I know no files here yet. {ADD}"),
+        ("", (), 1, "slack", "- `a.md` (about 2,000 tokens)"),
+        ("", (), ENTRIES_SHOWN_MAX + 1, "slack", LIST_OF_51),
+        ("", (), ENTRIES_SHOWN_MAX, "slack", LIST_OF_51.removesuffix("\n- and 1 more")),
+    ],
+)
+async def test_files_are_added_removed_and_listed(
+    argument: str, files: tuple[str, ...], found: int | None, platform: Any, answer: str
+) -> None:
+    known, thread = SimpleNamespace(name="a.md", tokens=2000), SimpleNamespace(thread_id="t")
+
+    async def find(_address: Address) -> Any:
+        return None if found is None else SimpleNamespace(thread=thread)
+
+    async def create(_address: Address) -> Any:
+        assert found is None
+        return thread
+
+    async def add(scope: Scope, name: str, _pieces: object) -> Any:
+        assert scope == Scope("thread", "t")
+        if name != "a.md":
+            raise ToolError("No.")
+        return known
+
+    async def remove(_scope: Scope, _name: str) -> Any:
+        return known if found else None
+
+    async def entries(_scopes: object) -> list[Any]:
+        return [known] * (found or 0)
+
+    base = SimpleNamespace(semantics=None, add=add, remove=remove, store=SimpleNamespace(entries=entries))
+    base.reporting_usage_to = lambda _report: base
+    deps: Any = SimpleNamespace(
+        conversations=SimpleNamespace(find=find, create=create),
+        knowledge_base=base,
+        sources={"slack": SimpleNamespace(open=lambda _file, bytes_max: None)},
+        file_bytes_max=1,
+    )
+    called = CommandCalled(
+        address=replace(HERE, platform=platform),
+        dedupe_key="k",
+        name="knowledge",
+        argument=argument,
+        person=ALICE,
+        files=tuple(IncomingFile(file_ref=name, name=name) for name in files),
+    )
+    outcome = await answer_knowledge(called, deps)
+    assert (outcome.notice, outcome.is_private) == (answer, False)
