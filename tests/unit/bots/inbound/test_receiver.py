@@ -39,11 +39,13 @@ class Ports:
     has_refused: bool = False
     retried: str | None = "r2"
     steps: str = "1. Looked."
-    home: Address = HERE
+    home: Address | None = HERE
     policy: AccessPolicy = EVERYBODY
     conversation: Address | None = None
     answered_at: tuple[Address, ...] = ()
     holds: int = 0
+    modes: dict[str, Any] = field(default_factory=dict[str, Any])
+    rules: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     events: list[str] = field(default_factory=list[str])
     accepted: list[str] = field(default_factory=list[str])
     keys: set[str] = field(default_factory=set[str])
@@ -66,10 +68,12 @@ class Ports:
             reopen_delivery=self.reopen_delivery,
             pairings=SimpleNamespace(is_paired=self.is_paired),
             feedback=cast(Any, self),
+            follow_modes=self.modes,
         )
 
     async def accept_action(self, action: Any, rule: Any) -> Receipt:
         keywords = rule.keywords
+        self.rules.append(keywords)
         self.accepted.append(f"{action.address.thread_key}{' only as an answer' * keywords['must_answer']}")
         if self.holds and keywords["may_hold"]:
             self.holds -= 1
@@ -128,7 +132,9 @@ class Ports:
     async def note_author(self, _address: Address, person: Person) -> None:
         self.events.append(f"notes {person.name}")
 
-    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread]:
+    async def run_with_thread(self, run_id: str) -> tuple[Run, Thread] | None:
+        if self.home is None:
+            return None
         run = Run(run_id=run_id, thread_id="t", status="failed", requester=ALICE, created_at=NOW)
         thread = Thread(thread_id="t", address=self.home, state="idle", created_at=NOW, last_activity_at=NOW)
         return run, thread
@@ -153,6 +159,7 @@ LISTED = AccessPolicy(workspaces=("T1",), channels=("C1",), users=("U1",))
         ("retry", Ports(has_refused=True), "", ["reopens r", "shows r"]),
         ("retry", Ports(retried=None), NEWER, ["retries r"]),
         ("continue", Ports(has_refused=True), "", ["continues r", "queues r2", "shows r2"]),
+        ("stop", Ports(home=None), "", STOPPED),
         ("stop", Ports(home=THERE), "", STOPPED),
         ("stop", Ports(home=replace(THERE, workspace_id="T9")), NOT_OF_THIS, []),
         ("stop", Ports(home=replace(THERE, platform="discord")), NOT_OF_THIS, []),
@@ -252,7 +259,8 @@ async def test_a_run_begins_once_it_is_prepared() -> None:
     assert ports.events == ["shows r", "prepares", "has prepared", "queues r"]
 
 
-async def test_a_command_that_another_process_answers_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_virtual_time
+async def test_a_command_that_another_process_answers_is_left_to_it() -> None:
     """The other one has begun. It answers in time, or it has died and this one answers."""
     carried_out = list[str]()
 
@@ -260,14 +268,16 @@ async def test_a_command_that_another_process_answers_is_left_to_it(monkeypatch:
         carried_out.append(called.dedupe_key)
         return Outcome(notice="Done.")
 
-    monkeypatch.setattr(receiver_module, "POLL_SECONDS", 0.001)
-    monkeypatch.setattr(receiver_module, "answer_command", answer)
+    began = asyncio.get_running_loop().time()
     receiver = Ports(keys={"left:begun", "done:begun", "done"}).receiver()
     receiver.answering.add("busy")
     called = CommandCalled(address=HERE, dedupe_key="left", name="help", argument="", person=ALICE)
-    assert (await receiver.receive(called)).notice
-    for key in ("left", "done", "busy"):
-        assert (await receiver.receive(replace(called, dedupe_key=key))).is_ignored
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(receiver_module, "answer_command", answer)
+        assert (await receiver.receive(called)).notice
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2.0, abs=0.1)
+        for key in ("left", "done", "busy"):
+            assert (await receiver.receive(replace(called, dedupe_key=key))).is_ignored
     assert carried_out == ["left"]
 
 
@@ -308,3 +318,29 @@ async def test_where_and_how_often_a_message_is_offered(action: Any, ports: Port
     assert (ports.accepted, outcome.is_ignored) == (accepted, False)
     waits = len(accepted) - 1 if accepted[0] == "1.0" else 0
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.2 * waits, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("action", "ports", "rule"),
+    [
+        (MESSAGE, Ports(), ("default", False, None)),
+        (MESSAGE, Ports(modes={"": "mention"}), ("mention", False, None)),
+        (MESSAGE, Ports(modes={"": "mention", "C1": "quiet"}), ("quiet", False, None)),
+        (MESSAGE, Ports(policy=replace(EVERYBODY, admins=("U1",))), ("default", True, None)),
+        (replace(MESSAGE, address=replace(HERE, platform="api")), Ports(), ("default", True, None)),
+        (replace(MESSAGE, agent_id="coding"), Ports(), ("default", False, {})),
+    ],
+)
+async def test_what_the_decision_takes_into_account(action: Any, ports: Ports, rule: tuple[object, ...]) -> None:
+    await ports.receiver().receive_trusted(action)
+    assert tuple(ports.rules[0][name] for name in ("follow_mode", "is_admin", "agents")) == rule
+
+
+async def test_values_are_suggested_only_to_people_with_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def suggest(*_arguments: object) -> list[str]:
+        return ["coding"]
+
+    monkeypatch.setattr(receiver_module, "suggest_values", suggest)
+    called = CommandCalled(address=HERE, dedupe_key="k", name="use", argument="", person=ALICE)
+    assert [*await Ports().receiver().suggest(called)] == ["coding"]
+    assert [*await Ports(policy=AccessPolicy()).receiver().suggest(called)] == []
