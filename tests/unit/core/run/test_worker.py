@@ -13,6 +13,7 @@ from core.domain.errors import StorageUnavailable
 from core.run import worker as worker_module
 from core.run.worker import HEARTBEAT_LATE_SECONDS, Worker
 from storage.memory.run_queue import MemoryRunQueue
+from tests.histories.virtual_time import in_virtual_time
 from tests.support.waiting import until
 
 
@@ -27,6 +28,10 @@ class Runs:
     released: list[str] = field(default_factory=list[str])
     begun: list[str] = field(default_factory=list[str])
     gates: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    ended: list[str] = field(default_factory=list[str])
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    is_web_closed: bool = False
+    sweeps: int = 0
     beats: int = 0
     error: Exception | None = None
 
@@ -36,10 +41,20 @@ class Runs:
     async def execute(self, run_id: str, _deps: object) -> Any:
         if run_id not in self.begun:
             self.begun.append(run_id)
-            await self.gate(run_id).wait()
+            try:
+                await self.gate(run_id).wait()
+            except asyncio.CancelledError:
+                assert self.draining.is_set()
+                assert is_beating()
+                self.ended.append(run_id)
+                raise
         return SimpleNamespace(follower_id=self.followers.pop(run_id, None))
 
+    async def close(self) -> None:
+        self.is_web_closed = True
+
     async def claimable_runs(self) -> tuple[str, ...]:
+        self.sweeps += 1
         return tuple(self.claimable)
 
     async def stopped_runs(self) -> tuple[str, ...]:
@@ -73,22 +88,25 @@ class ForgetfulQueue(MemoryRunQueue):
         return await super().claim()
 
 
-async def nothing() -> None:
-    return
+def is_beating() -> bool:
+    return "heartbeat" in [task.get_name() for task in asyncio.all_tasks() if not task.done()]
 
 
 @asynccontextmanager
-async def at_work(runs: Runs, queue: MemoryRunQueue, *queued: str, slots: int = 1) -> AsyncGenerator[Worker, None]:
-    stores, web = SimpleNamespace(claims=runs), SimpleNamespace(close=nothing)
-    deps = SimpleNamespace(stores=stores, web=web, worker_id="w", draining=asyncio.Event())
+async def at_work(
+    runs: Runs, queue: MemoryRunQueue, *queued: str, slots: int = 1, quiet_sweep_seconds: float = 0
+) -> AsyncGenerator[Worker, None]:
+    deps = SimpleNamespace(stores=SimpleNamespace(claims=runs), web=runs, worker_id="w", draining=runs.draining)
     for run_id in queued:
         await queue.put(run_id)
-    worker = Worker(deps, queue, runs_at_once_max=slots)
+    worker = Worker(deps, queue, runs_at_once_max=slots, quiet_sweep_seconds=quiet_sweep_seconds)
     worker.start()
     try:
         yield worker
     finally:
         await worker.close()
+        assert runs.is_web_closed
+        assert not is_beating()
 
 
 @pytest.fixture
@@ -148,14 +166,47 @@ async def test_only_a_lease_that_is_held_and_not_executed_is_given_back(runs: Ru
         runs.gate("a").set()
 
 
+class LateQueue(MemoryRunQueue):
+    """Takes back only runs that have ended."""
+
+    def __init__(self, runs: Runs) -> None:
+        super().__init__()
+        self.runs = runs
+
+    async def put(self, run_id: str) -> None:
+        assert not self.runs.draining.is_set() or run_id in self.runs.ended
+        await super().put(run_id)
+
+
 async def test_a_worker_that_closes_queues_what_it_has_not_finished(runs: Runs) -> None:
-    queue = MemoryRunQueue()
+    queue = LateQueue(runs)
     async with at_work(runs, queue, "a", "b", slots=3):
         await until(lambda: sorted(runs.begun) == ["a", "b"])
         runs.gate("b").set()
-        assert runs.followers == {}
-        await until(lambda: runs.begun)
-    assert await queue.claim() == "a"
+        await until(lambda: "run b" not in [task.get_name() for task in asyncio.all_tasks()])
+    assert (await queue.claim(), runs.ended) == ("a", ["a"])
+
+
+async def test_a_worker_that_closes_gives_its_runs_time_to_end_their_turn(runs: Runs) -> None:
+    async with at_work(runs, MemoryRunQueue(), "a") as worker:
+        await until(lambda: runs.begun == ["a"])
+        closing = asyncio.ensure_future(worker.close(drain_seconds=60))
+        await runs.draining.wait()
+        runs.gate("a").set()
+        await closing
+    assert runs.ended == []
+
+
+@pytest.mark.parametrize(("quiet_sweep_seconds", "sweeps"), [(0, 300), (60, 15)])
+@in_virtual_time
+async def test_a_worker_without_work_looks_less_often(
+    monkeypatch: pytest.MonkeyPatch, quiet_sweep_seconds: float, sweeps: int
+) -> None:
+    runs = Runs()
+    monkeypatch.setattr(worker_module, "execute", runs.execute)
+    async with at_work(runs, MemoryRunQueue(), quiet_sweep_seconds=quiet_sweep_seconds):
+        await asyncio.sleep(299.5)
+        assert (runs.sweeps, runs.beats) == (sweeps, 300)
 
 
 async def test_its_health_is_that_of_its_queue_and_its_heartbeat(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +216,12 @@ async def test_its_health_is_that_of_its_queue_and_its_heartbeat(runs: Runs, mon
         await until(lambda: runs.beats)
         monkeypatch.setattr(worker_module, "SWEEP_SECONDS", 30.0)
         assert failing.health_problem() == "It takes up no runs."
+    now = 100.0
+    monkeypatch.setattr(worker_module, "boot_seconds", lambda: now)
     async with at_work(runs, MemoryRunQueue()) as worker:
         beats = runs.beats
         await until(lambda: runs.beats > beats)
         assert worker.health_problem() == ""
-        now = worker_module.boot_seconds()
-        monkeypatch.setattr(worker_module, "boot_seconds", lambda: now + HEARTBEAT_LATE_SECONDS + 1)
+        runs.error = StorageUnavailable("away")
+        now += HEARTBEAT_LATE_SECONDS
         assert worker.health_problem() == "Its heartbeat does not reach the database."
