@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from core.domain.errors import LeaseLost, SandboxesBusy, SandboxUnavailable
 from core.domain.events import ActivityChanged
@@ -84,9 +85,7 @@ class ThreadSandbox:
         """Kills the commands that run in the sandbox, if this run has used it. Gives up after INTERRUPT_SECONDS."""
         if not self._was_used or self._provider is None:
             return
-        try:
+        with suppress(LeaseLost, SandboxUnavailable, TimeoutError):  # nothing runs there for this run any more
             async with asyncio.timeout(INTERRUPT_SECONDS):
                 sandbox = await self._provider.open(self._thread_id, fence=self._fence)
                 await sandbox.interrupt()
-        except (LeaseLost, SandboxUnavailable, TimeoutError):
-            return  # nothing runs there for this run any more
