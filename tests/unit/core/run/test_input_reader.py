@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from core.domain.errors import ToolError
 from core.domain.threads import Lease
-from core.run.input_reader import InputReader
+from core.run import input_reader
+from core.run.input_reader import STORED, InputReader
 
 
 async def nothing(*_arguments: object) -> tuple[()]:
@@ -24,8 +26,8 @@ def reader(*, is_draining: bool) -> InputReader:
         draining.set()
     deps: Any = SimpleNamespace(
         draining=draining,
-        chat=SimpleNamespace(histories={}),
-        stores=SimpleNamespace(conversations=SimpleNamespace(unread_talk=nothing)),
+        chat=SimpleNamespace(histories={}, file_sources={}, file_bytes_max=1),
+        stores=SimpleNamespace(conversations=SimpleNamespace(unread_talk=nothing, all_messages=nothing)),
     )
     lease = Lease(run_id="r", thread_id="t", worker_id="w", fence=1, attempt=1)
     thread: Any = SimpleNamespace(address=SimpleNamespace(platform="api"), earlier_authors=None)
@@ -39,3 +41,22 @@ async def test_a_worker_that_hands_its_runs_over_begins_no_turn() -> None:
         await reader(is_draining=True).take_steering()
     with pytest.raises(asyncio.CancelledError):
         await reader(is_draining=True).begin_turn(SimpleNamespace())
+
+
+@pytest.mark.parametrize(("line", "count"), [(f"{STORED}uploads/a.txt]", 1), ("[It could not be stored: busy]", 2)])
+async def test_a_file_above_is_fetched_until_it_is_stored(
+    monkeypatch: pytest.MonkeyPatch, line: str, count: int
+) -> None:
+    fetched = list[object]()
+
+    async def store_file(file: object, *_others: object) -> str:
+        fetched.append(file)
+        return line
+
+    monkeypatch.setattr(input_reader, "store_file", store_file)
+    monkeypatch.setattr(input_reader, "known_files", lambda _history: {"F1": "a.txt"})
+    chat = reader(is_draining=False)
+    assert [await chat.fetch_file("F1"), await chat.fetch_file("F1")] == [line, line]
+    assert fetched == ["a.txt"] * count
+    with pytest.raises(ToolError, match="There is no file 'F2'"):
+        await chat.fetch_file("F2")
