@@ -225,3 +225,5 @@ async def test_its_health_is_that_of_its_queue_and_its_heartbeat(runs: Runs, mon
         runs.error = StorageUnavailable("away")
         now += HEARTBEAT_LATE_SECONDS
         assert worker.health_problem() == "Its heartbeat does not reach the database."
+    async with at_work(runs, MemoryRunQueue()) as worker:
+        assert worker.health_problem() == "Its heartbeat does not reach the database."
