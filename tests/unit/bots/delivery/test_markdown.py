@@ -7,7 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bots.delivery import markdown as under_test
-from bots.delivery.markdown import cut_index, markdown_parser, split_markdown, tidy_markdown, utf16_length
+from bots.delivery.markdown import (
+    cut_index,
+    markdown_parser,
+    markdown_to_words,
+    split_markdown,
+    tidy_markdown,
+    utf16_length,
+)
 
 words = st.text(alphabet="abc xyz.\n-*_é漢😀", max_size=400)
 
@@ -134,6 +141,7 @@ def fenced(lines: list[str]) -> str:
         ("This is one. This is two. This is three.", 30, ["This is one. This is two.", "This is three."]),
         ("x" * 25, 10, ["x" * 10, "x" * 10, "x" * 5]),
         (fenced(CODE), 36, [fenced(CODE[:3]), fenced(CODE[3:])]),
+        (fenced(["x" * 70]), 46, [fenced(["x" * 32]), fenced(["x" * 32]), fenced(["x" * 6])]),
         (f"{'text ' * 8}\n\n{TABLE}", 45, ["text " * 8, TABLE]),
         ("> one two three four five six seven", 20, ["> one two three four", "> five six seven"]),
         ("go there: [the long label](http://a/b) now", 28, ["go there:", "[the long label](http://a/b)", "now"]),
@@ -168,6 +176,14 @@ def test_where_a_text_is_cut(text: str, limit: int, parts: list[str]):
 )
 def test_what_models_write_is_made_fit_for_chat(written: str, shown: str):
     assert tidy_markdown(written) == shown
+
+
+@pytest.mark.parametrize(
+    ("markdown", "words"),
+    [("**a** [b](http://c)\nd\n\n```\nx\n```", "a b\nd\nx"), ("# [a]\n\n[a]: http://c", "a"), ("[a]", "[a]")],
+)
+def test_the_words_of_a_text(markdown: str, words: str):
+    assert markdown_to_words(markdown) == words
 
 
 @given(st.text(alphabet="[]()!:`\\ ab\n<>*~|-/", max_size=60))
