@@ -183,7 +183,7 @@ CALL = '<tool_call>\n{"name": "echo", "arguments": {"text": "a"}}\n</tool_call>'
     ],
 )
 async def test_what_was_said_is_the_answer(turns: list[Played], answer: str, requests: int) -> None:
-    model = StreamedModel(turns)
+    model = StreamedModel([*turns])
     end = await MemoryRun(model, tools=[echo, complete]).start("go")
     assert isinstance(end, RunFinished)
     assert end.reply is not None
