@@ -63,7 +63,7 @@ class SqlKnowledge(Store):
 
     @writes(Failpoint("storage.knowledge_rename"))
     def rename(self, connection: Connection, scope: Scope, entry_id: str, name: str) -> None:
-        _lock(connection, scope)  # if none has the name yet, two may be given it
+        _lock(connection, _of(scope))  # if none has the name yet, two may be given it
         mine = update(knowledge_entries).where(_of(scope), knowledge_entries.c.entry_id == entry_id)
         if connection.execute(mine.values(name=name)).rowcount:
             connection.execute(_others_named(scope, name, entry_id))
@@ -123,10 +123,11 @@ def _others_named(scope: Scope, name: str, entry_id: str) -> Delete:
     return delete(knowledge_entries).where(_of(scope), table.name == name, table.entry_id != entry_id, table.is_ready)
 
 
-def _lock(connection: Connection, scope: Scope) -> None:
-    """Makes other transactions that finish or rename an entry of the scope wait in PostgreSQL. Otherwise each could
+def _lock(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Makes other transactions that finish or rename one of these entries wait in PostgreSQL. Otherwise each could
     miss, or delete, the entry that the other one adds."""
-    entries = select(knowledge_entries.c.entry_id).where(_of(scope)).order_by(knowledge_entries.c.entry_id)
+    table = knowledge_entries.c
+    entries = select(table.entry_id).where(*which).order_by(table.entry_id)
     connection.execute(entries.with_for_update()).close()
 
 
@@ -173,7 +174,7 @@ def _begin(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: st
 
 def _finish(connection: Connection, scope: Scope, draft: EntryDraft, entry_id: str) -> KnowledgeEntry:
     """Marks the entry as ready and deletes the one of the same name, unless the same content was added meanwhile."""
-    _lock(connection, scope)
+    _lock(connection, _of(scope), knowledge_entries.c.name == draft.name)
     mine = knowledge_entries.c.entry_id == entry_id
     if known := _with_content(connection, scope, draft.content_hash):
         connection.execute(delete(knowledge_entries).where(mine))
